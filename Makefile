@@ -1,0 +1,62 @@
+# `make run` is the place to start. Every target sets up what it needs and then calls
+# ordinary tools; `make PYTHON=/path/to/python3 ...` chooses the interpreter.
+
+BIN := .venv/bin
+# The oldest versions that pyproject.toml allows, such as torch==2.7.
+LOWER := $(shell sed -n 's/^ *"\(torch[a-z]*\)>=\([0-9.]*\)",/\1==\2/p' pyproject.toml)
+
+.DEFAULT_GOAL := run
+.PHONY: run test lab check bench bench-peers soak gpu clean setup setup-lower setup-peers
+
+# Measure how training scales on this machine, and print the answer.
+run: setup
+	@mkdir -p build
+	@echo "run: notebooks/scaling.ipynb; the notebook as it was run will be build/scaling.ipynb"
+	@$(BIN)/papermill --log-output --no-progress-bar notebooks/scaling.ipynb build/scaling.ipynb
+	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
+
+# Everything that has to hold before a change is kept.
+test: check
+	$(BIN)/python -m pytest --durations=20
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+# JupyterLab refuses root unless told.
+lab: setup
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+
+# nbkit's own budgets; writes build/bench.json.
+bench: setup
+	$(BIN)/python tests/bench/run.py
+
+# The same against other tools, which get an environment of their own.
+bench-peers: setup-peers
+	.venv-peers/bin/python tests/bench/peers.py
+
+# Hours: every fault many times, and the worker with the oldest torch that is allowed.
+soak: setup setup-lower
+	$(BIN)/python -m pytest tests/soak
+	.venv-lower/bin/python -m pytest tests/launch tests/worker -m "not gpu"
+
+# On a machine with an NVIDIA GPU.
+gpu: setup
+	$(BIN)/python tests/gpu/matrix.py
+
+# Everything that make has made.
+clean:
+	rm -rf build dist .venv .venv-lower .venv-peers
+	rm -rf .pytest_cache .ruff_cache .import_linter_cache
+	find nbkit tests -name __pycache__ -prune -exec rm -rf {} +
+
+setup:
+	@.ci/setup .venv -e '.[train]' --group dev
+
+setup-lower:
+	@.ci/setup .venv-lower -e '.[train]' --group test $(LOWER)
+
+setup-peers:
+	@.ci/setup .venv-peers -e '.[train]' --group peers

@@ -1,0 +1,70 @@
+"""nbkit: launch, record and compare multi-GPU training runs from notebooks.
+
+Everything public is here and is imported when it is first used, so that ``import
+nbkit`` is quick and loads neither torch nor any part of Jupyter.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbkit.analysis.published import published
+    from nbkit.config import AllReduceConfig, ExperimentConfig, LoaderConfig
+    from nbkit.errors import NbkitError
+    from nbkit.launch.run import Run, attach, runs
+    from nbkit.launch.start import launch
+    from nbkit.launch.sweep import sweep
+    from nbkit.store.record import RunState
+    from nbkit.study.notebooks import notebook
+    from nbkit.study.parameters import params
+    from nbkit.study.study import Study
+
+_HOMES = {
+    "AllReduceConfig": "nbkit.config",
+    "ExperimentConfig": "nbkit.config",
+    "LoaderConfig": "nbkit.config",
+    "NbkitError": "nbkit.errors",
+    "Run": "nbkit.launch.run",
+    "RunState": "nbkit.store.record",
+    "Study": "nbkit.study.study",
+    "attach": "nbkit.launch.run",
+    "launch": "nbkit.launch.start",
+    "notebook": "nbkit.study.notebooks",
+    "params": "nbkit.study.parameters",
+    "published": "nbkit.analysis.published",
+    "runs": "nbkit.launch.run",
+    "sweep": "nbkit.launch.sweep",
+}
+
+__all__ = [
+    "AllReduceConfig",
+    "ExperimentConfig",
+    "LoaderConfig",
+    "NbkitError",
+    "Run",
+    "RunState",
+    "Study",
+    "attach",
+    "launch",
+    "notebook",
+    "params",
+    "published",
+    "runs",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version("nbkit")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    message = f"module 'nbkit' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

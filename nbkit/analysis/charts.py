@@ -1,0 +1,440 @@
+"""Charts: the only module that imports altair.
+
+Measured, projected and published never share a mark: measured is a filled circle on
+a solid line with interval bars, projected a shaded band, published a hollow diamond
+on a dotted line, and the legend says so. Charts have a white background of their own,
+so that they read the same on paper and in a dark notebook.
+
+Only features that Vega-Lite 5.6 has are used: the renderer built into JupyterLab 4
+has that version, and it needs no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from nbkit.analysis.projection import DeviceType, Outlook
+from nbkit.analysis.published import PublishedRow
+from nbkit.analysis.scaling import ScalingRow, device_label
+
+__all__ = ["AllReducePoint", "allreduce_chart", "png", "scaling_chart"]
+
+# Okabe and Ito's colours, told apart by every common kind of colour vision, in an
+# order that keeps neighbours far apart: https://jfly.uni-koeln.de/color/
+_MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
+# Darker and duller than the measured ones: context, not the subject.
+_PUBLISHED_COLOURS = ["#6B6B6B", "#8C6D31", "#7B4173", "#4F6B3A", "#843C39", "#3A5A78"]
+
+_WIDTH, _HEIGHT = 520, 320
+
+
+@dataclass(frozen=True)
+class AllReducePoint:
+    """The bus bandwidth of all-reduce at one message size."""
+
+    world_size: int
+    message_bytes: int
+    bus_bandwidth_bytes_per_second: float
+    """nccl-tests' definition, see `nbkit.statistics`."""
+    device_type: DeviceType = "cuda"
+
+
+def scaling_chart(
+    rows: Sequence[ScalingRow],
+    outlooks: Mapping[str, Outlook] | None = None,
+    published: Mapping[str, Sequence[PublishedRow]] | None = None,
+    *,
+    title: str = "Training throughput by number of devices",
+) -> alt.LayerChart:
+    """Draw images per second against devices.
+
+    Parameters
+    ----------
+    rows
+        What was measured, from `nbkit.analysis.scaling.scaling_table`.
+    outlooks
+        For each arm, what `nbkit.analysis.projection.project` answered.
+    published
+        Series by label, from `nbkit.analysis.published.curves`. Left out beside CPU
+        measurements: they are a hundred times higher and would press those flat.
+    title
+        Title of the chart.
+
+    Returns
+    -------
+    altair.LayerChart
+        The ideal line of an arm runs through its smallest measured size.
+    """
+    on_cpu = all(row.device_type == "cpu" for row in rows)
+    projected = _projected(rows, outlooks or {})
+    others = {} if on_cpu else dict(published or {})
+    counts = sorted(
+        {row.world_size for row in rows}
+        | {point["world_size"] for point in projected}
+        | {row.world_size for members in others.values() for row in members}
+    )
+    x = alt.X(
+        "world_size:Q",
+        title="CPU processes" if on_cpu else "GPUs",
+        axis=alt.Axis(values=_spread(counts), format="d", grid=False),
+        scale=alt.Scale(domain=[0, counts[-1] * 1.04], nice=False),
+    )
+    y = alt.Y(
+        "images_per_second:Q",
+        title="Images per second",
+        axis=_value_axis(max(row.images_per_second.median for row in rows)),
+    )
+    own = alt.layer(
+        *([_band(rows, projected, x)] if projected else []),
+        _ideal_lines(rows, counts[-1], x, y),
+        *_measured_layers(rows, x, y),
+    )
+    layers: list[alt.LayerChart] = [own]
+    if others:
+        layers.insert(0, _published_layer(others, x, y))
+    chart = alt.layer(*layers).resolve_scale(
+        color="independent", shape="independent", strokeDash="independent"
+    )
+    return _finished(chart, title, _subtitle(rows, on_cpu=on_cpu))
+
+
+def allreduce_chart(
+    rows: Sequence[AllReducePoint], *, title: str = "All-reduce bus bandwidth"
+) -> alt.LayerChart:
+    """Draw bus bandwidth against message size, a line a world size.
+
+    Parameters
+    ----------
+    rows
+        One for each world size and message size.
+    title
+        Title of the chart.
+    """
+    values = [
+        {
+            "message_bytes": row.message_bytes,
+            "gigabytes_per_second": row.bus_bandwidth_bytes_per_second / 1e9,
+            "devices": device_label(row.device_type, row.world_size),
+        }
+        for row in sorted(rows, key=lambda row: (row.world_size, row.message_bytes))
+    ]
+    sizes = sorted({row.message_bytes for row in rows})
+    order = list(dict.fromkeys(value["devices"] for value in values))
+    base = alt.Chart(alt.Data(values=values)).encode(
+        x=alt.X(
+            "message_bytes:Q",
+            title="Message size",
+            scale=alt.Scale(type="log", base=2, nice=False, padding=14),
+            axis=alt.Axis(
+                values=sizes[:: 1 + len(sizes) // 12],
+                labelExpr=_BYTES,
+                labelFlush=False,
+                grid=False,
+            ),
+        ),
+        y=alt.Y(
+            "gigabytes_per_second:Q",
+            title="Bus bandwidth (GB/s)",
+            axis=_value_axis(max(value["gigabytes_per_second"] for value in values)),
+        ),
+        color=alt.Color(
+            "devices:N",
+            title="Measured",
+            sort=order,
+            scale=alt.Scale(domain=order, range=_MEASURED_COLOURS),
+            legend=alt.Legend(symbolType="circle", symbolStrokeWidth=0),
+        ),
+        tooltip=[
+            alt.Tooltip("devices:N", title="Measured"),
+            alt.Tooltip("message_bytes:Q", title="Message (bytes)", format=","),
+            alt.Tooltip("gigabytes_per_second:Q", title="GB/s", format=",.2f"),
+        ],
+    )
+    on_cpu = all(row.device_type == "cpu" for row in rows)
+    chart = alt.layer(
+        base.mark_line(strokeWidth=2), base.mark_circle(size=50, opacity=1)
+    )
+    note = "message size / time x 2 (n - 1) / n, as nccl-tests define it"
+    return _finished(chart, title, f"CPU, functional; {note}" if on_cpu else note)
+
+
+def png(chart: alt.LayerChart | alt.Chart, scale: float = 2) -> bytes:
+    """Return a chart as a PNG picture, for viewers that run no JavaScript.
+
+    Parameters
+    ----------
+    chart
+        Any chart of this module.
+    scale
+        Pixels per unit of the chart; 2 is sharp on common screens and on paper.
+    """
+    return vl_convert.vegalite_to_png(
+        chart.to_dict(), vl_version=_VEGALITE_VERSION, scale=scale
+    )
+
+
+_VEGALITE_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+
+_BYTES = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB'"
+    " : datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB'"
+    " : datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB'"
+    " : datum.value + ' B'"
+)
+
+
+def _finished(chart: alt.LayerChart, title: str, subtitle: str) -> alt.LayerChart:
+    return (
+        chart.properties(
+            width=_WIDTH,
+            height=_HEIGHT,
+            title=alt.TitleParams(
+                title, subtitle=subtitle, anchor="start", fontSize=15, offset=12
+            ),
+            background="white",
+            padding=12,
+        )
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelFontSize=12,
+            titleFontSize=12,
+            labelColor="#222222",
+            titleColor="#222222",
+            domainColor="#888888",
+            tickColor="#888888",
+        )
+        .configure_title(color="#111111", subtitleColor="#444444", subtitleFontSize=12)
+        .configure_legend(
+            labelFontSize=12,
+            titleFontSize=12,
+            labelColor="#222222",
+            titleColor="#222222",
+            labelLimit=0,
+        )
+    )
+
+
+def _value_axis(largest: float) -> alt.Axis:
+    digits = 0 if largest >= 10 else 1 if largest >= 1 else 2
+    return alt.Axis(format=f",.{digits}f", gridColor="#E6E6E6", tickCount=6)
+
+
+def _subtitle(rows: Sequence[ScalingRow], *, on_cpu: bool) -> str:
+    fewest = min(row.images_per_second.n for row in rows)
+    most = max(row.images_per_second.n for row in rows)
+    counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    runs = f"{counted} run{'' if most == 1 else 's'} a point"
+    bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
+    text = f"median of run medians, {runs}; {bars}"
+    return f"CPU, functional; {text}" if on_cpu else text
+
+
+def _spread(counts: Sequence[int]) -> list[int]:
+    """Leave out tick labels that would touch the next larger one."""
+    kept: list[int] = []
+    for count in reversed(counts):
+        if not kept or (kept[-1] - count) / counts[-1] > 0.035:
+            kept.append(count)
+    return kept[::-1]
+
+
+def _arm_colour(rows: Sequence[ScalingRow]) -> alt.Color:
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    return alt.Color(
+        "arm:N",
+        scale=alt.Scale(domain=arms, range=_MEASURED_COLOURS),
+        legend=alt.Legend(
+            title="Measured",
+            symbolType="circle",
+            symbolOpacity=1,
+            symbolStrokeWidth=0,
+            symbolSize=90,
+        ),
+    )
+
+
+def _measured_layers(rows: Sequence[ScalingRow], x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    values = [
+        {
+            "arm": row.arm,
+            "world_size": row.world_size,
+            "images_per_second": row.images_per_second.median,
+            "low": row.images_per_second.ci_low,
+            "high": row.images_per_second.ci_high,
+            "runs": row.images_per_second.n,
+            "efficiency": row.efficiency,
+        }
+        for row in rows
+    ]
+    base = alt.Chart(alt.Data(values=values)).encode(
+        x=x,
+        color=_arm_colour(rows),
+        tooltip=[
+            alt.Tooltip("arm:N", title="Measured"),
+            alt.Tooltip("world_size:Q", title="Devices"),
+            alt.Tooltip("images_per_second:Q", title="Images/s", format=",.0f"),
+            alt.Tooltip("low:Q", title="95 % from", format=",.0f"),
+            alt.Tooltip("high:Q", title="95 % to", format=",.0f"),
+            alt.Tooltip("runs:Q", title="Runs"),
+            alt.Tooltip("efficiency:Q", title="Efficiency", format=".1%"),
+        ],
+    )
+    with_interval = base.transform_filter("isValid(datum.low)")
+    caps = with_interval.mark_tick(
+        orient="horizontal", thickness=1.5, size=10, opacity=1
+    )
+    return [
+        base.mark_line(strokeWidth=2).encode(y=y),
+        with_interval.mark_rule(strokeWidth=1.5).encode(y="low:Q", y2="high:Q"),
+        caps.encode(y="low:Q"),
+        caps.encode(y="high:Q"),
+        base.mark_circle(size=75, opacity=1).encode(y=y),
+    ]
+
+
+def _ideal_lines(
+    rows: Sequence[ScalingRow], largest: int, x: alt.X, y: alt.Y
+) -> alt.Chart:
+    values: list[dict[str, Any]] = []
+    for row in rows:
+        if row.world_size != row.base_world_size:
+            continue
+        values += [
+            {
+                "arm": row.arm,
+                "world_size": count,
+                "images_per_second": row.images_per_second_per_device * count,
+                "what": "ideal (linear)",
+            }
+            for count in (row.world_size, largest)
+        ]
+    return (
+        alt.Chart(alt.Data(values=values))
+        .mark_line(strokeWidth=1.2, opacity=0.75)
+        .encode(
+            x=x,
+            y=y,
+            color=_arm_colour(rows),
+            strokeDash=alt.StrokeDash(
+                "what:N",
+                scale=alt.Scale(range=[[6, 4]]),
+                legend=alt.Legend(
+                    title=None,
+                    symbolType="stroke",
+                    symbolSize=400,
+                    symbolStrokeColor="#555555",
+                ),
+            ),
+        )
+    )
+
+
+def _projected(
+    rows: Sequence[ScalingRow], outlooks: Mapping[str, Outlook]
+) -> list[dict[str, Any]]:
+    """Return the corners of each arm's band, from its last measured point on."""
+    last = {row.arm: row for row in rows}  # sizes ascend within an arm
+    corners: list[dict[str, Any]] = []
+    for arm, outlook in outlooks.items():
+        if arm not in last or not outlook.projections:
+            continue
+        start = last[arm].images_per_second.median
+        ends = [(last[arm].world_size, start, start)]
+        ends += [
+            (end.world_size, end.low_images_per_second, end.high_images_per_second)
+            for end in outlook.projections
+        ]
+        corners += [
+            {
+                "arm": arm,
+                "world_size": world_size,
+                "low": low,
+                "high": high,
+                "what": "projected (models' interval)",
+            }
+            for world_size, low, high in ends
+        ]
+    return corners
+
+
+def _band(
+    rows: Sequence[ScalingRow], corners: list[dict[str, Any]], x: alt.X
+) -> alt.Chart:
+    return (
+        alt.Chart(alt.Data(values=corners))
+        .mark_area(line=False)
+        .encode(
+            x=x,
+            y=alt.Y("low:Q", title="Images per second"),
+            y2="high:Q",
+            color=_arm_colour(rows),
+            opacity=alt.Opacity(
+                "what:N",
+                scale=alt.Scale(range=[0.3, 0.3]),
+                legend=alt.Legend(
+                    title=None,
+                    symbolType="square",
+                    symbolFillColor="#888888",
+                    symbolStrokeWidth=0,
+                    symbolSize=160,
+                ),
+            ),
+            tooltip=[
+                alt.Tooltip("arm:N", title="Projected"),
+                alt.Tooltip("world_size:Q", title="Devices"),
+                alt.Tooltip("low:Q", title="Images/s from", format=",.0f"),
+                alt.Tooltip("high:Q", title="Images/s to", format=",.0f"),
+            ],
+        )
+    )
+
+
+def _published_layer(
+    others: Mapping[str, Sequence[PublishedRow]], x: alt.X, y: alt.Y
+) -> alt.LayerChart:
+    values = [
+        {
+            "series": label,
+            "world_size": row.world_size,
+            "images_per_second": row.images_per_second,
+            "year": str(row.year),
+            "source": row.source,
+        }
+        for label, members in others.items()
+        for row in members
+    ]
+    base = alt.Chart(alt.Data(values=values)).encode(
+        x=x,
+        y=y,
+        color=alt.Color(
+            "series:N",
+            scale=alt.Scale(domain=list(others), range=_PUBLISHED_COLOURS),
+            legend=alt.Legend(
+                title="Published by others",
+                orient="bottom",
+                direction="vertical",
+                symbolType="diamond",
+                symbolFillColor="white",
+                symbolStrokeWidth=1.5,
+                symbolSize=90,
+            ),
+        ),
+        tooltip=[
+            alt.Tooltip("series:N", title="Published"),
+            alt.Tooltip("world_size:Q", title="Devices"),
+            alt.Tooltip("images_per_second:Q", title="Images/s", format=",.0f"),
+            alt.Tooltip("year:N", title="Year"),
+            alt.Tooltip("source:N", title="Source"),
+        ],
+    )
+    return alt.layer(
+        base.mark_line(strokeWidth=1, strokeDash=[1.5, 3]),
+        base.mark_point(
+            shape="diamond", size=70, filled=False, strokeWidth=1.5, opacity=1
+        ),
+    )

@@ -1,0 +1,128 @@
+"""One vocabulary of GPU names, for what NVML prints and what reports print.
+
+A name is ``family[-form][-memory]``, such as ``A100-SXM4-80GB``, ``H100-PCIe-80GB``,
+``L40S`` or, where a report says no more, ``V100-16GB``. NVML and torch print
+``NVIDIA A100-SXM4-80GB``, ``NVIDIA H100 80GB HBM3`` or ``Tesla V100-SXM2-16GB``.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["canonical_gpu_name", "may_be_the_same_gpu"]
+
+# Sold in several forms and memory sizes that differ in speed.
+_FAMILIES_WITH_FORMS = ("V100S", "V100", "P100", "A100", "H100", "H200", "B200")
+
+_SINGLE_PRODUCTS = (
+    "A10",
+    "A10G",
+    "A30",
+    "A40",
+    "GH200-96GB",
+    "L4",
+    "L40",
+    "L40S",
+    "Quadro RTX 8000",
+    "RTX 3090",
+    "RTX 4090",
+    "RTX 5090",
+    "RTX 6000 Ada",
+    "RTX A5000",
+    "RTX A6000",
+    "RTX PRO 6000 Blackwell Max-Q",
+    "Radeon RX 7900 XTX",
+    "T4",
+)
+
+# How the driver and reports spell them, where that is more than a vendor's prefix.
+_ALIASES = {
+    "A30 PCIE 24GB": "A30",
+    "GH200 96GB HBM3": "GH200-96GB",
+    "RTX 6000 ADA GENERATION": "RTX 6000 Ada",
+    "RTX PRO 6000 BLACKWELL MAX Q WORKSTATION EDITION": "RTX PRO 6000 Blackwell Max-Q",
+}
+
+# The only form, or the only memory size, of a family in a given form.
+_SXM_OF_FAMILY = {"A100": "SXM4", "H100": "SXM", "H200": "SXM", "B200": "SXM"}
+_MEMORY_OF_FORM = {
+    ("H100", "PCIe"): "80GB",
+    ("H100", "NVL"): "94GB",
+    ("H200", "SXM"): "141GB",
+    ("H200", "NVL"): "141GB",
+    ("V100S", "PCIe"): "32GB",
+}
+
+
+def canonical_gpu_name(device_name: str) -> str | None:
+    """Return the vocabulary's name of a GPU.
+
+    Parameters
+    ----------
+    device_name
+        As NVML, torch or a report prints it; a name of the vocabulary is returned
+        as it is.
+
+    Returns
+    -------
+    str or None
+        ``None`` for a GPU outside the vocabulary, and for a part of a GPU (MIG) or a
+        laptop's version, whose speed is not that of the GPU it is named after.
+    """
+    words = re.sub(r"[\s_-]+", " ", device_name.upper()).strip()
+    if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b", words):
+        return None
+    words = re.sub(r"^(NVIDIA |AMD |TESLA |GEFORCE )+", "", words)
+    if words in _ALIASES:
+        return _ALIASES[words]
+    for product in _SINGLE_PRODUCTS:
+        if words == product.upper().replace("-", " "):
+            return product
+    family = next(
+        (name for name in _FAMILIES_WITH_FORMS if re.match(rf"{name}\b", words)), None
+    )
+    return _with_form_and_memory(family, words) if family else None
+
+
+def _with_form_and_memory(family: str, words: str) -> str:
+    form = _form(family, words)
+    size = re.search(r"\b(\d+) ?GB\b", words)
+    memory = f"{size[1]}GB" if size else _MEMORY_OF_FORM.get((family, form or ""))
+    if family == "B200":
+        # Printed as 180 GB and as 192 GB; there is one B200.
+        memory = None
+    return "-".join(part for part in (family, form, memory) if part)
+
+
+def _form(family: str, words: str) -> str | None:
+    if re.search(r"\bPCIE\b", words):
+        return "PCIe"
+    if re.search(r"\bNVL\b", words):
+        return "NVL"
+    sxm = re.search(r"\bSXM\d?\b", words)
+    if sxm:
+        return _SXM_OF_FAMILY.get(family, sxm[0])
+    # The driver prints "H100 PCIe" and "H200 NVL" but no form for the SXM modules.
+    if family in ("H200", "B200") or (family == "H100" and "HBM3" in words):
+        return "SXM"
+    return None
+
+
+def may_be_the_same_gpu(one: str, other: str) -> bool:
+    """Return whether two names of the vocabulary can mean the same product.
+
+    A part that one of them leaves out matches anything: ``A100-80GB`` may be
+    ``A100-SXM4-80GB``, which cannot be ``A100-PCIe-80GB``.
+    """
+    if one == other:
+        return True
+    (family, *parts), (other_family, *other_parts) = _parts(one), _parts(other)
+    return family == other_family and all(
+        part is None or other_part is None or part == other_part
+        for part, other_part in zip(parts, other_parts, strict=True)
+    )
+
+
+def _parts(name: str) -> tuple[str, str | None, str | None]:
+    match = re.fullmatch(r"(\w+?)(?:-(SXM\d?|PCIe|NVL))?(?:-(\d+GB))?", name)
+    return (match[1], match[2], match[3]) if match else (name, None, None)

@@ -1,0 +1,234 @@
+"""What others have published, in one vocabulary, every row with its source.
+
+The data file beside this module holds facts only: a number, under which conditions
+and by which statistic it was got, and where it was printed. A published number is
+never mixed with a measured one; it is context.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from importlib import resources
+from typing import Any
+
+from nbkit.analysis.gpu_names import canonical_gpu_name, may_be_the_same_gpu
+
+__all__ = ["PublishedRow", "curves", "lookup", "published", "series"]
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One published result. ``None`` means that the source does not say."""
+
+    series: str | None
+    """Rows of one scaling campaign share this label; None for a single result."""
+    model: str
+    """torchvision's name where it has the model, else timm's."""
+    framework: str | None
+    """``pytorch``, ``mxnet``, ``tensorflow``, ``paddlepaddle``, ``caffe2``,
+    ``tinygrad``."""
+    software: str | None
+    """Container, release or program as the source names it."""
+    gpu_name: str | None
+    """In the vocabulary of `nbkit.analysis.gpu_names`; None for a CPU."""
+    world_size: int
+    """GPUs of all nodes together; processes on a CPU."""
+    nnodes: int
+    precision: str | None
+    """``fp32``, ``tf32``, ``fp16`` (mixed, unless the conditions say pure) or
+    ``bf16``."""
+    memory_format: str | None
+    """``channels_first`` or ``channels_last``."""
+    compile: bool | None
+    """Whether torch.compile was used."""
+    batch_size_per_gpu: int | None
+    data: str | None
+    """``synthetic`` or ``real``."""
+    phase: str
+    """``train``, ``infer``, or ``emulation``: the rate that a storage benchmark
+    assumes of a GPU, which nobody measured."""
+    images_per_second: float | None
+    """All GPUs together."""
+    speedup: float | None
+    """Over one GPU, where the source prints only that."""
+    time_to_target_minutes: float | None
+    """Minutes to 75.9 % top-1 accuracy (MLPerf's rules)."""
+    runs: int | None
+    """Runs behind the number."""
+    statistic: str | None
+    """How the number was made from what was measured."""
+    origin: str
+    """``published`` as it stands, ``recomputed`` from the published log, or
+    ``derived`` by arithmetic on published numbers."""
+    data_wait_share: float | None
+    """Part of the step spent waiting for data, where the source lets one know."""
+    conditions: str | None
+    """What else one has to know to use the number."""
+    publisher: str
+    """Who published it, in a word or two, for a chart's legend."""
+    source: str
+    """Title of the publication."""
+    url: str | None
+    year: int
+
+
+_COMPARABLE = {"bf16": ("bf16", "fp16")}
+
+
+def published() -> list[PublishedRow]:
+    """Return every published result, in the order of the data file."""
+    return list(_rows())
+
+
+def lookup(
+    *,
+    model: str | None = None,
+    gpu_name: str | None = None,
+    precision: str | None = None,
+    memory_format: str | None = None,
+    world_size: int | None = None,
+    data: str | None = None,
+    phase: str = "train",
+) -> list[PublishedRow]:
+    """Return the published results that fit what is asked for.
+
+    Parameters
+    ----------
+    model, precision, memory_format, world_size, data, phase
+        The row's value has to be equal; ``None`` asks for any.
+    gpu_name
+        As NVML or torch prints it, or a name of the vocabulary. A row fits when it
+        can be the same product: a report's ``A100-80GB`` fits an
+        ``NVIDIA A100-SXM4-80GB``, an ``A100-PCIe-80GB`` does not. Nothing fits a
+        GPU outside the vocabulary.
+
+    Returns
+    -------
+    list of PublishedRow
+        In the order of the data file; empty if there is none.
+    """
+    wanted = {
+        "model": model,
+        "precision": precision,
+        "memory_format": memory_format,
+        "world_size": world_size,
+        "data": data,
+        "phase": phase,
+    }
+    rows = [
+        row
+        for row in _rows()
+        if all(
+            value is None or getattr(row, name) == value
+            for name, value in wanted.items()
+        )
+    ]
+    if gpu_name is None:
+        return rows
+    asked = canonical_gpu_name(gpu_name)
+    if asked is None:
+        return []
+    return [
+        row for row in rows if row.gpu_name and may_be_the_same_gpu(row.gpu_name, asked)
+    ]
+
+
+def series(rows: Iterable[PublishedRow]) -> dict[str, list[PublishedRow]]:
+    """Group rows into scaling series, each ordered by world size.
+
+    Series of which fewer than two sizes are among ``rows`` are left out: they show
+    no scaling.
+    """
+    groups: dict[str, list[PublishedRow]] = {}
+    for row in rows:
+        if row.series is not None and row.images_per_second is not None:
+            groups.setdefault(row.series, []).append(row)
+    return {
+        label: sorted(members, key=lambda row: row.world_size)
+        for label, members in groups.items()
+        if len(members) > 1
+    }
+
+
+def curves(
+    *,
+    model: str,
+    gpu_name: str,
+    precision: str,
+    largest_world_size: int,
+    limit: int = 4,
+) -> dict[str, list[PublishedRow]]:
+    """Return the scaling series that say most about a measurement, a handful at most.
+
+    Parameters
+    ----------
+    model, gpu_name, precision
+        What was measured; matched as `lookup` does.
+    largest_world_size
+        Points beyond it are left out, so that one record of a thousand GPUs does
+        not press everything else into a corner.
+    limit
+        How many series at most.
+
+    Returns
+    -------
+    dict
+        The same framework as nbkit's first, then the series with more points, then
+        the newer; of a table and its recomputation with one statistic, the latter;
+        one of each publisher's repetitions of the same thing. For ``bf16`` also
+        ``fp16``, which has the same peak and which most publish; the label says which.
+    """
+    found = series(
+        row
+        for kind in _COMPARABLE.get(precision, (precision,))
+        for row in lookup(model=model, gpu_name=gpu_name, precision=kind)
+        if row.world_size <= largest_world_size
+    )
+
+    def preference(
+        entry: tuple[str, list[PublishedRow]],
+    ) -> tuple[bool, int, bool, int]:
+        first = entry[1][0]
+        return (
+            first.framework != "pytorch",
+            -len(entry[1]),
+            first.origin != "recomputed",
+            -first.year,
+        )
+
+    kept: dict[tuple[str | None, ...], tuple[str, list[PublishedRow]]] = {}
+    for label, members in sorted(found.items(), key=preference):
+        first = members[0]
+        what = (first.publisher, first.software, first.gpu_name, first.memory_format)
+        kept.setdefault((*what, first.precision), (label, members))
+    return dict(list(kept.values())[:limit])
+
+
+@functools.cache
+def _rows() -> tuple[PublishedRow, ...]:
+    table = resources.files("nbkit.analysis") / "published.csv"
+    lines = io.StringIO(table.read_text(encoding="utf-8"))
+    return tuple(_row(cells) for cells in csv.DictReader(lines))
+
+
+def _row(cells: dict[str, str]) -> PublishedRow:
+    # fields() gives the annotations as written, such as "float | None".
+    values: dict[str, Any] = {
+        field.name: _READERS[str(field.type).removesuffix(" | None")](cells[field.name])
+        if cells[field.name]
+        else None
+        for field in fields(PublishedRow)
+    }
+    return PublishedRow(**values)
+
+
+_READERS: dict[str, Callable[[str], object]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": {"yes": True, "no": False}.__getitem__,
+}

@@ -1,0 +1,352 @@
+"""How throughput grows with the number of devices: table, sentence, JSON result.
+
+Weak scaling: the batch per device is the same at every size. Every number is a median
+over runs (separate process starts) of each run's own median, and is given with the
+number of runs and an interval. What was measured on CPU processes is called
+"CPU, functional" everywhere: it shows that the machinery works, nothing about GPUs.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nbkit.analysis.projection import DeviceType, Outlook, Point
+from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import Ratio, Summary, ratio, summarise
+
+__all__ = [
+    "INTERVAL",
+    "STATISTIC",
+    "MeasuredRun",
+    "ScalingRow",
+    "computed_sentence",
+    "device_label",
+    "efficiency",
+    "points",
+    "result_document",
+    "scaling_table",
+]
+
+STATISTIC = (
+    "median over runs of each run's median over measured steps of images / step time; "
+    "data wait included, warm-up and the last partial step left out"
+)
+INTERVAL = "95 % Student t on the logarithms of the run medians"
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """One finished run, in the numbers that scaling needs. ``None`` is unknown."""
+
+    arm: str
+    """What is compared, such as ``fp16`` or ``fp16 channels_first``."""
+    world_size: int
+    """Devices of all nodes together."""
+    nnodes: int
+    device_type: DeviceType
+    images_per_second: float
+    """Median over the measured steps, all devices together."""
+    data_wait_share: float | None = None
+    communication_share: float | None = None
+    """Share of the step spent in communication that computation did not hide."""
+    peak_memory_bytes: float | None = None
+    """Of the device that used most."""
+    cpu_ms_per_image: float | None = None
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """What the runs of one arm at one world size show."""
+
+    arm: str
+    world_size: int
+    nnodes: int
+    device_type: DeviceType
+    images_per_second: Summary
+    """Over runs, all devices together."""
+    base_world_size: int
+    """The smallest measured size of the arm, which the next fields compare with."""
+    speedup: float
+    efficiency: float
+    """Rate per device over that of the smallest size; 1 is linear scaling."""
+    efficiency_low: float | None
+    """Lower end of the interval; ``None`` for the base and with a single run."""
+    efficiency_high: float | None
+    """Upper end of the interval; ``None`` for the base and with a single run."""
+    data_wait_share: float | None
+    communication_share: float | None
+    peak_memory_bytes: float | None
+    cpu_ms_per_image: float | None
+
+    @property
+    def images_per_second_per_device(self) -> float:
+        """Images per second of one device."""
+        return self.images_per_second.median / self.world_size
+
+
+def efficiency(
+    images_per_second: float,
+    world_size: int,
+    base_images_per_second: float,
+    base_world_size: int = 1,
+) -> float:
+    """Return the rate per device over the rate per device of a smaller size.
+
+    Parameters
+    ----------
+    images_per_second, base_images_per_second
+        All devices together.
+    world_size, base_world_size
+        Devices of all nodes together.
+    """
+    return (images_per_second / world_size) / (base_images_per_second / base_world_size)
+
+
+def scaling_table(runs: Iterable[MeasuredRun]) -> list[ScalingRow]:
+    """Return one row for each arm and world size.
+
+    Parameters
+    ----------
+    runs
+        Finished runs; each a separate process start.
+
+    Returns
+    -------
+    list of ScalingRow
+        Arms in the order they first appear, sizes ascending.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If there is no run, or an arm mixes CPU and GPU runs, or a size mixes numbers
+        of nodes.
+    """
+    groups: dict[str, dict[int, list[MeasuredRun]]] = {}
+    for run in runs:
+        groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
+    if not groups:
+        message = "runs: there are 0, a scaling table needs at least 1; launch some."
+        raise NotEnoughDataError(message)
+    rows = []
+    for arm, sizes in groups.items():
+        _require_one_kind(arm, sizes)
+        base = sizes[min(sizes)]
+        rows += [_row(sizes[size], base) for size in sorted(sizes)]
+    return rows
+
+
+def _require_one_kind(arm: str, sizes: dict[int, list[MeasuredRun]]) -> None:
+    kinds = {run.device_type for runs in sizes.values() for run in runs}
+    if len(kinds) > 1:
+        message = (
+            f"arm {arm!r} has runs on {' and '.join(sorted(kinds))}; one curve is of "
+            "one device type: give them different arms."
+        )
+        raise NotEnoughDataError(message)
+    for size, runs in sizes.items():
+        nodes = sorted({run.nnodes for run in runs})
+        if len(nodes) > 1:
+            message = (
+                f"arm {arm!r} has runs with {size} devices on {nodes} nodes; "
+                "they are different machines: give them different arms."
+            )
+            raise NotEnoughDataError(message)
+
+
+def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow:
+    first = runs[0]
+    base_size = base[0].world_size
+    rates = [run.images_per_second for run in runs]
+    against = ratio(rates, [run.images_per_second for run in base])
+    # Efficiency is the ratio of the rates in units of what linear scaling would give.
+    per_device = base_size / first.world_size
+    low, high = (None, None) if runs is base else _bounds(against, per_device)
+    return ScalingRow(
+        arm=first.arm,
+        world_size=first.world_size,
+        nnodes=first.nnodes,
+        device_type=first.device_type,
+        images_per_second=summarise(rates),
+        base_world_size=base_size,
+        speedup=against.estimate,
+        efficiency=against.estimate * per_device,
+        efficiency_low=low,
+        efficiency_high=high,
+        data_wait_share=_median(runs, lambda run: run.data_wait_share),
+        communication_share=_median(runs, lambda run: run.communication_share),
+        peak_memory_bytes=_median(runs, lambda run: run.peak_memory_bytes),
+        cpu_ms_per_image=_median(runs, lambda run: run.cpu_ms_per_image),
+    )
+
+
+def _bounds(against: Ratio, factor: float) -> tuple[float | None, float | None]:
+    if against.ci_low is None or against.ci_high is None:
+        return None, None
+    return against.ci_low * factor, against.ci_high * factor
+
+
+def _median(
+    runs: Sequence[MeasuredRun], value: Callable[[MeasuredRun], float | None]
+) -> float | None:
+    known = [number for run in runs if (number := value(run)) is not None]
+    return statistics.median(known) if known else None
+
+
+def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
+    """Return an arm's measured points, as `project` takes them."""
+    return [
+        Point(
+            world_size=row.world_size,
+            nnodes=row.nnodes,
+            images_per_second=row.images_per_second.median,
+            device_type=row.device_type,
+        )
+        for row in rows
+        if row.arm == arm
+    ]
+
+
+def device_label(device_type: DeviceType, count: int) -> str:
+    """Return ``1 GPU``, ``8 GPUs``, ``1 CPU process`` or ``2 CPU processes``."""
+    if device_type == "cuda":
+        return f"{count} GPU" if count == 1 else f"{count} GPUs"
+    return f"{count} CPU process" if count == 1 else f"{count} CPU processes"
+
+
+def computed_sentence(rows: Sequence[ScalingRow]) -> str:
+    """Return one sentence that says what the table shows.
+
+    Each arm is described at its largest size, the fastest first.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the table is empty.
+    """
+    if not rows:
+        message = "rows: there are 0, a sentence needs at least 1; measure something."
+        raise NotEnoughDataError(message)
+    last = {row.arm: row for row in rows}  # sizes ascend within an arm
+    fastest_first = sorted(
+        last.values(), key=lambda row: row.images_per_second.median, reverse=True
+    )
+    text = "; ".join(_clause(row) for row in fastest_first) + "."
+    functional = all(row.device_type == "cpu" for row in rows)
+    return f"CPU, functional: {text}" if functional else text
+
+
+def _clause(row: ScalingRow) -> str:
+    rate = row.images_per_second
+    spread = (
+        f"95 % interval {_whole(rate.ci_low)} to {_whole(rate.ci_high)}, {rate.n} runs"
+        if rate.ci_low is not None and rate.ci_high is not None
+        else "1 run, no interval"
+    )
+    where = device_label(row.device_type, row.world_size)
+    text = f"{row.arm} on {where} trains {_whole(rate.median)} images/s ({spread})"
+    if row.world_size == row.base_world_size:
+        return f"{text}, the only size measured"
+    base = device_label(row.device_type, row.base_world_size)
+    text += f", {row.speedup:.2f} times {base}: efficiency {_percent(row.efficiency)}"
+    if row.efficiency_low is None or row.efficiency_high is None:
+        return text
+    ends = f"{_percent(row.efficiency_low)} to {_percent(row.efficiency_high)}"
+    return f"{text} (95 % interval {ends})"
+
+
+def _whole(rate: float) -> str:
+    """Return a rate with three figures at least and no more digits than it deserves."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _percent(part: float) -> str:
+    return f"{part * 100:.1f} %"
+
+
+def result_document(
+    rows: Sequence[ScalingRow],
+    outlooks: dict[str, Outlook] | None = None,
+    conditions: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the result for programs: a row a world size, a column an arm.
+
+    The shape is that of the table in PaddlePaddle's ResNet-50 reports (GPUs down,
+    precisions across), with what they leave out: the statistic, n, interval and
+    efficiency.
+
+    Parameters
+    ----------
+    rows
+        From `scaling_table`.
+    outlooks
+        For each arm, what `project` answered.
+    conditions
+        Whatever fixes the meaning of the numbers: model, batch, data, versions.
+
+    Returns
+    -------
+    dict
+        Plain values, ready for ``json.dumps``; unknown is ``None``.
+
+    References
+    ----------
+    https://github.com/PaddlePaddle/Perf/blob/master/ResNet50V1.5/README.md
+    """
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    sizes = sorted({row.world_size for row in rows})
+    return {
+        "schema": 1,
+        "quantity": "images_per_second",
+        "origin": "measured",
+        "functional_only": all(row.device_type == "cpu" for row in rows),
+        "statistic": STATISTIC,
+        "interval": INTERVAL,
+        "conditions": conditions or {},
+        "arms": arms,
+        "rows": [
+            {
+                "world_size": size,
+                "results": {
+                    row.arm: _cell(row) for row in rows if row.world_size == size
+                },
+            }
+            for size in sizes
+        ],
+        "projections": [
+            {"arm": arm, "origin": "projected", **asdict(projection)}
+            for arm, outlook in (outlooks or {}).items()
+            for projection in outlook.projections
+        ],
+        "projections_refused": [
+            {"arm": arm, **asdict(refusal)}
+            for arm, outlook in (outlooks or {}).items()
+            for refusal in outlook.refusals
+        ],
+    }
+
+
+def _cell(row: ScalingRow) -> dict[str, Any]:
+    rate = row.images_per_second
+    return {
+        "images_per_second": rate.median,
+        "ci_low": rate.ci_low,
+        "ci_high": rate.ci_high,
+        "n": rate.n,
+        "q25": rate.q25,
+        "q75": rate.q75,
+        "images_per_second_per_device": row.images_per_second_per_device,
+        "nnodes": row.nnodes,
+        "device_type": row.device_type,
+        "base_world_size": row.base_world_size,
+        "speedup": row.speedup,
+        "efficiency": row.efficiency,
+        "efficiency_ci_low": row.efficiency_low,
+        "efficiency_ci_high": row.efficiency_high,
+        "data_wait_share": row.data_wait_share,
+        "communication_share": row.communication_share,
+        "peak_memory_bytes": row.peak_memory_bytes,
+        "cpu_ms_per_image": row.cpu_ms_per_image,
+    }

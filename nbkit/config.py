@@ -1,0 +1,407 @@
+"""`ExperimentConfig`: everything that decides what a run does, declared once.
+
+The docstring under a field is also the form's tooltip and the JSON Schema's
+description. A bad value raises `ConfigError` with one line for every bad field.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from nbkit.errors import ConfigError
+from nbkit.registry import Kind, names, suggest
+
+__all__ = ["AllReduceConfig", "ExperimentConfig", "LoaderConfig", "Model"]
+
+IMAGENET_TRAIN_IMAGES = 1_281_167
+"""ILSVRC2012 training images (https://image-net.org/challenges/LSVRC/2012/)."""
+
+
+class Model(BaseModel):
+    """Base of every nbkit configuration: frozen, strict about names."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        validate_default=True,
+        allow_inf_nan=False,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            fields = list(type(self).model_fields)
+            lines: dict[str, str] = {}
+            for detail in error.errors(include_url=False):
+                # A union reports each of its members: the first says enough.
+                lines.setdefault(str(detail["loc"][:1]), _sentence(detail, fields))
+            raise ConfigError("\n".join(lines.values())) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, validated anew.
+
+        Raises
+        ------
+        ConfigError
+            If the changed configuration is not valid.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**given, **changes})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the configuration that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """Return every field, defaults included, as indented JSON."""
+        return self.model_dump_json(indent=1)
+
+
+class LoaderConfig(Model):
+    """How a loader reads; a loader says which of these it uses."""
+
+    num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
+    """Loading processes per GPU; None shares the usable CPUs between the ranks,
+    one of them left to the training process."""
+    prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
+    """Batches that each loading process prepares ahead."""
+    pin_memory: bool | None = None
+    """Copy through page-locked host memory; None does so on GPUs only."""
+
+
+class AllReduceConfig(Model):
+    """Message sizes of the all-reduce measurement (``task="allreduce"``)."""
+
+    bytes_min: Annotated[int, Field(ge=4, le=2**34)] = 2**10
+    """Smallest message, in bytes."""
+    bytes_max: Annotated[int, Field(ge=4, le=2**34)] = 2**28
+    """Largest message, in bytes; sizes grow by a factor of 4."""
+    iterations: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """Timed all-reduces of each size."""
+    warmup_iterations: Annotated[int, Field(ge=0, le=10_000)] = 5
+    """All-reduces of each size before the clock starts."""
+
+    @field_validator("bytes_max")
+    @classmethod
+    def _not_below_min(cls, value: int, info: ValidationInfo) -> int:
+        low = info.data.get("bytes_min")
+        if low is not None and value < low:
+            message = f"{value} is below bytes_min={low}; use {low} or more"
+            raise ValueError(message)
+        return value
+
+
+class ExperimentConfig(Model):
+    """One experiment: model, numbers, batch, optimizer, data and devices."""
+
+    # What runs
+    name: str = ""
+    """Free text that names the run in lists; the model's name if empty."""
+    task: Literal["train", "allreduce"] = "train"
+    """``train`` trains the model; ``allreduce`` measures collective bandwidth."""
+    model: str = "resnet50"
+    """Any torchvision classification model, or one added by a plug-in."""
+    num_classes: Annotated[int, Field(ge=2)] | None = None
+    """Outputs of the model; None takes the number of classes in the data
+    (1,000 for synthetic data)."""
+
+    # Numbers
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
+    """Format of matrix products and convolutions; weights stay fp32. ``fp16`` scales
+    the loss (GradScaler)."""
+    memory_format: Literal["channels_last", "channels_first"] = "channels_last"
+    """Layout of images: NHWC (channels_last) is what tensor cores want; NCHW
+    (channels_first) undoes much of the gain of 16-bit precision."""
+    compile: bool = False
+    """Compile the model with torch.compile."""
+    cuda_graphs: bool = False
+    """Replay the model's kernels as CUDA graphs; needs a GPU."""
+
+    # Batch
+    batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
+    """Images of one rank in one forward pass; ``max`` probes for the largest power of
+    two (and the half steps between) that fits the GPU, in a process of its own."""
+    gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4_096)] = 1
+    """Forward and backward passes before each optimizer step."""
+
+    # Optimizer
+    optimizer: Literal["sgd", "lars", "adamw"] = "sgd"
+    """SGD with momentum, LARS (https://arxiv.org/abs/1708.03888) or AdamW."""
+    learning_rate: Annotated[float, Field(gt=0)] = 0.1
+    """Peak learning rate, for the global batch as it is (no hidden scaling)."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of SGD and LARS."""
+    lars_eta: Annotated[float, Field(gt=0)] = 0.001
+    """Trust coefficient of LARS."""
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    """Weight decay."""
+    decay_norm_and_bias: bool = False
+    """Also decay biases and normalisation weights."""
+    schedule: Literal["constant", "cosine", "step", "polynomial"] = "cosine"
+    """How the learning rate falls after its warm-up; every one but ``constant`` and
+    ``step`` ends at 0."""
+    learning_rate_warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    """Epochs over which the learning rate rises linearly to its peak."""
+    step_epochs: tuple[Annotated[float, Field(gt=0)], ...] = (30.0, 60.0, 80.0)
+    """Epochs at which ``schedule="step"`` multiplies the rate by ``step_factor``."""
+    step_factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Factor of ``schedule="step"``."""
+    polynomial_power: Annotated[float, Field(gt=0)] = 2.0
+    """Power of ``schedule="polynomial"``."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Label smoothing of the cross entropy."""
+
+    # Length
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    """Length in epochs; set either this or ``steps``."""
+    steps: Annotated[int, Field(ge=1)] | None = None
+    """Length in optimizer steps; 100 if neither this nor ``epochs`` is set."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 10
+    """Leading steps that measurements drop (allocation, autotuning, compilation)."""
+
+    # Data
+    data: str = "synthetic"
+    """``synthetic`` (made on the device) or the path of an image folder: one
+    subfolder a class, or ``train/`` and ``val/`` of such folders."""
+    loader: str = "torch"
+    """Loader of image files, by its registered name; synthetic data needs none."""
+    loader_config: LoaderConfig = LoaderConfig()
+    """Settings of the loader."""
+    image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
+    """Side of the square training and evaluation image, in pixels."""
+    crop_area_min: Annotated[float, Field(gt=0, le=1)] = 0.08
+    """Smallest share of an image's area that a random crop keeps."""
+    crop_area_max: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Largest share of an image's area that a random crop keeps."""
+    images_per_epoch: Annotated[int, Field(ge=1)] = IMAGENET_TRAIN_IMAGES
+    """Images of one epoch of synthetic data; image files count themselves."""
+
+    # Evaluation and checkpoints
+    evaluation_period_epochs: Annotated[int, Field(ge=1)] | None = None
+    """Evaluate after every so many epochs and at the end; None never does."""
+    evaluation_offset_epochs: Annotated[int, Field(ge=0)] = 0
+    """Epochs before the first evaluation period begins."""
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Stop once an evaluation reaches this top-1 accuracy (0 to 1)."""
+    checkpoint_period_steps: Annotated[int, Field(ge=1)] | None = None
+    """Save a checkpoint every so many steps; a graceful stop always saves one."""
+    checkpoint_at_end: bool = False
+    """Save a checkpoint after the last step."""
+    checkpoints_kept: Annotated[int, Field(ge=1)] = 2
+    """Complete checkpoints kept; older ones are removed."""
+    tensorboard: bool = True
+    """Write TensorBoard event files."""
+
+    # Reproducibility
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Seed of weights, data order, augmentation and synthetic images."""
+    deterministic: bool = False
+    """Use deterministic algorithms only: same seed, bit-equal losses; slower."""
+
+    # Devices
+    gpus: Annotated[int, Field(ge=1, le=1_024)] = 1
+    """Processes per node, one a device (torchrun's nproc_per_node)."""
+    nnodes: Annotated[int, Field(ge=1, le=65_536)] = 1
+    """Nodes; world_size = nnodes x gpus."""
+    device: Literal["auto", "cuda", "cpu"] = "auto"
+    """``auto`` uses GPUs where the driver shows any, else CPUs."""
+    devices: tuple[int | str, ...] | None = None
+    """Particular GPUs, by NVML index or UUID; None takes the first free ones."""
+    oversubscribe: bool = False
+    """Allow several ranks on a device; records and reports say so."""
+    cpu_binding: Literal["none", "cores"] = "none"
+    """``cores`` gives every rank an equal share of the usable CPUs of its own."""
+    engine: str = "local"
+    """What starts the ranks, by its registered name."""
+
+    # Patience
+    stop_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+    """Time for a graceful stop (step boundary, checkpoint) before ranks are killed."""
+    collective_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 1_800.0
+    """Time after which torch gives up on one collective operation."""
+    hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 600.0
+    """A run in which no rank gets anywhere for so long is ended as hung; the first
+    step may take this long too (compilation)."""
+
+    allreduce: AllReduceConfig = AllReduceConfig()
+    """Message sizes of ``task="allreduce"``."""
+
+    _REGISTERED: ClassVar[dict[str, Kind]] = {
+        "model": "models",
+        "loader": "loaders",
+        "engine": "engines",
+    }
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the run: nnodes x gpus."""
+        return self.nnodes * self.gpus
+
+    @property
+    def title(self) -> str:
+        """What the run is called: its name, else its model or task."""
+        return self.name or (self.model if self.task == "train" else self.task)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, validated anew.
+
+        A new ``epochs`` takes the place of ``steps``, and the other way round.
+
+        Raises
+        ------
+        ConfigError
+            If the changed configuration is not valid.
+        """
+        for new, old in (("epochs", "steps"), ("steps", "epochs")):
+            if changes.get(new) is not None:
+                changes.setdefault(old, None)
+        return super().replace(**changes)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_length(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("epochs") is None:
+            return {**values, "steps": values.get("steps") or 100}
+        return values
+
+    @field_validator("model", "loader", "engine")
+    @classmethod
+    def _is_registered(cls, value: str, info: ValidationInfo) -> str:
+        known = names(cls._REGISTERED[str(info.field_name)])
+        if value not in known:
+            shown = ", ".join(known if len(known) < 12 else [*known[:10], "..."])
+            message = f"not registered; known: {shown}.{suggest(value, known)}"
+            raise ValueError(message)
+        return value
+
+    @field_validator("cuda_graphs")
+    @classmethod
+    def _graphs_need_a_fixed_shape(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("compile"):
+            message = (
+                "cannot be combined with compile=True; choose one: compile=True fuses "
+                "kernels, cuda_graphs=True removes their launch cost"
+            )
+            raise ValueError(message)
+        return value
+
+    @field_validator("steps")
+    @classmethod
+    def _one_length(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("epochs") is not None:
+            message = f"set together with epochs={info.data['epochs']}; set one"
+            raise ValueError(message)
+        return value
+
+    @field_validator("warmup_steps")
+    @classmethod
+    def _leaves_steps_to_measure(cls, value: int, info: ValidationInfo) -> int:
+        steps = info.data.get("steps")
+        if info.data.get("task") == "train" and steps is not None and value >= steps:
+            message = (
+                f"leaves none of steps={steps} to measure; use {steps - 1} or less"
+            )
+            raise ValueError(message)
+        return value
+
+    @field_validator("crop_area_max")
+    @classmethod
+    def _crop_range(cls, value: float, info: ValidationInfo) -> float:
+        low = info.data.get("crop_area_min")
+        if low is not None and value < low:
+            message = f"below crop_area_min={low}; use {low} to 1"
+            raise ValueError(message)
+        return value
+
+    @field_validator("target_accuracy")
+    @classmethod
+    def _target_needs_evaluation(
+        cls, value: float | None, info: ValidationInfo
+    ) -> float | None:
+        period = info.data.get("evaluation_period_epochs")
+        if value is not None and period is None:
+            message = "never looked at without evaluation; set evaluation_period_epochs"
+            raise ValueError(message)
+        return value
+
+    @field_validator("device")
+    @classmethod
+    def _device_fits(cls, value: str, info: ValidationInfo) -> str:
+        if value == "cpu" and info.data.get("cuda_graphs"):
+            message = "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'"
+            raise ValueError(message)
+        if value == "cpu" and info.data.get("batch_size_per_gpu") == "max":
+            message = "batch_size_per_gpu='max' is probed in GPU memory; use a number"
+            raise ValueError(message)
+        return value
+
+    @field_validator("devices")
+    @classmethod
+    def _devices_fit(
+        cls, value: tuple[int | str, ...] | None, info: ValidationInfo
+    ) -> tuple[int | str, ...] | None:
+        if value is None:
+            return None
+        if info.data.get("device") == "cpu":
+            message = "names GPUs, but device='cpu'; remove one of the two"
+            raise ValueError(message)
+        if len(set(value)) != len(value):
+            message = "names a device twice; name each once (oversubscribe=True shares)"
+            raise ValueError(message)
+        return value
+
+    @field_validator("oversubscribe")
+    @classmethod
+    def _enough_devices(cls, value: bool, info: ValidationInfo) -> bool:
+        devices, gpus = info.data.get("devices"), info.data.get("gpus")
+        if devices is not None and gpus and len(devices) < gpus and not value:
+            message = (
+                f"gpus={gpus} ranks need {gpus} devices, but devices names "
+                f"{len(devices)}; use gpus={len(devices)} or oversubscribe=True"
+            )
+            raise ValueError(message)
+        return value
+
+
+def _sentence(error: Any, fields: list[str]) -> str:
+    """Return one line for one pydantic error: value, limit, what to do."""
+    where = ".".join(str(part) for part in error["loc"] if part in fields) or ".".join(
+        str(part) for part in error["loc"]
+    )
+    context = error.get("ctx", {})
+    value = repr(error.get("input"))
+    value = value if len(value) <= 80 else value[:77] + "..."
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return f"{where} is not a field; remove it.{suggest(where, fields)}"
+    texts = {
+        "greater_than_equal": "is below {ge}; use {ge} or more.",
+        "greater_than": "must be above {gt}; use a larger value.",
+        "less_than_equal": "is above {le}; use {le} or less.",
+        "less_than": "must be below {lt}; use a smaller value.",
+        "int_parsing": "is not a whole number; use one.",
+        "int_type": "is not a whole number; use one.",
+        "int_from_float": "is not a whole number; use one.",
+        "float_parsing": "is not a number; use one.",
+        "finite_number": "is not finite; use an ordinary number.",
+        "bool_parsing": "is neither true nor false; use one of the two.",
+        "literal_error": "is not one of {expected}; use one of these.",
+        "value_error": "{error}.",
+    }
+    said = texts.get(kind, "")
+    text = said.format(**context) if said else error["msg"] + "; change it."
+    return f"{where}={value}: {text}".replace("..", ".")

@@ -1,0 +1,114 @@
+"""Every exception that nbkit raises on purpose, in one tree.
+
+::
+
+    NbkitError
+    ├── ConfigError (ValueError)            a value that cannot be used
+    │   └── ParameterError                  a notebook parameter that cannot be used
+    ├── LaunchError                         a run could not be started
+    │   └── DeviceError                     a device is missing, busy or unsupported
+    ├── RunError                            something about a run that exists
+    │   ├── RunNotFoundError (LookupError)
+    │   ├── RunFailedError                  carries the run's cause
+    │   └── RunStoppedError                 it ended before its end was reached
+    ├── StoreError (OSError)                the run folder cannot be read or written
+    ├── TelemetryError
+    │   └── NvmlUnavailableError            carries the reason
+    └── NotEnoughDataError (ValueError)     a statistic needs more observations
+
+A message has three parts: the value, the limit, and what to do now.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "DeviceError",
+    "LaunchError",
+    "NbkitError",
+    "NotEnoughDataError",
+    "NvmlUnavailableError",
+    "ParameterError",
+    "RunError",
+    "RunFailedError",
+    "RunNotFoundError",
+    "RunStoppedError",
+    "StoreError",
+    "TelemetryError",
+]
+
+
+class NbkitError(Exception):
+    """Base of every error that nbkit raises on purpose."""
+
+
+class ConfigError(NbkitError, ValueError):
+    """A configuration that cannot be used; the text names every bad field at once."""
+
+
+class ParameterError(ConfigError):
+    """A notebook parameter with an unknown name or a value of another type."""
+
+
+class LaunchError(NbkitError):
+    """A run could not be started."""
+
+
+class DeviceError(LaunchError):
+    """A device is missing, held by somebody else, or not supported by this build."""
+
+
+class RunError(NbkitError):
+    """Something about a run that exists."""
+
+
+class RunNotFoundError(RunError, LookupError):
+    """No run of that id in the store."""
+
+
+class RunFailedError(RunError):
+    """A run ended by a failure.
+
+    Parameters
+    ----------
+    message
+        Run id, failing rank, cause and log path.
+    cause
+        The ``cause`` part of the run's record.
+    """
+
+    def __init__(self, message: str, cause: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause or {}
+
+
+class RunStoppedError(RunError):
+    """A run was stopped before it reached its end."""
+
+
+class StoreError(NbkitError, OSError):
+    """The run folder cannot be read or written."""
+
+
+class TelemetryError(NbkitError):
+    """Something about reading the machine."""
+
+
+class NvmlUnavailableError(TelemetryError):
+    """NVML cannot be used on this machine.
+
+    Parameters
+    ----------
+    message
+        What failed and what to do about it.
+    reason
+        One word for programs, such as ``"no library"`` or ``"driver not loaded"``.
+    """
+
+    def __init__(self, message: str, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NotEnoughDataError(NbkitError, ValueError):
+    """A statistic needs more observations than there are."""

@@ -1,0 +1,176 @@
+"""Why an attempt failed: the first rank that did, and what happened to it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.launch.ranks import RankProcess
+from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import read_json
+
+__all__ = ["failure_cause", "hang_cause", "oom_kills"]
+
+# A rank that dies closes its sockets a moment before its end can be noticed, so that a
+# neighbour may report the broken connection first. Signals that a neighbour's death
+# never causes are therefore dated back by more than that moment.
+_HEAD_START_SECONDS = 1.0
+_OWN_SIGNALS = {"SIGKILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTERM"}
+
+_WHAT = {
+    Phase.STARTING: "starting",
+    Phase.DATA: "waiting for data",
+    Phase.COMPUTE: "computing",
+    Phase.COLLECTIVE: "in a collective operation",
+    Phase.EVALUATION: "evaluating",
+    Phase.CHECKPOINT: "writing a checkpoint",
+    Phase.DONE: "done",
+}
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    time: float
+    rank: RankProcess
+    error: dict[str, Any] | None
+
+
+def failure_cause(
+    ranks: Sequence[RankProcess],
+    paths: RunPaths,
+    attempt: int,
+    oom_kills_before: int | None,
+) -> dict[str, Any]:
+    """Return the cause of a failed attempt, from the earliest failure.
+
+    Parameters
+    ----------
+    ranks
+        Every rank; those that the supervisor killed itself are never the cause.
+    oom_kills_before
+        `oom_kills` when the attempt started.
+    """
+    candidates = [
+        candidate
+        for rank in ranks
+        if rank.returncode and (candidate := _candidate(rank, paths, attempt))
+    ]
+    if not candidates:
+        return _cause("unknown", None, "no rank failed by itself", None)
+    first = min(candidates, key=lambda candidate: candidate.time)
+    rank = first.rank
+    log = paths.rank(attempt, rank.rank).stderr
+    if first.error is not None:
+        return _exception_cause(first.error, rank.rank, log)
+    code = rank.returncode or 0
+    if code < 0:
+        return _signal_cause(rank, signal.Signals(-code).name, log, oom_kills_before)
+    tail = _tail(log)
+    message = f"exit code {code} without a Python exception"
+    return _cause("exit", rank.rank, f"{message}: {tail[-1]}" if tail else message, log)
+
+
+def hang_cause(
+    beats: Sequence[Beat], timeout_seconds: float, paths: RunPaths, attempt: int
+) -> dict[str, Any]:
+    """Return the cause of an attempt in which no rank gets anywhere.
+
+    The ranks that are furthest behind keep the others waiting.
+    """
+    places = [(beat.step, beat.phase) for beat in beats]
+    last = min(places)
+    behind = [rank for rank, place in enumerate(places) if place == last]
+    where = f"{_WHAT[last[1]]}, step {last[0]}"
+    if len(behind) == len(beats):
+        message = f"no rank got anywhere for {timeout_seconds:.0f} s; all are {where}"
+    else:
+        others = next(beat for beat in beats if (beat.step, beat.phase) != last)
+        names = ", ".join(map(str, behind))
+        message = (
+            f"no rank got anywhere for {timeout_seconds:.0f} s: rank {names} is "
+            f"{where}, and the others wait for it {_WHAT[others.phase]}, step "
+            f"{others.step}"
+        )
+    log = paths.rank(attempt, behind[0]).stderr
+    message += "; every rank's stack is in its stderr.log"
+    return _cause("hang", behind[0], message, log)
+
+
+def oom_kills() -> int | None:
+    """Return how many processes the kernel has killed for want of memory since boot."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    counts = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(counts[0]) if counts else None
+
+
+def _candidate(rank: RankProcess, paths: RunPaths, attempt: int) -> _Candidate | None:
+    file = paths.rank(attempt, rank.rank).error
+    error = read_json(file)
+    if error is not None:
+        return _Candidate(file.stat().st_mtime, rank, error)
+    if rank.killed_by_us or rank.ended_at is None:
+        return None
+    code = rank.returncode or 0
+    named = signal.Signals(-code).name if code < 0 else ""
+    head_start = _HEAD_START_SECONDS if named in _OWN_SIGNALS else 0.0
+    return _Candidate(rank.ended_at - head_start, rank, None)
+
+
+def _exception_cause(error: dict[str, Any], rank: int, log: Path) -> dict[str, Any]:
+    content = error["message"]
+    if isinstance(content, str):
+        return _cause("exception", rank, content, log)
+    said = str(content["message"])
+    traceback = content.get("extraInfo", {}).get("py_callstack")
+    kinds = (
+        ("OutOfMemoryError", "out_of_memory"),
+        ("MemoryError", "out_of_memory"),
+        ("StoreError", "store"),
+        ("ConfigError", "config"),
+        ("DeviceError", "device"),
+    )
+    kind = next((kind for name, kind in kinds if said.startswith(name)), "exception")
+    return _cause(kind, rank, said, log) | {"traceback": traceback}
+
+
+def _signal_cause(
+    rank: RankProcess, name: str, log: Path, oom_kills_before: int | None
+) -> dict[str, Any]:
+    now = oom_kills()
+    before = oom_kills_before
+    if name == "SIGKILL" and now is not None and before is not None and now > before:
+        message = (
+            "killed by SIGKILL while the kernel was out of memory; use a smaller "
+            "batch_size_per_gpu or fewer num_workers"
+        )
+        return _cause("out_of_memory", rank.rank, message, log) | {"signal": name}
+    message = f"killed by signal {name} (not sent by nbkit)"
+    return _cause("signal", rank.rank, message, log) | {"signal": name}
+
+
+def _cause(
+    kind: str, rank: int | None, message: str, log: Path | None
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "rank": rank,
+        "message": message,
+        "traceback": None,
+        "signal": None,
+        "log": None if log is None else str(log),
+    }
+
+
+def _tail(log: Path, lines: int = 5) -> list[str]:
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-lines:]

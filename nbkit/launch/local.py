@@ -1,0 +1,85 @@
+"""The engine of one machine: a detached supervisor that starts the ranks itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, LaunchError
+from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
+from nbkit.launch.devices import place
+from nbkit.launch.sweep import sweep
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+
+__all__ = ["LocalEngine"]
+
+# The shell ends at once, so that the supervisor's parent is not the kernel: whoever
+# ends the kernel's tree of children does not find it, and no zombie waits for a busy
+# kernel to look. $0 is the log; the rest is the command.
+_DETACH = '"$@" </dev/null >>"$0" 2>&1 & echo $!'
+
+# Variables of a run or an agent around the launching process, never passed on.
+_NOT_INHERITED = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "GROUP_RANK",
+    "TORCHELASTIC_",
+    "NBKIT_",
+)
+_NBKIT_SETTINGS = {"NBKIT_HOME"}
+
+
+class LocalEngine:
+    """Runs on this machine, outliving the process that launches them."""
+
+    def check(self, config: ExperimentConfig) -> dict[str, Any]:
+        """Return device type and devices of a run on this machine.
+
+        Raises
+        ------
+        ConfigError
+            If more than one node is asked for.
+        DeviceError
+            If devices are missing, busy or unknown.
+        """
+        if config.nnodes > 1:
+            message = (
+                f"nnodes={config.nnodes}: engine='local' is one machine; use nnodes=1, "
+                "or an engine that reaches several."
+            )
+            raise ConfigError(message)
+        return place(config).to_dict()
+
+    def submit(self, paths: RunPaths, attempt: int) -> dict[str, Any]:
+        """Start the supervisor in a session of its own; return its identity."""
+        log = paths.supervisor_log(attempt)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _NBKIT_SETTINGS or not name.startswith(_NOT_INHERITED)
+        }
+        shell = subprocess.run(
+            ["/bin/sh", "-c", _DETACH, str(log), *supervisor_argv(paths.root)],
+            env={**inherited, RUN_ID_VARIABLE: paths.run_id},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            check=True,
+        )
+        try:
+            return ProcessIdentity.of(int(shell.stdout)).to_dict()
+        except ProcessLookupError:
+            message = f"the supervisor ended at once; its output is in {log}."
+            raise LaunchError(message) from None
+
+    def reap(self, paths: RunPaths) -> None:
+        """End what a dead supervisor left behind."""
+        sweep(paths.run_id)

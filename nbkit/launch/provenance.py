@@ -1,0 +1,155 @@
+"""What makes a number defensible: code, environment, machine and storage."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RECORD_SCHEMA, RunState, utc_now
+from nbkit.store.runs import StoredRun
+
+__all__ = ["describe_code", "describe_environment", "first_record"]
+
+_RECORDED = re.compile(
+    r"^(NCCL|CUDA|CUBLAS|CUDNN|OMP|MKL|KMP|GLOO|TORCH|TORCHINDUCTOR|PYTORCH|DALI|SLURM"
+    r"|NVIDIA|NBKIT|LD_PRELOAD)"
+)
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+
+
+_FROM_SUBMISSION = (
+    "engine",
+    "owner",
+    "on_owner_exit",
+    "torchrun",
+    "device_type",
+    "devices",
+    "cpus_per_rank",
+    "oversubscribed",
+    "argv",
+    "cwd",
+)
+
+
+def first_record(
+    run: StoredRun, submission: dict[str, Any], supervisor: ProcessIdentity
+) -> dict[str, Any]:
+    """Return the record of an attempt that starts now; None is what is unknown yet."""
+    config = run.config
+    return {
+        "schema": RECORD_SCHEMA,
+        "run_id": run.run_id,
+        "name": config.title,
+        "state": RunState.STARTING,
+        "cause": None,
+        "attempt": submission["attempt"],
+        "supervisor": supervisor.to_dict(),
+        "time": {
+            "submitted": submission["time"],
+            "started": utc_now(),
+            "running": None,
+            "ended": None,
+        },
+        "launch": {key: submission[key] for key in _FROM_SUBMISSION},
+        "origins": submission["origins"],
+        "tags": submission["tags"],
+        "determinism": {"seed": config.seed, "deterministic": config.deterministic},
+        "attempts": run.record.get("attempts", []),
+        "code": None,
+        "environment": None,
+        "machine": None,
+        "storage": None,
+        "worker": None,
+        "system": None,
+    }
+
+
+def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
+    """Return the commit of the working folder, and keep its uncommitted diff.
+
+    Returns
+    -------
+    dict
+        ``commit``, ``branch``, ``remote``, ``dirty``, ``diff`` (a file of the run, or
+        None), ``untracked`` (number of files); all None outside a git checkout.
+    """
+    names = ("commit", "branch", "remote", "dirty", "diff", "untracked")
+    commit = _git(cwd, "rev-parse", "HEAD")
+    if commit is None:
+        return dict.fromkeys(names)
+    diff = _git(cwd, "diff", "HEAD", "--binary") or ""
+    untracked = (_git(cwd, "ls-files", "--others", "--exclude-standard") or "").split()
+    if diff:
+        paths.code.mkdir(exist_ok=True)
+        (paths.code / "diff.patch").write_text(diff + "\n")
+    remote = _git(cwd, "remote", "get-url", "origin")
+    return {
+        "commit": commit,
+        "branch": _git(cwd, "rev-parse", "--abbrev-ref", "HEAD"),
+        # A remote's address may carry a password.
+        "remote": re.sub(r"//[^/@]*@", "//", remote) if remote else None,
+        "dirty": bool(diff or untracked),
+        "diff": "code/diff.patch" if diff else None,
+        "untracked": len(untracked),
+    }
+
+
+def describe_environment(paths: RunPaths) -> dict[str, Any]:
+    """Return interpreter, packages and the variables that change results.
+
+    Every installed package goes to ``code/packages.txt``. Variables whose names look
+    like secrets are never written.
+    """
+    packages = {
+        (dist.metadata["Name"] or "").lower(): dist.version
+        for dist in metadata.distributions()
+    }
+    paths.code.mkdir(exist_ok=True)
+    lines = [f"{name}=={packages[name]}" for name in sorted(packages) if name]
+    (paths.code / "packages.txt").write_text("\n".join(lines) + "\n")
+    shown = ("nbkit", "torch", "torchvision", "numpy", "pillow", "nvidia-dali-cuda120")
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": {name: packages.get(name) for name in shown},
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if _RECORDED.match(name) and not _SECRET.search(name)
+        },
+        "container": _container(),
+    }
+
+
+def _container() -> str | None:
+    """Return the kind of container around this process, where it shows."""
+    if Path("/.dockerenv").exists():
+        return "docker"
+    if Path("/.singularity.d").exists():
+        return "apptainer"
+    return os.environ.get("container")
+
+
+def _git(cwd: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-c", "core.quotepath=off", *arguments],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip("\n")

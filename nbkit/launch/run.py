@@ -1,0 +1,217 @@
+"""`Run`: the handle of a run, for the process that launched it and any other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+from nbkit import registry
+from nbkit.errors import LaunchError, RunError, RunFailedError, RunStoppedError
+from nbkit.store.paths import runs_folder
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, utc_now, write_json_once
+from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
+
+__all__ = ["Run", "attach", "runs"]
+
+_POLL_SECONDS = 0.1
+
+
+class Run(StoredRun):
+    """A run that can be waited for, stopped and resumed, from any process."""
+
+    def wait(
+        self,
+        timeout_seconds: float | None = None,
+        *,
+        raise_on_failure: bool = True,
+        on_poll: Callable[[Run], None] | None = None,
+    ) -> Self:
+        """Wait until the run has ended.
+
+        Parameters
+        ----------
+        timeout_seconds
+            None waits for ever; an interrupt of the kernel ends the wait, not the run.
+        raise_on_failure
+            Raise if the run did not finish.
+        on_poll
+            Called about ten times a second with this run, for progress.
+
+        Raises
+        ------
+        TimeoutError
+            If the run has not ended in time; it goes on.
+        RunFailedError
+            If it failed or was lost; the text names rank, cause and log.
+        RunStoppedError
+            If it was stopped.
+        """
+        start = time.monotonic()
+        while not (state := self.state).is_final:
+            if on_poll is not None:
+                on_poll(self)
+            waited = time.monotonic() - start
+            if timeout_seconds is not None and waited > timeout_seconds:
+                message = (
+                    f"run {self.run_id} is {state} after {waited:.0f} s (limit "
+                    f"{timeout_seconds:.0f} s); it goes on: wait again, or stop() it."
+                )
+                raise TimeoutError(message)
+            time.sleep(_POLL_SECONDS)
+        if on_poll is not None:
+            on_poll(self)
+        if raise_on_failure:
+            self._raise_unless_finished(state)
+        return self
+
+    def stop(
+        self, grace_seconds: float | None = None, *, by: str = "user", wait: bool = True
+    ) -> Self:
+        """Ask the run to end: a checkpoint at the step boundary, then by force.
+
+        Parameters
+        ----------
+        grace_seconds
+            Time for the graceful part; None takes ``config.stop_grace_seconds``.
+        by
+            Who asks, for the record.
+        wait
+            Return only when the run has ended and left nothing behind.
+
+        Notes
+        -----
+        Stopping a run that has ended does nothing. Only the first request counts.
+        """
+        if self.state.is_final:
+            self._engine().reap(self.paths)
+            return self
+        if grace_seconds is None:
+            grace_seconds = self.config.stop_grace_seconds
+        me = ProcessIdentity.of().to_dict()
+        request = {
+            "attempt": self.attempt,
+            "by": by,
+            "grace_seconds": grace_seconds,
+            "time": utc_now(),
+            "process": me,
+        }
+        write_json_once(self.paths.stop, request)
+        if wait:
+            self.wait(raise_on_failure=False)
+            if self.state is RunState.LOST:
+                self._engine().reap(self.paths)
+        return self
+
+    def resume(self, *, on_owner_exit: str = "keep") -> Self:
+        """Go on from the newest complete checkpoint, in the same folder.
+
+        Raises
+        ------
+        RunError
+            If the run has not ended, finished already, or has no checkpoint.
+        """
+        from nbkit.launch.start import submit
+
+        state = self.state
+        if not state.is_final:
+            message = f"run {self.run_id} is {state}; stop() it before resume()."
+            raise RunError(message)
+        if state is RunState.FINISHED:
+            message = f"run {self.run_id} has finished; launch a new one instead."
+            raise RunError(message)
+        if not any(self.paths.checkpoints.glob("*/complete.json")):
+            message = (
+                f"run {self.run_id} has no complete checkpoint in "
+                f"{self.paths.checkpoints}; launch its config anew."
+            )
+            raise RunError(message)
+        self._engine().reap(self.paths)
+        self.paths.stop.unlink(missing_ok=True)
+        old = self.submission
+        submit(
+            self.config,
+            self.paths,
+            attempt=self.attempt + 1,
+            on_owner_exit=on_owner_exit,
+            origins=old.get("origins", {}),
+            tags=old.get("tags", {}),
+        )
+        return self
+
+    def _engine(self) -> Any:
+        return registry.resolve("engines", self.config.engine)()
+
+    def _raise_unless_finished(self, state: RunState) -> None:
+        if state is RunState.FINISHED:
+            return
+        cause = self.cause or {}
+        rank = cause.get("rank")
+        where = "" if rank is None else f" on rank {rank}"
+        message = f"run {self.run_id} {state}{where}: {cause.get('message')}"
+        if state is RunState.STOPPED:
+            raise RunStoppedError(message)
+        if cause.get("traceback"):
+            message += f"\n\n{cause['traceback'].rstrip()}\n"
+        message += (
+            f"\nlog: {cause.get('log') or self.paths.supervisor_log(self.attempt)}"
+        )
+        raise RunFailedError(message, cause)
+
+
+def attach(run_id: str) -> Run:
+    """Return the handle of a run that any process launched.
+
+    Parameters
+    ----------
+    run_id
+        A run's id, or the end of it if no other ends so.
+
+    Raises
+    ------
+    RunNotFoundError
+        If there is no such run in the store.
+    """
+    return Run(find_run_folder(run_id))
+
+
+def runs(state: RunState | str | None = None, limit: int | None = None) -> list[Run]:
+    """Return the runs in the store, newest first.
+
+    Parameters
+    ----------
+    state
+        Only runs in this state.
+    limit
+        At most so many.
+    """
+    return list(_some(RunState(state) if state else None, limit))
+
+
+def _some(state: RunState | None, limit: int | None) -> Iterator[Run]:
+    found = 0
+    for folder in list_run_folders():
+        run = Run(folder)
+        if state is not None and run.state is not state:
+            continue
+        if limit is not None and found >= limit:
+            return
+        found += 1
+        yield run
+
+
+def check_store_is_writable() -> None:
+    """Raise if the store's folder cannot be made or written.
+
+    Raises
+    ------
+    LaunchError
+        With the folder and what to do.
+    """
+    folder = runs_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"the store {folder} cannot be made ({error}); set NBKIT_HOME."
+        raise LaunchError(message) from error

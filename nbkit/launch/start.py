@@ -1,0 +1,128 @@
+"""`launch`: write the run's folder, start its supervisor, return at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.launch.command import torchrun_line
+from nbkit.launch.engine import Engine
+from nbkit.launch.run import Run
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import utc_now, write_json
+from nbkit.store.runs import create_run_folder
+
+__all__ = ["launch", "submit"]
+
+OwnerExit = Literal["keep", "stop"]
+
+
+def launch(
+    config: ExperimentConfig | None = None,
+    *,
+    on_owner_exit: OwnerExit = "keep",
+    origins: dict[str, str] | None = None,
+    tags: dict[str, str] | None = None,
+    **fields: Any,
+) -> Run:
+    """Start a run and return its handle at once; the run outlives this process.
+
+    Parameters
+    ----------
+    config
+        What to run; None takes the defaults.
+    on_owner_exit
+        What happens when this process ends: ``keep`` lets the run go on, ``stop``
+        stops it gracefully.
+    origins
+        Where parameters came from, for the record: ``{"gpus": "papermill"}``.
+    tags
+        Free labels for the record, such as the study's id.
+    **fields
+        Fields of `ExperimentConfig` that take the place of the configuration's.
+
+    Returns
+    -------
+    Run
+        Handle with ``wait() stop() state metrics() logs() summary``.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration is not valid.
+    DeviceError
+        If it does not fit the devices of this machine.
+    StoreError
+        If the store cannot be written.
+
+    Examples
+    --------
+    >>> run = nbkit.launch(model="resnet18", gpus=2, steps=20)  # doctest: +SKIP
+    >>> run.wait().summary.images_per_second  # doctest: +SKIP
+    """
+    if on_owner_exit not in ("keep", "stop"):
+        message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
+        raise ConfigError(message)
+    given = set(fields) | (config.model_fields_set if config else set())
+    config = (config or ExperimentConfig()).replace(**fields)
+    if config.data != "synthetic":
+        # The run outlives this process's idea of the current folder.
+        config = config.replace(data=str(Path(config.data).expanduser().absolute()))
+    engine: Engine = registry.resolve("engines", config.engine)()
+    placement = engine.check(config)
+    paths = create_run_folder(config)
+    known = dict.fromkeys(given, "given") | (origins or {})
+    submit(
+        config,
+        paths,
+        attempt=0,
+        on_owner_exit=on_owner_exit,
+        origins=known,
+        tags=tags or {},
+        placement=placement,
+    )
+    return Run(paths.root)
+
+
+def submit(
+    config: ExperimentConfig,
+    paths: RunPaths,
+    *,
+    attempt: int,
+    on_owner_exit: str,
+    origins: dict[str, str],
+    tags: dict[str, str],
+    placement: dict[str, Any] | None = None,
+) -> None:
+    """Start the supervisor of one attempt and write who asked for it.
+
+    Parameters
+    ----------
+    placement
+        What `Engine.check` returned; None checks now.
+    """
+    engine: Engine = registry.resolve("engines", config.engine)()
+    placement = engine.check(config) if placement is None else placement
+    supervisor = engine.submit(paths, attempt)
+    write_json(
+        paths.submission,
+        {
+            "attempt": attempt,
+            "time": utc_now(),
+            "engine": config.engine,
+            "supervisor": supervisor,
+            "owner": ProcessIdentity.of().to_dict(),
+            "on_owner_exit": on_owner_exit,
+            "origins": origins,
+            "tags": tags,
+            "argv": sys.argv,
+            "cwd": str(Path.cwd()),
+            "torchrun": torchrun_line(config, paths.root),
+            **placement,
+        },
+    )

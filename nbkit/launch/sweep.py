@@ -1,0 +1,143 @@
+"""Find and end what a run left behind.
+
+Killing a process group or a tree of children does not reach everybody: ranks lead
+sessions of their own, and the orphans of a killed process have a new parent. Every
+process of a run carries ``NBKIT_RUN_ID`` in its environment instead, and every rank
+records its pid and start time before it does anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json
+from nbkit.store.runs import list_run_folders
+
+__all__ = ["Leftover", "end_processes", "processes_of_run", "sweep"]
+
+_MARKER = f"\0{RUN_ID_VARIABLE}=".encode()
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A process of a run whose supervisor is gone."""
+
+    run_id: str
+    process: ProcessIdentity
+    is_zombie: bool
+    """It has ended already, and its parent has not noticed: nobody can kill it."""
+    ended: bool
+    """Whether it is gone now."""
+
+
+def marked_processes() -> Iterator[tuple[str, ProcessIdentity]]:
+    """Yield (run id, process) for every living process that carries the marker."""
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = b"\0" + Path(entry.path, "environ").read_bytes()
+            _, found, rest = environment.partition(_MARKER)
+            if found:
+                run_id = rest.partition(b"\0")[0].decode(errors="replace")
+                yield run_id, ProcessIdentity.of(int(entry.name))
+        except OSError:
+            # It ended meanwhile, or it is another user's.
+            continue
+
+
+def processes_of_run(paths: RunPaths) -> list[ProcessIdentity]:
+    """Return the run's processes on this host: by marker and by the ranks' own files.
+
+    Zombies have no environment left; they are found by the ranks' files.
+    """
+    found = {
+        process for run_id, process in marked_processes() if run_id == paths.run_id
+    }
+    for file in paths.logs.glob("*/*/process.json"):
+        process = ProcessIdentity.from_dict(read_json(file) or {})
+        if process.exists():
+            found.add(process)
+    return sorted(found, key=lambda process: process.pid)
+
+
+def end_processes(processes: list[ProcessIdentity], timeout_seconds: float = 5) -> bool:
+    """Kill processes, each checked by its start time; return whether all are gone.
+
+    A zombie counts as still there.
+    """
+    for process in processes:
+        _kill(process)
+    deadline = time.monotonic() + timeout_seconds
+    while any(process.exists() for process in processes):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def sweep(run_id: str | None = None) -> list[Leftover]:
+    """End every process of runs whose supervisor is gone, and say what was found.
+
+    Parameters
+    ----------
+    run_id
+        Only this run; None sweeps every run of this store on this host.
+
+    Returns
+    -------
+    list of Leftover
+        Empty if nothing was left behind, which is the ordinary case.
+    """
+    if run_id is None:
+        wanted = {run for run, _ in marked_processes()}
+        folders = [runs_folder() / run for run in sorted(wanted)]
+        folders += [path for path in list_run_folders()[:200] if path not in folders]
+    else:
+        folders = [runs_folder() / run_id]
+    leftovers: list[Leftover] = []
+    for paths in map(RunPaths, folders):
+        if _supervisor_is_gone(paths):
+            leftovers += _end_run(paths)
+    return leftovers
+
+
+def _end_run(paths: RunPaths) -> list[Leftover]:
+    processes = processes_of_run(paths)
+    zombies = {process for process in processes if not process.is_alive()}
+    end_processes(processes, timeout_seconds=5 if len(zombies) < len(processes) else 0)
+    return [
+        Leftover(paths.run_id, process, process in zombies, not process.exists())
+        for process in processes
+    ]
+
+
+def _supervisor_is_gone(paths: RunPaths) -> bool:
+    """Return whether somebody supervised the run and does so no more."""
+    submission = read_json(paths.submission)
+    if submission is None:
+        return False
+    return ProcessIdentity.from_dict(submission["supervisor"]).is_alive() is False
+
+
+def _kill(process: ProcessIdentity) -> None:
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        # The descriptor holds on to one process: what is checked is what is killed.
+        if process.is_alive():
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)

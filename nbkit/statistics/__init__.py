@@ -1,0 +1,50 @@
+"""How nbkit turns raw counts into numbers: the one definition for everybody.
+
+Two levels are kept apart. *Steps* of one process share their caches, clocks and
+neighbours, so they are not independent: a run is described by the median and the
+quartiles of its steps, without an interval. *Runs* are separate process starts: an
+interval and a verdict are computed from one number a run (its median) and from
+nothing else.
+
+Standard library only, so that every process can afford the import.
+"""
+
+from nbkit.statistics.comparison import (
+    MINIMUM_RUNS,
+    PRACTICAL_MARGIN,
+    Ratio,
+    Verdict,
+    ratio,
+)
+from nbkit.statistics.steps import (
+    bus_bandwidth_bytes_per_second,
+    measured_steps,
+    share,
+    step_images_per_second,
+    without_warmup,
+)
+from nbkit.statistics.student_t import student_t_quantile
+from nbkit.statistics.summary import (
+    Summary,
+    median_absolute_deviation,
+    quartiles,
+    summarise,
+)
+
+__all__ = [
+    "MINIMUM_RUNS",
+    "PRACTICAL_MARGIN",
+    "Ratio",
+    "Summary",
+    "Verdict",
+    "bus_bandwidth_bytes_per_second",
+    "measured_steps",
+    "median_absolute_deviation",
+    "quartiles",
+    "ratio",
+    "share",
+    "step_images_per_second",
+    "student_t_quantile",
+    "summarise",
+    "without_warmup",
+]

@@ -1,0 +1,104 @@
+"""The steps of one run: which of them count, and what they add up to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbkit.errors import NotEnoughDataError
+
+
+def without_warmup(values: Sequence[float], warmup_steps: int) -> list[float]:
+    """Return the values after the first ``warmup_steps`` of them.
+
+    Parameters
+    ----------
+    values
+        One number a step, in the order they were measured.
+    warmup_steps
+        Leading steps left out (compilation, cuDNN autotuning, first batches).
+
+    Raises
+    ------
+    NotEnoughDataError
+        If nothing remains, or the number of warm-up steps is negative.
+    """
+    if warmup_steps < 0 or len(values) <= warmup_steps:
+        message = (
+            f"warmup_steps={warmup_steps} leaves nothing of {len(values)} steps; "
+            f"use a value from 0 to {max(len(values) - 1, 0)}, or measure more steps."
+        )
+        raise NotEnoughDataError(message)
+    return list(values[warmup_steps:])
+
+
+def measured_steps(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the steps that count: those behind the warm-up.
+
+    A recorded step is never partial: loaders drop the remainder of an epoch and count
+    what they dropped.
+
+    Parameters
+    ----------
+    rows
+        Rows of a run's ``metrics.jsonl``; other kinds of rows are ignored.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If there is no such step.
+    """
+    steps = [row for row in rows if row["kind"] == "step"]
+    kept = [row for row in steps if not row["warmup"]]
+    if not kept:
+        message = (
+            f"0 of {len(steps)} steps lie after the warm-up; "
+            "train for more steps than warmup_steps."
+        )
+        raise NotEnoughDataError(message)
+    return kept
+
+
+def step_images_per_second(steps: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the rate of each step: its images over its whole duration.
+
+    The duration is the step's total, data wait included. The median of these is the
+    run's images per second.
+    """
+    return [step["images"] / step["step_time_seconds"] for step in steps]
+
+
+def share(parts: Sequence[float], totals: Sequence[float]) -> float | None:
+    """Return the part of the total time spent in something, between 0 and 1.
+
+    Sums are divided, not per-step shares averaged: a rare long stall counts with its
+    length. ``None`` when no time was measured at all.
+    """
+    total = math.fsum(totals)
+    return math.fsum(parts) / total if total > 0 else None
+
+
+def bus_bandwidth_bytes_per_second(
+    message_bytes: int, time_seconds: float, world_size: int
+) -> float:
+    """Return an all-reduce's bus bandwidth by nccl-tests' definition.
+
+    The algorithm bandwidth is ``message_bytes / time_seconds``. Each rank has to send
+    and receive ``2 (n - 1) / n`` of the message, and multiplying by that factor gives
+    a number that can be held against the speed of the link whatever ``n`` is.
+
+    Parameters
+    ----------
+    message_bytes
+        Size of the reduced tensor on each rank.
+    time_seconds
+        Duration of one all-reduce.
+    world_size
+        Number of ranks; with one rank nothing moves and the result is 0.
+
+    References
+    ----------
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
+    return message_bytes / time_seconds * 2 * (world_size - 1) / world_size

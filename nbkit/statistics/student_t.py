@@ -1,0 +1,97 @@
+"""Quantiles of Student's t, so that statistics need no package."""
+
+from __future__ import annotations
+
+import math
+
+from nbkit.errors import NotEnoughDataError
+
+
+def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
+    """Return the value that Student's t stays below with a given probability.
+
+    Parameters
+    ----------
+    probability
+        Between 0 and 1, exclusive; 0.975 for a two-sided 95 % interval.
+    degrees_of_freedom
+        Above 0; need not be whole (Welch).
+
+    Raises
+    ------
+    NotEnoughDataError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    ``P(|T| > t) = I_x(v / 2, 1 / 2)`` with ``x = v / (v + t^2)``, where ``I`` is the
+    regularised incomplete beta function. It falls steadily with ``t``, so halving an
+    interval around the answer cannot miss it.
+
+    References
+    ----------
+    NIST Digital Library of Mathematical Functions, 8.17, https://dlmf.nist.gov/8.17
+    """
+    if not 0 < probability < 1 or not degrees_of_freedom > 0:
+        message = (
+            f"student_t_quantile({probability}, {degrees_of_freedom}) has no value; "
+            "the probability lies between 0 and 1 and the degrees of freedom above 0: "
+            "check the confidence level and that there are at least 2 runs."
+        )
+        raise NotEnoughDataError(message)
+    if probability < 0.5:
+        return -student_t_quantile(1 - probability, degrees_of_freedom)
+    two_tails = 2 * (1 - probability)
+    low, high = 0.0, 1.0
+    while _t_two_tails(high, degrees_of_freedom) > two_tails:
+        low, high = high, high * 2
+    for _ in range(200):  # a double has 53 bits: it stops by itself long before
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if _t_two_tails(middle, degrees_of_freedom) > two_tails:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _t_two_tails(t: float, degrees_of_freedom: float) -> float:
+    x = degrees_of_freedom / (degrees_of_freedom + t * t)
+    return _regularised_incomplete_beta(degrees_of_freedom / 2, 0.5, x)
+
+
+def _regularised_incomplete_beta(a: float, b: float, x: float) -> float:
+    if x <= 0:
+        return 0.0
+    if x >= 1:
+        return 1.0
+    if x > (a + 1) / (a + b + 2):
+        # The continued fraction converges fast only below the mean.
+        return 1 - _regularised_incomplete_beta(b, a, 1 - x)
+    log_front = (
+        math.lgamma(a + b)
+        - math.lgamma(a)
+        - math.lgamma(b)
+        + a * math.log(x)
+        + b * math.log1p(-x)
+    )
+    return math.exp(log_front) / a / _beta_fraction(a, b, x)
+
+
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    """Return ``1 + d1/(1 + d2/(1 + ...))`` of DLMF 8.17.22, by Lentz's method."""
+    tiny = 1e-300
+    value, c, d = 1.0, 1.0, 0.0
+    for term in range(1, 1_000):
+        m = term // 2
+        if term % 2:
+            numerator = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            numerator = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / (1 + numerator * d or tiny)
+        c = 1 + numerator / c or tiny
+        value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return value

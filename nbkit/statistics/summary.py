@@ -1,0 +1,146 @@
+"""Describing a set of numbers: n, median, spread and interval."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.statistics.student_t import student_t_quantile
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a set of measurements says: never a number without its n and spread."""
+
+    n: int
+    """How many values."""
+    median: float
+    q25: float
+    """Lower quartile."""
+    q75: float
+    """Upper quartile."""
+    mad: float
+    """Median absolute deviation from the median (not scaled)."""
+    minimum: float
+    maximum: float
+    ci_low: float | None
+    """Lower end of the interval; ``None`` where no interval can be given."""
+    ci_high: float | None
+    """Upper end of the interval; ``None`` where no interval can be given."""
+    confidence: float
+    """Confidence level of the interval, such as 0.95."""
+
+
+def summarise(
+    values: Sequence[float], *, confidence: float = 0.95, independent: bool = True
+) -> Summary:
+    """Describe a set of measurements.
+
+    Parameters
+    ----------
+    values
+        One value a run (its median); or, with ``independent=False``, one value a
+        step of a single run.
+    confidence
+        Confidence level of the interval.
+    independent
+        Whether the values come from separate process starts. Steps of one process
+        do not, and get no interval.
+
+    Returns
+    -------
+    Summary
+        The interval is Student's t on the logarithms (rates and times are positive
+        and their errors multiply), for the typical run. It is ``None`` for a single
+        value, for dependent values, and where a value is not positive.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If there is no value, or one is not a finite number.
+    """
+    require_finite("values", values)
+    low, high = quartiles(values)
+    interval = None
+    if independent and len(values) > 1 and min(values) > 0:
+        interval = _log_t_interval(values, confidence)
+    return Summary(
+        n=len(values),
+        median=statistics.median(values),
+        q25=low,
+        q75=high,
+        mad=median_absolute_deviation(values),
+        minimum=min(values),
+        maximum=max(values),
+        ci_low=interval[0] if interval else None,
+        ci_high=interval[1] if interval else None,
+        confidence=confidence,
+    )
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """Return the lower and upper quartile, by linear interpolation (numpy's default).
+
+    Raises
+    ------
+    NotEnoughDataError
+        If there is no value.
+    """
+    require_finite("values", values)
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def median_absolute_deviation(values: Sequence[float]) -> float:
+    """Return the median distance from the median, unscaled.
+
+    Multiply by 1.4826 to compare it with the standard deviation of a normal
+    distribution.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If there is no value.
+    """
+    require_finite("values", values)
+    centre = statistics.median(values)
+    return statistics.median(abs(value - centre) for value in values)
+
+
+def require_finite(name: str, values: Sequence[float]) -> None:
+    """Raise `NotEnoughDataError` unless there are values, all of them finite."""
+    if not values:
+        message = f"{name}: there are 0, at least 1 is needed; measure something first."
+        raise NotEnoughDataError(message)
+    for position, value in enumerate(values):
+        if not math.isfinite(value):
+            message = (
+                f"{name}: number {position + 1} of {len(values)} is {value}, not a "
+                "finite number; leave runs without a result out."
+            )
+            raise NotEnoughDataError(message)
+
+
+def require_positive(name: str, values: Sequence[float]) -> None:
+    """Raise `NotEnoughDataError` unless there are values, all finite and above 0."""
+    require_finite(name, values)
+    for position, value in enumerate(values):
+        if value <= 0:
+            message = (
+                f"{name}: number {position + 1} of {len(values)} is {value}, but a "
+                "ratio needs numbers above 0; leave runs that measured nothing out."
+            )
+            raise NotEnoughDataError(message)
+
+
+def _log_t_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    logs = [math.log(value) for value in values]
+    centre = statistics.fmean(logs)
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    half = student_t_quantile(0.5 + confidence / 2, len(logs) - 1) * error
+    return math.exp(centre - half), math.exp(centre + half)

@@ -1,0 +1,1 @@
+"""The store: every run is a folder of small text files, each with one writer."""

@@ -1,0 +1,82 @@
+"""Where each rank is, shared between the ranks and their supervisor without a call.
+
+The supervisor makes an anonymous file (memfd) that the ranks inherit; a rank writes
+its step and phase into its own 16 bytes of it. Writing is a memory store, so the
+training loop may do it several times a step.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = ["Beat", "HeartbeatBoard", "Phase"]
+
+_SLOT = struct.Struct("<IIQ")
+
+
+class Phase(IntEnum):
+    """What a rank does, in the order of a step."""
+
+    STARTING = 0
+    DATA = 1
+    COMPUTE = 2
+    COLLECTIVE = 3
+    EVALUATION = 4
+    CHECKPOINT = 5
+    DONE = 6
+
+
+class Beat(NamedTuple):
+    """One rank's position."""
+
+    step: int
+    phase: Phase
+    beats: int
+    """Beats so far; it grows even where step and phase repeat."""
+
+
+class HeartbeatBoard:
+    """One slot for every local rank.
+
+    Parameters
+    ----------
+    fd
+        Descriptor of the shared file; see `create`.
+    num_ranks
+        Local ranks.
+    """
+
+    def __init__(self, fd: int, num_ranks: int) -> None:
+        self.fd = fd
+        self._num_ranks = num_ranks
+        self._map = mmap.mmap(fd, num_ranks * _SLOT.size)
+        self._count = 0
+
+    @classmethod
+    def create(cls, num_ranks: int) -> HeartbeatBoard:
+        """Return a new board whose descriptor can be inherited by name."""
+        fd = os.memfd_create("nbkit-heartbeat", os.MFD_CLOEXEC)
+        os.ftruncate(fd, num_ranks * _SLOT.size)
+        return cls(fd, num_ranks)
+
+    def beat(self, local_rank: int, step: int, phase: Phase) -> None:
+        """Write where a rank is; only that rank calls this."""
+        self._count += 1
+        _SLOT.pack_into(self._map, local_rank * _SLOT.size, step, phase, self._count)
+
+    def read(self) -> list[Beat]:
+        """Return every rank's position, by local rank."""
+        slots = (
+            _SLOT.unpack_from(self._map, index * _SLOT.size)
+            for index in range(self._num_ranks)
+        )
+        return [Beat(step, Phase(phase), beats) for step, phase, beats in slots]
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self._map.close()
+        os.close(self.fd)

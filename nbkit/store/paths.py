@@ -1,0 +1,176 @@
+"""The only place that spells the names of nbkit's files.
+
+::
+
+    <store>/runs/<run_id>/
+        config.json          the launcher, once
+        submission.json      the launcher, at each attempt: who asked, how to end
+        stop.json            the first process that asks for a stop
+        record.json          the supervisor (replaced atomically)
+        events.jsonl         the supervisor
+        metrics.jsonl        rank 0
+        worker.json          rank 0 (replaced atomically)
+        system/<host>.jsonl  that host's sampler
+        logs/<attempt>/supervisor.log
+        logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
+        logs/<attempt>/<rank>/{process.json,error.json}  the rank
+        checkpoints/<step>/  the ranks; complete.json by rank 0, last
+        tensorboard/         rank 0
+        code/                the supervisor: git commit, diff
+    <store>/studies/<study_id>/study.json   the process that executes the study
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+__all__ = ["RunPaths", "StudyPaths", "runs_folder", "store_folder", "studies_folder"]
+
+
+def store_folder() -> Path:
+    """Return the store: ``$NBKIT_HOME``, else nbkit's folder in the user's data."""
+    home = os.environ.get("NBKIT_HOME")
+    if home:
+        return Path(home).expanduser().absolute()
+    return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
+
+
+def runs_folder() -> Path:
+    """Return the folder that holds a folder for every run."""
+    return store_folder() / "runs"
+
+
+def studies_folder() -> Path:
+    """Return the folder that holds a folder for every study."""
+    return store_folder() / "studies"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run."""
+
+    root: Path
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the folder's name."""
+        return self.root.name
+
+    @property
+    def config(self) -> Path:
+        """What was asked for."""
+        return self.root / "config.json"
+
+    @property
+    def submission(self) -> Path:
+        """Who asked, from where, and what happens when the asker ends."""
+        return self.root / "submission.json"
+
+    @property
+    def stop(self) -> Path:
+        """The request to stop; it exists once somebody asked."""
+        return self.root / "stop.json"
+
+    @property
+    def record(self) -> Path:
+        """State, cause, machine, environment and raw counts."""
+        return self.root / "record.json"
+
+    @property
+    def events(self) -> Path:
+        """What happened, in order."""
+        return self.root / "events.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """Steps, evaluations and checkpoints."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def worker(self) -> Path:
+        """What only a torch process knows."""
+        return self.root / "worker.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.root / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard event files."""
+        return self.root / "tensorboard"
+
+    @property
+    def code(self) -> Path:
+        """The folder that keeps what ran."""
+        return self.root / "code"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of attempts' logs."""
+        return self.root / "logs"
+
+    @property
+    def reserve(self) -> Path:
+        """Blank bytes, given up so that a full disk still takes the last record."""
+        return self.root / ".reserve"
+
+    def system(self, host: str) -> Path:
+        """Return the file of one host's samples."""
+        return self.root / "system" / f"{host}.jsonl"
+
+    def attempt(self, number: int) -> Path:
+        """Return the log folder of one attempt."""
+        return self.logs / str(number)
+
+    def supervisor_log(self, number: int) -> Path:
+        """Return the supervisor's own output in one attempt."""
+        return self.attempt(number) / "supervisor.log"
+
+    def rank(self, number: int, rank: int) -> RankPaths:
+        """Return the files of one rank in one attempt."""
+        return RankPaths(self.attempt(number) / str(rank))
+
+
+@dataclass(frozen=True)
+class RankPaths:
+    """The files of one rank in one attempt."""
+
+    root: Path
+
+    @property
+    def stdout(self) -> Path:
+        """What the rank printed."""
+        return self.root / "stdout.log"
+
+    @property
+    def stderr(self) -> Path:
+        """What the rank printed to standard error."""
+        return self.root / "stderr.log"
+
+    @property
+    def process(self) -> Path:
+        """Pid, start time, host and boot id."""
+        return self.root / "process.json"
+
+    @property
+    def error(self) -> Path:
+        """The rank's last exception, in torchelastic's form."""
+        return self.root / "error.json"
+
+
+@dataclass(frozen=True)
+class StudyPaths:
+    """The files of one study."""
+
+    root: Path
+
+    @property
+    def study(self) -> Path:
+        """Plan, order and run ids."""
+        return self.root / "study.json"

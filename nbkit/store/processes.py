@@ -1,0 +1,106 @@
+"""Which process is meant: a pid alone is not enough, since pids are used again.
+
+A process is identified by pid, start time, host and boot id; every file that names a
+process names these four. Linux is read through ``/proc``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+__all__ = ["ProcessIdentity", "boot_id", "hostname"]
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """One process of one boot of one host."""
+
+    pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot (``/proc/PID/stat``, field 22)."""
+    host: str
+    boot_id: str
+
+    @classmethod
+    def of(cls, pid: int | None = None) -> Self:
+        """Return the identity of a living process, by default this one.
+
+        Raises
+        ------
+        ProcessLookupError
+            If there is no such process.
+        """
+        pid = os.getpid() if pid is None else pid
+        status = _stat(pid)
+        if status is None:
+            message = f"no process with pid {pid}"
+            raise ProcessLookupError(message)
+        return cls(pid, status[1], hostname(), boot_id())
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the identity that `to_dict` described."""
+        return cls(
+            int(values["pid"]),
+            int(values["start_ticks"]),
+            str(values["host"]),
+            str(values["boot_id"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the four parts as JSON values."""
+        return asdict(self)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this boot of this host is meant, so that the pid means something."""
+        return self.host == hostname() and self.boot_id == boot_id()
+
+    def is_alive(self) -> bool | None:
+        """Return whether the process runs; None if it is on another host.
+
+        A zombie does not run. A process of an earlier boot of this host is dead.
+        """
+        if self.host != hostname():
+            return None
+        if self.boot_id != boot_id():
+            return False
+        status = _stat(self.pid)
+        return status is not None and status[1] == self.start_ticks and status[0] != "Z"
+
+    def exists(self) -> bool | None:
+        """Return whether the process is in the process table, zombies included."""
+        if self.host != hostname():
+            return None
+        status = _stat(self.pid)
+        return self.is_here and status is not None and status[1] == self.start_ticks
+
+
+def hostname() -> str:
+    """Return this host's name."""
+    return socket.gethostname()
+
+
+@functools.cache
+def boot_id() -> str:
+    """Return the id that Linux draws at each boot; empty where there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """Return state letter and start time in ticks, or None if there is no process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command's name may hold blanks and brackets: fields follow the last ")".
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[19])

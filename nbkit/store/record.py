@@ -1,0 +1,115 @@
+"""`record.json`: one run's facts, and the states a run can be in.
+
+The record holds facts and raw counts. Medians and intervals are computed by readers,
+so that a better method mends old runs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from nbkit.store.metrics import store_error
+
+__all__ = [
+    "RECORD_SCHEMA",
+    "RunState",
+    "read_json",
+    "utc_now",
+    "write_json",
+    "write_json_once",
+]
+
+RECORD_SCHEMA = "nbkit.run/1"
+
+
+class RunState(StrEnum):
+    """Where a run stands; all but `LOST` are written, `LOST` is computed."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing of the run is left to happen."""
+        return self in _FINAL
+
+
+_FINAL = {RunState.FINISHED, RunState.FAILED, RunState.STOPPED, RunState.LOST}
+
+
+def utc_now() -> str:
+    """Return the time in UTC as ISO 8601 with milliseconds."""
+    now = datetime.datetime.now(datetime.UTC)
+    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Replace a file by an object, so that no reader ever sees half of it.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be written.
+    """
+    try:
+        temporary = _write_temporary(path, values)
+        temporary.replace(path)
+    except OSError as error:
+        raise store_error(path, error) from error
+
+
+def write_json_once(path: Path, values: dict[str, Any]) -> bool:
+    """Write an object unless the file exists; return whether this call wrote it.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be written.
+    """
+    try:
+        temporary = _write_temporary(path, values)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+    except OSError as error:
+        raise store_error(path, error) from error
+    return True
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object in a file, or None if there is no such file."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _write_temporary(path: Path, values: dict[str, Any]) -> Path:
+    data = json.dumps(values, indent=1).encode() + b"\n"
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    temporary.chmod(0o644)
+    return temporary

@@ -1,0 +1,255 @@
+"""Runs in the store: create, list and read them. Readers never write."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import secrets
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.store.metrics import read_json_lines, store_error
+from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, read_json
+from nbkit.store.summary import RunSummary, summarise_run
+
+__all__ = ["StoredRun", "create_run_folder", "find_run_folder", "list_run_folders"]
+
+Line = dict[str, Any]
+Stream = Literal["stdout", "stderr"]
+_Handle = TypeVar("_Handle", bound="StoredRun")
+
+
+class StoredRun:
+    """A run as its files tell it; any process may open any run.
+
+    Parameters
+    ----------
+    root
+        The run's folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.paths = RunPaths(root)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, which is its folder's name."""
+        return self.paths.run_id
+
+    @cached_property
+    def config(self) -> ExperimentConfig:
+        """What was asked for."""
+        return ExperimentConfig.from_json(self._bytes(self.paths.config))
+
+    @property
+    def record(self) -> Line:
+        """The record as it is now; empty before the supervisor's first write."""
+        return read_json(self.paths.record) or {}
+
+    @property
+    def submission(self) -> Line:
+        """Who launched the newest attempt; empty if nobody did (plain torchrun)."""
+        return read_json(self.paths.submission) or {}
+
+    @property
+    def worker(self) -> Line:
+        """What only a torch process knows; empty before the ranks have met."""
+        return read_json(self.paths.worker) or {}
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands now; ``lost`` if whoever should write it is gone."""
+        return self._state(self.record)
+
+    @property
+    def cause(self) -> Line | None:
+        """Why the run failed or was stopped; None for any other state."""
+        record = self.record
+        if self._state(record) is RunState.LOST:
+            return {
+                "kind": "lost",
+                "rank": None,
+                "message": "the supervisor process is gone without a last word "
+                "(killed, or the host went down); metrics up to the last step are kept",
+                "log": str(self.paths.supervisor_log(self.attempt)),
+            }
+        return record.get("cause")
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt's number, counted from 0."""
+        return int(self.submission.get("attempt", 0))
+
+    def metrics(self, kind: str | None = "step") -> list[Line]:
+        """Return recorded lines, oldest first.
+
+        Parameters
+        ----------
+        kind
+            ``step``, ``evaluation``, ``checkpoint`` or ``allreduce``; None for all.
+
+        Notes
+        -----
+        A resumed attempt starts at its checkpoint; the lines it repeats take the
+        place of the earlier ones, so that steps never run backwards.
+        """
+        lines = _without_repeats(read_json_lines(self.paths.metrics))
+        return [line for line in lines if kind is None or line["kind"] == kind]
+
+    @property
+    def events(self) -> list[Line]:
+        """What happened to the run, in order."""
+        return read_json_lines(self.paths.events)
+
+    def logs(
+        self, rank: int = 0, stream: Stream = "stderr", attempt: int | None = None
+    ) -> str:
+        """Return what a rank printed.
+
+        Parameters
+        ----------
+        rank
+            Global rank.
+        stream
+            ``stdout`` or ``stderr``.
+        attempt
+            Number of the attempt; None for the newest.
+        """
+        number = self.attempt if attempt is None else attempt
+        files = self.paths.rank(number, rank)
+        path = files.stdout if stream == "stdout" else files.stderr
+        try:
+            return path.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def summary(self) -> RunSummary:
+        """The run in numbers, computed now from its raw counts."""
+        return summarise_run(self.metrics(None), self.worker, self.record)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.run_id} {self.state}>"
+
+    def _state(self, record: Line) -> RunState:
+        if record and self._is_newest(record):
+            return RunState(record["state"])
+        if not self.paths.root.is_dir():
+            message = f"{self.paths.root} is gone: the run's folder was removed."
+            raise StoreError(message)
+        submission = self.submission
+        if not submission:
+            return self._state_of_plain_torchrun()
+        if record.get("attempt") == submission["attempt"]:
+            state, supervisor = RunState(record["state"]), record["supervisor"]
+        else:
+            state, supervisor = RunState.STARTING, submission["supervisor"]
+        if state.is_final:
+            return state
+        alive = ProcessIdentity.from_dict(supervisor).is_alive()
+        if alive is not False:
+            return state
+        # It may have ended properly between the two looks.
+        state = RunState(self.record.get("state", RunState.LOST))
+        return state if state.is_final else RunState.LOST
+
+    def _is_newest(self, record: Line) -> bool:
+        """Return whether a final record is the last word: no attempt came after it.
+
+        Two looks at time stamps instead of reading another file: a long list of runs
+        is made of such records.
+        """
+        if not RunState(record["state"]).is_final:
+            return False
+        try:
+            submitted = self.paths.submission.stat().st_mtime_ns
+            return submitted <= self.paths.record.stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+
+    def _state_of_plain_torchrun(self) -> RunState:
+        worker = self.worker
+        if worker.get("completed"):
+            return RunState.FINISHED
+        process = read_json(self.paths.rank(0, 0).process)
+        if process is None:
+            return RunState.STARTING
+        if ProcessIdentity.from_dict(process).is_alive() is False:
+            return RunState.LOST
+        return RunState.RUNNING if worker else RunState.STARTING
+
+    def _bytes(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise store_error(path, error) from error
+
+
+def create_run_folder(config: ExperimentConfig) -> RunPaths:
+    """Make the folder of a new run and write its configuration.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be written.
+    """
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    what = re.sub(r"[^a-z0-9]+", "-", config.title.lower())[:32]
+    letters = "".join(secrets.choice("23456789abcdefghjkmnpqrstuvwxyz") for _ in "1234")
+    root = runs_folder() / f"{now}-{what.strip('-') or 'run'}-{letters}"
+    try:
+        root.mkdir(parents=True)
+        paths = RunPaths(root)
+        paths.config.write_text(config.to_json() + "\n")
+    except OSError as error:
+        raise store_error(root, error) from error
+    return paths
+
+
+def find_run_folder(run_id: str) -> Path:
+    """Return the folder of a run, given its id or the end of it.
+
+    Raises
+    ------
+    RunNotFoundError
+        If no run, or more than one, is meant.
+    """
+    folder = runs_folder()
+    if re.fullmatch(r"[\w-]+", run_id):
+        if (folder / run_id).is_dir():
+            return folder / run_id
+        meant = [path for path in list_run_folders() if path.name.endswith(run_id)]
+        if len(meant) == 1:
+            return meant[0]
+    else:
+        meant = []
+    found = f"{len(meant)} runs end so" if meant else "no run is called so"
+    message = f"run_id={run_id!r}: {found} in {folder}; nbkit.runs() lists them all."
+    raise RunNotFoundError(message)
+
+
+def list_run_folders() -> list[Path]:
+    """Return every run's folder, newest first."""
+    try:
+        with os.scandir(runs_folder()) as entries:
+            names = [entry.name for entry in entries if entry.name[0] != "."]
+    except FileNotFoundError:
+        return []
+    return [runs_folder() / name for name in sorted(names, reverse=True)]
+
+
+def _without_repeats(lines: list[Line]) -> list[Line]:
+    kept: list[Line] = []
+    for line in lines:
+        if kept and line.get("attempt", 0) > kept[-1].get("attempt", 0):
+            first = line.get("first_step", line.get("step", 0))
+            while kept and kept[-1].get("step", -1) >= first:
+                kept.pop()
+        kept.append(line)
+    return kept

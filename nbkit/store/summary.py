@@ -1,0 +1,123 @@
+"""What a run's raw counts say: computed when read, never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from nbkit import statistics
+
+__all__ = ["RunSummary", "summarise_run"]
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run in numbers; None where the run does not say.
+
+    The window is every step after ``warmup_steps``; there are no partial steps. The rate
+    of a step is global images / step time, data wait included.
+    """
+
+    n_steps: int
+    """Steps in the window."""
+    images_per_second: float | None
+    """Median over the window's steps, all ranks together."""
+    images_per_second_q25: float | None
+    images_per_second_q75: float | None
+    images_per_second_mean: float | None
+    """Images of the window / wall time of the window."""
+    step_time_seconds: float | None
+    """Median over the window's steps."""
+    data_wait_share: float | None
+    """Share of the window's time in which ranks waited for input, mean over ranks."""
+    compute_share: float | None
+    """Share of the window's time in which ranks computed, mean over ranks."""
+    communication_share: float | None
+    """Share of the window's time in which ranks waited for the gradient exchange
+    with nothing left to compute, mean over ranks."""
+    rank_compute_spread: float | None
+    """(slowest - fastest) / median of the ranks' compute time."""
+    cpu_ms_per_image: float | None
+    """CPU time of all ranks and their loading processes, in ms per image."""
+    peak_memory_bytes: int | None
+    """Largest peak of a rank: allocated GPU memory, or resident memory on CPUs."""
+    loss: float | None
+    """Loss of the last step."""
+    top1_accuracy: float | None
+    """Of the last evaluation, 0 to 1."""
+    device_type: str | None
+    device_name: str | None
+    world_size: int | None
+    batch_size_per_gpu: int | None
+    oversubscribed: bool
+    """Whether several ranks shared a device: never compare such a run with others."""
+
+
+def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSummary:
+    """Return the summary of a run.
+
+    Parameters
+    ----------
+    lines
+        Lines of ``metrics.jsonl``, without those that a resumed attempt repeated.
+    worker
+        ``worker.json``, or an empty object.
+    record
+        ``record.json``, or an empty object.
+    """
+    steps = [line for line in lines if line["kind"] == "step"]
+    window = [line for line in steps if not line["warmup"]]
+    rates = statistics.step_images_per_second(window)
+    seconds = [line["step_time_seconds"] for line in window]
+    q25, q75 = statistics.quartiles(rates) if rates else (None, None)
+    evaluations = [line for line in lines if line["kind"] == "evaluation"]
+    ranks: list[Line] = worker.get("ranks") or []
+    images = sum(rank["images"] for rank in ranks)
+    cpu_seconds = [rank["cpu_seconds"] for rank in ranks]
+    computes = [rank["compute_seconds"] for rank in ranks]
+    devices: list[Line] = worker.get("devices") or []
+    return RunSummary(
+        n_steps=len(window),
+        images_per_second=median(rates) if rates else None,
+        images_per_second_q25=q25,
+        images_per_second_q75=q75,
+        images_per_second_mean=(
+            sum(line["images"] for line in window) / sum(seconds) if seconds else None
+        ),
+        step_time_seconds=median(seconds) if seconds else None,
+        data_wait_share=_share(ranks, "data_wait_seconds", window),
+        compute_share=_share(ranks, "compute_seconds", window),
+        communication_share=_share(ranks, "communication_exposed_seconds", window),
+        rank_compute_spread=(
+            (max(computes) - min(computes)) / median(computes)
+            if len(computes) > 1 and median(computes) > 0
+            else None
+        ),
+        cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
+        peak_memory_bytes=_peak(ranks, worker.get("device_type")),
+        loss=steps[-1]["loss"] if steps else None,
+        top1_accuracy=evaluations[-1]["top1_accuracy"] if evaluations else None,
+        device_type=worker.get("device_type"),
+        device_name=devices[0].get("name") if devices else None,
+        world_size=worker.get("world_size"),
+        batch_size_per_gpu=worker.get("batch_size_per_gpu"),
+        oversubscribed=bool(record.get("launch", {}).get("oversubscribed")),
+    )
+
+
+def _share(ranks: Sequence[Line], part: str, window: Sequence[Line]) -> float | None:
+    """Return a part's share of the window: over all ranks, else rank 0's lines."""
+    rows = ranks or window
+    return statistics.share(
+        [row[part] for row in rows], [row["step_time_seconds"] for row in rows]
+    )
+
+
+def _peak(ranks: Sequence[Line], device_type: str | None) -> int | None:
+    field = "peak_memory_allocated_bytes" if device_type == "cuda" else "peak_rss_bytes"
+    peaks = [rank[field] for rank in ranks if rank.get(field) is not None]
+    return max(peaks) if peaks else None

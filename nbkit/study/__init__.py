@@ -1,0 +1,1 @@
+"""What the canonical notebooks share: parameters, studies and the one report."""

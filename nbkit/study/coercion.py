@@ -1,0 +1,136 @@
+"""From the values that papermill's command line can say to the annotated type."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.errors import ParameterError
+
+__all__ = ["Kind", "coerce", "kind_of"]
+
+_ANNOTATION = re.compile(
+    r"(?P<list>list\[)?(?P<scalar>int|float|str|bool)(?(list)\])(?P<optional> \| None)?"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a parameter may be."""
+
+    scalar: str
+    """``int``, ``float``, ``str`` or ``bool``."""
+    is_list: bool
+    """Whether it is a list of these; on the command line, a text with commas."""
+    is_optional: bool
+    """Whether None is a value."""
+
+
+class _DoesNotFitError(Exception):
+    """A value is not of the wanted scalar type."""
+
+
+def kind_of(annotation: str, default: Any) -> Kind | None:
+    """Return what an annotation means; None if it is not one for parameters.
+
+    Parameters
+    ----------
+    annotation
+        ``int``, ``float``, ``str``, ``bool`` or a ``list`` of one of these.
+    default
+        None makes the parameter optional, as ``| None`` does; papermill cannot read
+        the latter.
+    """
+    match = _ANNOTATION.fullmatch(annotation)
+    if match is None:
+        return None
+    optional = bool(match["optional"]) or default is None
+    return Kind(match["scalar"], bool(match["list"]), optional)
+
+
+def coerce(name: str, value: Any, kind: Kind) -> Any:
+    """Return the value as the type that the notebook declares.
+
+    Raises
+    ------
+    ParameterError
+        If it does not fit; the text says what would.
+    """
+    if value is None and kind.is_optional:
+        return None
+    try:
+        if kind.is_list:
+            return [_SCALARS[kind.scalar](part) for part in _parts(value)]
+        return _SCALARS[kind.scalar](value)
+    except _DoesNotFitError:
+        remedies = _LIST_REMEDIES if kind.is_list else _REMEDIES
+        remedy = remedies[kind.scalar].format(name=name, value=value)
+        message = f"{name}={value!r} is {remedy}"
+        raise ParameterError(message) from None
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the items of a list, of a text with commas, or of a single value."""
+    parts = value.split(",") if isinstance(value, str) else value
+    parts = list(parts) if isinstance(parts, list | tuple) else [parts]
+    parts = [part.strip() if isinstance(part, str) else part for part in parts]
+    if not parts or "" in parts:
+        raise _DoesNotFitError
+    return parts
+
+
+def _to_int(value: Any) -> int:
+    number = _to_float(value)
+    if not number.is_integer():
+        raise _DoesNotFitError
+    return int(value) if isinstance(value, int) else int(number)
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _DoesNotFitError
+    try:
+        number = float(value)
+    except ValueError:
+        raise _DoesNotFitError from None
+    if not math.isfinite(number):
+        raise _DoesNotFitError
+    return number
+
+
+def _to_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise _DoesNotFitError
+
+
+def _to_str(value: Any) -> str:
+    # A number may have lost its spelling on the way (08 arrives as 8): not guessed.
+    if not isinstance(value, str):
+        raise _DoesNotFitError
+    return value
+
+
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "int": _to_int,
+    "float": _to_float,
+    "bool": _to_bool,
+    "str": _to_str,
+}
+_REMEDIES = {
+    "int": "not a whole number; use one, such as 8.",
+    "float": "not a number; use one, such as 0.1.",
+    "bool": "neither true nor false; use one of the two.",
+    "str": "not a text; papermill keeps it one with -r {name} {value}.",
+}
+_LIST_REMEDIES = {
+    "int": "not a list of whole numbers; separate them by commas, such as 1,2,4.",
+    "float": "not a list of numbers; separate them by commas, such as 0.1,0.2.",
+    "bool": "not a list of true and false; separate them by commas.",
+    "str": "not a list of texts; separate them by commas, such as fp32,fp16.",
+}

@@ -1,0 +1,53 @@
+"""``python -m nbkit.study.headline NOTEBOOK``: a saved notebook's answer as text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from nbkit.errors import NbkitError
+from nbkit.study.report import Table, read_report
+
+__all__ = ["headline", "main"]
+
+
+def headline(notebook: Path) -> str:
+    """Return a saved notebook's headline table, answer, files and next step.
+
+    Raises
+    ------
+    StoreError
+        If the notebook did not come to its end.
+    """
+    report = read_report(notebook)
+    blocks = [
+        report["title"],
+        *(_table(table) for table in report["tables"][:1]),
+        report["answer"],
+        "\n".join(report["notes"]),
+        f"Report:    {report['page']}\nNotebook:  {notebook}",
+        f"Next:      {report['next_step']}" if report["next_step"] else "",
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the headline of the notebook that is named; return the exit status."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m nbkit.study.headline NOTEBOOK\n")
+        return 2
+    try:
+        sys.stdout.write(headline(Path(arguments[0])) + "\n")
+    except (NbkitError, FileNotFoundError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _table(table: dict[str, Any]) -> str:
+    return Table(table["caption"], table["columns"], table["rows"]).to_text()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

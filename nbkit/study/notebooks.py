@@ -1,0 +1,44 @@
+"""Where the canonical notebooks are: in the wheel, or in the checkout beside nbkit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nbkit.errors import ConfigError
+from nbkit.registry import suggest
+
+__all__ = ["notebook"]
+
+
+def notebook(name: str) -> Path:
+    """Return the path of a canonical notebook; copy it before you edit it.
+
+    Parameters
+    ----------
+    name
+        Such as ``"scaling"``.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name; the text lists those there are.
+
+    Examples
+    --------
+    >>> nbkit.notebook("scaling").name  # doctest: +SKIP
+    'scaling.ipynb'
+    """
+    package = Path(__file__).parents[1]
+    folders = [package / "notebooks", package.parent / "notebooks"]
+    found = {
+        path.stem: path
+        for folder in reversed(folders)
+        for path in sorted(folder.glob("*.ipynb"))
+    }
+    if name in found:
+        return found[name]
+    message = (
+        f"notebook={name!r} is not one of nbkit's; use one of {', '.join(found)}."
+        f"{suggest(name, list(found))}"
+    )
+    raise ConfigError(message)

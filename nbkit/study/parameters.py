@@ -1,0 +1,175 @@
+"""`params`: a notebook's parameters, checked before anything starts.
+
+papermill writes the values of its command line into a cell of their own behind the
+notebook's ``parameters`` cell, warns of a name that the notebook does not know, and
+passes ``true`` as a text. The kernel remembers the source of every cell it ran, so
+both cells can be read there, and nothing of papermill needs to be changed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from nbkit.errors import ParameterError
+from nbkit.registry import suggest
+from nbkit.study.coercion import Kind, coerce, kind_of
+
+__all__ = ["Parameters", "check_parameters", "params"]
+
+_INJECTED = "# Parameters"
+"""First line of the cell that papermill injects."""
+
+
+class Parameters(Mapping[str, Any]):
+    """Checked parameters, as attributes and as a mapping.
+
+    Parameters
+    ----------
+    values
+        Value by name, in the order of the notebook.
+    origins
+        ``papermill``, ``notebook`` (changed by hand) or ``default``, by name.
+    """
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self.origins = dict(origins)
+        """Where each value came from."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            message = f"no parameter is called {name!r}"
+            raise AttributeError(message) from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        width = max(map(len, self._values), default=0)
+        return "\n".join(
+            f"{name:{width}} = {value!r}"
+            + ("" if self.origins[name] == "default" else f"  ({self.origins[name]})")
+            for name, value in self._values.items()
+        )
+
+
+def params() -> Parameters:
+    """Return the parameters of the notebook whose cell calls this.
+
+    The notebook declares them in one cell of annotated literals; a default of None
+    makes a parameter optional. Texts become numbers, booleans or lists (split at
+    commas) where the annotation says so, and the notebook's variables take these
+    values too.
+
+    Raises
+    ------
+    ParameterError
+        If a name is not declared or a value does not fit, naming all of them at once.
+    """
+    shell = get_ipython()
+    if shell is None:
+        message = "params() reads the cells of a notebook; call it in one."
+        raise ParameterError(message)
+    checked = check_parameters(shell.user_ns["In"], shell.user_ns)
+    shell.user_ns.update(checked)
+    return checked
+
+
+def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Parameters:
+    """Return the parameters that the cells declare, with the namespace's values.
+
+    Parameters
+    ----------
+    cells
+        Source of the cells that ran, oldest first, the calling one last.
+    namespace
+        The notebook's variables.
+    """
+    position, declared = _declared(cells)
+    injected = _injected(cells[position + 1 :])
+    errors = [
+        f"{name}={namespace.get(name)!r} is not a parameter of this notebook; use one "
+        f"of {', '.join(declared)}.{suggest(name, list(declared))}"
+        for name in injected
+        if name not in declared
+    ]
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, (kind, default) in declared.items():
+        try:
+            values[name] = coerce(name, namespace.get(name, default), kind)
+        except ParameterError as error:
+            errors.append(str(error))
+            continue
+        changed = values[name] != coerce(name, default, kind)
+        origins[name] = "notebook" if changed else "default"
+        if name in injected:
+            origins[name] = "papermill"
+    if errors:
+        raise ParameterError("\n".join(errors))
+    return Parameters(values, origins)
+
+
+def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[Kind, Any]]]:
+    """Return the position and the content of the newest cell of declarations."""
+    for position in reversed(range(len(cells))):
+        found = _read_declarations(cells[position])
+        if found:
+            return position, found
+    message = (
+        "0 of the cells that ran declare parameters, 1 is needed; run the notebook's "
+        "cell of annotated literals first, such as: gpus: int = 8"
+    )
+    raise ParameterError(message)
+
+
+def _read_declarations(source: str) -> dict[str, tuple[Kind, Any]]:
+    """Return (kind, default) by name; nothing if the cell holds anything else."""
+    found: dict[str, tuple[Kind, Any]] = {}
+    for statement in _statements(source):
+        match statement:
+            case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
+                try:
+                    default = ast.literal_eval(value)
+                except ValueError:
+                    return {}
+                kind = kind_of(ast.unparse(statement.annotation), default)
+                if kind is None:
+                    return {}
+                found[name] = (kind, default)
+            case _:
+                return {}
+    return found
+
+
+def _injected(cells: Sequence[str]) -> list[str]:
+    """Return the names that papermill's cell assigns; none without such a cell."""
+    for source in reversed(cells):
+        if source.startswith(_INJECTED):
+            return [
+                target.id
+                for statement in _statements(source)
+                if isinstance(statement, ast.Assign)
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+            ]
+    return []
+
+
+def _statements(source: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(source).body
+    except SyntaxError:
+        return []

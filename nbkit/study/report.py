@@ -1,0 +1,280 @@
+"""The one report of nbkit's notebooks: the same text, tables and pictures everywhere.
+
+A report is static. It shows in a live notebook, in a saved one, on paper and as a page
+of its own, and needs no network, no widget and no running kernel. Its result travels
+in the saved notebook as ``application/x.nbkit+json``.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from IPython.display import display
+
+from nbkit.analysis import charts
+from nbkit.errors import StoreError
+from nbkit.store.metrics import store_error
+from nbkit.store.record import write_json
+
+__all__ = [
+    "REPORT_MIME",
+    "REPORT_SCHEMA",
+    "Figure",
+    "Note",
+    "Report",
+    "SavedReport",
+    "Table",
+    "read_report",
+]
+
+REPORT_SCHEMA = "nbkit.report/1"
+REPORT_MIME = "application/x.nbkit+json"
+"""Type of the output that carries a report's result in a saved notebook."""
+
+MimeBundle = dict[str, Any]
+
+_UNKNOWN = "–"
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
+       padding: 0 1rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; }
+.answer { font-size: 1.15rem; font-weight: 600; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding: .4rem 0; }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #8886; }
+th:first-child, td:first-child { text-align: left; }
+.wide { overflow-x: auto; margin: 1.2rem 0; }
+figure { margin: 1.2rem 0; }
+/* A chart is drawn in dark ink: it keeps its white ground in dark mode. */
+img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
+figcaption { font-weight: 600; }
+li { margin: .2rem 0; }
+@media print {
+  body { max-width: none; margin: 0; font-size: 11px; }
+  tr, figure { break-inside: avoid; }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Sentences a reader should see, such as what could not be measured."""
+
+    sentences: Sequence[str]
+
+    def to_html(self) -> str:
+        """Return a paragraph, or a list of several sentences."""
+        if len(self.sentences) == 1:
+            return f"<p>{html.escape(self.sentences[0])}</p>"
+        items = (f"<li>{html.escape(sentence)}</li>" for sentence in self.sentences)
+        return f"<ul>{''.join(items)}</ul>"
+
+    def to_text(self) -> str:
+        """Return one line a sentence."""
+        return "\n".join(self.sentences)
+
+    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
+        return {"text/html": self.to_html(), "text/plain": self.to_text()}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of finished text."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | None]]
+    """Cells in the order of the columns; None is unknown and shows as a dash."""
+
+    def to_html(self) -> str:
+        """Return a table that needs no style sheet to be read."""
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
+            for row in self._filled()
+        )
+        return (
+            f'<div class="wide"><table><caption>{html.escape(self.caption)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+
+    def to_text(self) -> str:
+        """Return aligned columns, the first to the left, the others to the right."""
+        lines = [list(self.columns), *self._filled()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        texts = [
+            "  ".join(
+                cell.ljust(width) if place == 0 else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        rule = "-" * max(map(len, texts))
+        return "\n".join([self.caption, "", texts[0], rule, *texts[1:]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        rows = [list(row) for row in self.rows]
+        return {"caption": self.caption, "columns": list(self.columns), "rows": rows}
+
+    def _filled(self) -> list[list[str]]:
+        return [[_UNKNOWN if c is None else c for c in row] for row in self.rows]
+
+    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
+        return {"text/html": self.to_html(), "text/plain": self.to_text()}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, drawn once for every viewer."""
+
+    caption: str
+    chart: Any
+    """An Altair chart."""
+
+    @functools.cached_property
+    def png(self) -> bytes:
+        """The chart as a picture, for viewers that cannot draw it."""
+        return charts.png(self.chart)
+
+    def to_html(self) -> str:
+        """Return the picture with its caption, all in one text."""
+        caption = html.escape(self.caption)
+        data = base64.b64encode(self.png).decode()
+        return (
+            f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{caption}</figcaption></figure>"
+        )
+
+    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
+        return {
+            "application/vnd.vegalite.v5+json": self.chart.to_dict(),
+            "image/png": base64.b64encode(self.png).decode(),
+            "text/plain": f"[chart] {self.caption}",
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """A question's answer with everything it rests on."""
+
+    title: str
+    answer: str
+    """One sentence, computed from the data."""
+    notes: Sequence[str] = ()
+    """What a reader has to know before believing the answer."""
+    tables: Sequence[Table] = ()
+    """The first one is the headline."""
+    figures: Sequence[Figure] = ()
+    """The first one is the answer as a picture."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers, for programs."""
+    next_step: str = ""
+    """What to try now."""
+
+    def to_html(self) -> str:
+        """Return the report as a page of its own."""
+        title = html.escape(self.title)
+        figures = [figure.to_html() for figure in self.figures]
+        return "\n".join(
+            [
+                '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+                '<meta name="viewport" content="width=device-width">',
+                f"<title>{title}</title><style>{_STYLE}</style></head><body>",
+                f"<h1>{title}</h1>",
+                f'<p class="answer">{html.escape(self.answer)}</p>',
+                *figures[:1],
+                Note(self.notes).to_html() if self.notes else "",
+                *(table.to_html() for table in self.tables),
+                *figures[1:],
+                f"<p>Next: {html.escape(self.next_step)}</p>" if self.next_step else "",
+                "</body></html>",
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the pictures as JSON values."""
+        return {
+            "schema": REPORT_SCHEMA,
+            "title": self.title,
+            "answer": self.answer,
+            "notes": list(self.notes),
+            "tables": [table.to_dict() for table in self.tables],
+            "result": dict(self.result),
+            "next_step": self.next_step,
+        }
+
+    def save(self, folder: Path) -> SavedReport:
+        """Write ``report.html`` and ``result.json`` and return what shows them.
+
+        Raises
+        ------
+        StoreError
+            If the folder cannot be written.
+        """
+        page = folder / "report.html"
+        try:
+            page.write_text(self.to_html(), encoding="utf-8")
+        except OSError as error:
+            raise store_error(page, error) from error
+        result = folder / "result.json"
+        write_json(result, self.to_dict())
+        return SavedReport(self, page, result)
+
+
+@dataclass(frozen=True)
+class SavedReport:
+    """A report that lies in files; a notebook shows its first chart and its answer."""
+
+    report: Report
+    page: Path
+    """The report as a page of its own."""
+    result: Path
+    """The report as JSON."""
+
+    def bundle(self) -> MimeBundle:
+        """Return the answer with its notes, and the result for programs."""
+        report = self.report
+        notes = [*report.notes, f"Report: {self.page}", f"Result: {self.result}"]
+        return {
+            "text/html": f"<p><strong>{html.escape(report.answer)}</strong></p>"
+            f"{Note(notes).to_html()}",
+            "text/plain": "\n".join([report.answer, *notes]),
+            REPORT_MIME: {
+                **report.to_dict(),
+                "page": str(self.page),
+                "result_file": str(self.result),
+            },
+        }
+
+    def _ipython_display_(self) -> None:
+        for figure in self.report.figures[:1]:
+            display(figure)
+        display(self.bundle(), raw=True)
+
+
+def read_report(notebook: Path) -> dict[str, Any]:
+    """Return the result that a saved notebook carries.
+
+    Raises
+    ------
+    StoreError
+        If the notebook has no report, because it did not come to its end.
+    """
+    content = nbformat.read(notebook, as_version=4)
+    for cell in reversed(content.cells):
+        for output in cell.get("outputs", []):
+            report = output.get("data", {}).get(REPORT_MIME)
+            if report is not None:
+                return report
+    message = f"{notebook} has 0 reports, 1 is needed; run the notebook to its end."
+    raise StoreError(message)

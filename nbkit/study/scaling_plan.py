@@ -1,0 +1,298 @@
+"""What the scaling notebook will measure on this machine, decided before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import AllReduceConfig, ExperimentConfig
+from nbkit.errors import ConfigError, DeviceError
+from nbkit.launch.devices import visible_gpus
+from nbkit.study.parameters import Parameters
+from nbkit.study.report import Note
+from nbkit.telemetry.machine import usable_cpus
+
+__all__ = ["Devices", "ScalingPlan", "find_devices", "plan", "sweep_sizes"]
+
+_SYNTHETIC = "synthetic"
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "model": "resnet50",
+    "precision": ["fp16"],
+    # The batch of the published PyTorch and Paddle tables, so that they compare.
+    "batch_size_per_gpu": 256,
+    "image_size": 224,
+    "steps": 110,
+    "warmup_steps": 10,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    # About a quarter of a second a step on one core.
+    "model": "resnet18",
+    "precision": ["fp32"],
+    "batch_size_per_gpu": 16,
+    "image_size": 64,
+    "steps": 24,
+    "warmup_steps": 4,
+}
+_CPU_ALLREDUCE = AllReduceConfig(bytes_max=2**24, iterations=5, warmup_iterations=1)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What one node has to compute on."""
+
+    device_type: str
+    """``cuda`` or ``cpu``."""
+    count: int
+    """GPUs, or usable CPUs."""
+    name: str | None = None
+    """Of the GPU; None on CPUs, and on nodes that cannot be looked at from here."""
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether CPU processes stand in for GPUs."""
+        return self.device_type == "cpu"
+
+
+@dataclass(frozen=True)
+class ScalingPlan:
+    """What will be measured; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm."""
+    allreduce: ExperimentConfig | None
+    """The bandwidth measurement; None where there is nothing to reduce."""
+    devices: Devices
+    asked: int
+    """World size that was asked for."""
+    measured: int
+    """Largest world size that is measured."""
+    gpus_per_node: int
+    """Asked for of each node."""
+    repeats: int
+    environment: Mapping[str, str]
+    """Environment variables that every run gets."""
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> ScalingPlan:
+    """Return what to measure for these parameters; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used; the text names every bad one.
+    DeviceError
+        If devices are missing and ``strict_gpus`` is set, or are in use.
+    """
+    p = parameters
+    devices = find_devices(p.device, p.engine, p.gpus)
+    if p.strict_gpus:
+        _require_gpus(devices, p.gpus)
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values = _with_defaults(p, defaults)
+    gpus = _measurable(devices, p.gpus)
+    sizes = [(1, size) for size in sweep_sizes(gpus)]
+    if gpus == p.gpus:
+        sizes += [(nodes, gpus) for nodes in sweep_sizes(p.nnodes)[1:]]
+    arms = {
+        _arm_name(precision, nodes, size, devices): _config(
+            values, precision, nodes, size, devices
+        )
+        for precision in values["precision"]
+        for nodes, size in sizes
+    }
+    _check_largest(list(arms.values()))
+    measured = max(config.world_size for config in arms.values())
+    asked = p.gpus * p.nnodes
+    return ScalingPlan(
+        arms=arms,
+        allreduce=_allreduce(sizes[-1], devices, p.engine),
+        devices=devices,
+        asked=asked,
+        measured=measured,
+        gpus_per_node=p.gpus,
+        repeats=p.repeats,
+        # A device of the sweep is one CPU: a lone process must not use them all.
+        environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
+        notes=tuple(_notes(devices, asked, [n * s for n, s in sizes], p.repeats)),
+    )
+
+
+def sweep_sizes(largest: int) -> list[int]:
+    """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6.
+
+    Raises
+    ------
+    ConfigError
+        If the largest is below 1.
+    """
+    if largest < 1:
+        message = f"a sweep up to {largest} has no size; use 1 or more."
+        raise ConfigError(message)
+    powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
+    return [*powers, largest]
+
+
+def find_devices(device: str, engine: str, gpus: int) -> Devices:
+    """Return what a node of this engine has.
+
+    Parameters
+    ----------
+    device
+        ``auto``, ``cuda`` or ``cpu``.
+    engine
+        Only ``local`` nodes can be looked at; others are taken at their word.
+    gpus
+        What is asked of each node.
+    """
+    if device == "cpu":
+        return Devices("cpu", int(usable_cpus()))
+    if engine != "local":
+        return Devices("cuda", gpus)
+    found = visible_gpus(device)
+    if not found:
+        return Devices("cpu", int(usable_cpus()))
+    names = {gpu.name for gpu in found if gpu.name}
+    return Devices("cuda", len(found), " and ".join(sorted(names)) or None)
+
+
+def _require_gpus(devices: Devices, gpus: int) -> None:
+    found = 0 if devices.is_cpu else devices.count
+    if found < gpus:
+        message = (
+            f"gpus={gpus} with strict_gpus=True, but there are {found} GPUs here; use "
+            f"{f'gpus={found}' if found else 'a machine with GPUs'}, or "
+            "strict_gpus=False to measure what there is."
+        )
+        raise DeviceError(message)
+
+
+def _measurable(devices: Devices, gpus: int) -> int:
+    """Return how many processes of one node are measured.
+
+    On CPUs at least two: with one, nothing would be seen to work together.
+    """
+    return min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
+
+
+def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters, those left open chosen for the device."""
+    values = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    if p.warmup_steps is None:
+        # A short run still has something to measure.
+        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
+    if values["data"] != _SYNTHETIC:
+        folder = Path(values["data"]).expanduser().absolute()
+        if not folder.is_dir():
+            message = (
+                f"data={values['data']!r}: {folder} is not a folder; use the path of "
+                "an image folder (one subfolder a class), or 'synthetic'."
+            )
+            raise ConfigError(message)
+        values["data"] = str(folder)
+    return values
+
+
+_CONFIG_FIELDS = (
+    "model",
+    "batch_size_per_gpu",
+    "image_size",
+    "memory_format",
+    "data",
+    "loader",
+    "steps",
+    "warmup_steps",
+    "seed",
+    "engine",
+)
+
+
+def _config(
+    values: Mapping[str, Any], precision: str, nodes: int, size: int, devices: Devices
+) -> ExperimentConfig:
+    return ExperimentConfig(
+        **{name: values[name] for name in _CONFIG_FIELDS},
+        name=f"scaling {_arm_name(precision, nodes, size, devices)}",
+        precision=precision,
+        gpus=size,
+        nnodes=nodes,
+        device=devices.device_type,
+        oversubscribe=devices.is_cpu and size > devices.count,
+        # Nobody looks at the curves of a hundred steps; writing them takes CPU time.
+        tensorboard=False,
+    )
+
+
+def _allreduce(
+    size: tuple[int, int], devices: Devices, engine: str
+) -> ExperimentConfig | None:
+    nodes, gpus = size
+    if nodes * gpus == 1:
+        return None
+    return ExperimentConfig(
+        task="allreduce",
+        name="scaling all-reduce",
+        gpus=gpus,
+        nnodes=nodes,
+        device=devices.device_type,
+        engine=engine,
+        oversubscribe=devices.is_cpu and gpus > devices.count,
+        tensorboard=False,
+        allreduce=_CPU_ALLREDUCE if devices.is_cpu else AllReduceConfig(),
+    )
+
+
+def _check_largest(configs: Sequence[ExperimentConfig]) -> None:
+    """Ask the engine whether the largest arm fits, before the first one starts."""
+    largest = max(configs, key=lambda config: config.world_size)
+    registry.resolve("engines", largest.engine)().check(largest)
+
+
+def _arm_name(precision: str, nodes: int, size: int, devices: Devices) -> str:
+    what = "process" if devices.is_cpu else "GPU"
+    plural = "" if size == 1 else "es" if devices.is_cpu else "s"
+    across = "" if nodes == 1 else f"{nodes} x "
+    return f"{precision}, {across}{size} {what}{plural}"
+
+
+def _notes(
+    devices: Devices, asked: int, sizes: Sequence[int], repeats: int
+) -> list[str]:
+    listed = ", ".join(map(str, sizes))
+    starts = f"{repeats} process starts each, in balanced order"
+    if devices.is_cpu:
+        shared = " Two of them share the one CPU." if devices.count < sizes[-1] else ""
+        return [
+            f"CPU, functional: {asked} GPUs were asked for and none is here, so CPU "
+            "processes of one thread each stand in for them. The numbers show that "
+            f"everything works and say nothing about a GPU.{shared}",
+            f"Measured: {listed} processes, {starts}. Nothing is projected from CPUs.",
+        ]
+    name = devices.name or "GPU"
+    here = f"{devices.count} x {name}" if devices.name else "nodes that a queue gives"
+    measured = f"Measured: {listed} GPUs on {here}, {starts}."
+    if sizes[-1] >= asked:
+        return [measured]
+    beyond = (
+        f"beyond {sizes[-1]} is a projection."
+        if len(sizes) > 1
+        else "a projection needs at least two measured sizes, so there is none."
+    )
+    return [
+        f"{asked} GPUs were asked for and {devices.count} are here: what exists is "
+        f"measured; {beyond}",
+        measured,
+    ]

@@ -1,0 +1,318 @@
+"""A study: several configurations, each run several times, in a balanced order.
+
+A study is a folder with one file, ``studies/<study_id>/study.json``: the plan, the
+order and the ids of the runs, written by the process that executes the study. What
+became of a run is asked of the run itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
+from nbkit.launch.run import Run, attach
+from nbkit.launch.start import launch
+from nbkit.store.paths import StudyPaths, studies_folder
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, read_json, utc_now, write_json
+from nbkit.study.parameters import Parameters
+from nbkit.study.progress import Progress
+
+__all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
+
+STUDY_SCHEMA = "nbkit.study/1"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place in a study's order: one process start of one arm."""
+
+    arm: str
+    repeat: int
+    """Counted from 0."""
+
+
+def balanced_order(arms: Sequence[str], repeats: int) -> list[Slot]:
+    """Return the order of a study: the arms forward, then backward, and so on.
+
+    With two arms this is ABBA. A drift of the machine (clocks, temperature, other
+    users) that is linear in time then falls on every arm alike after an even number
+    of repeats.
+    """
+    return [
+        Slot(arm, repeat)
+        for repeat in range(repeats)
+        for arm in (arms if repeat % 2 == 0 else reversed(arms))
+    ]
+
+
+class Study:
+    """A study in the store; open it from any process, execute it from one.
+
+    Parameters
+    ----------
+    root
+        The study's folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.paths = StudyPaths(root)
+        self._content = read_json(self.paths.study) or {}
+        if not self._content:
+            message = (
+                f"{self.paths.study} does not exist; Study.create() makes a study, and "
+                f"the folders in {studies_folder()} are those that exist."
+            )
+            raise StoreError(message)
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        arms: Mapping[str, ExperimentConfig],
+        *,
+        repeats: int = 1,
+        parameters: Parameters | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Write the plan of a new study; nothing is started.
+
+        Parameters
+        ----------
+        name
+            What the study is called, such as the notebook's name.
+        arms
+            Configuration by the name that reports will use.
+        repeats
+            Process starts of every arm.
+        parameters
+            The notebook's parameters, for the record.
+        environment
+            Environment variables that every run of the study gets.
+
+        Raises
+        ------
+        ConfigError
+            If there is nothing to run.
+        """
+        if not arms or repeats < 1:
+            message = (
+                f"a study of {len(arms)} arms and repeats={repeats} has nothing to "
+                "run; use at least one arm and repeats=1."
+            )
+            raise ConfigError(message)
+        root = studies_folder() / _study_id(name)
+        root.mkdir(parents=True)
+        content = {
+            "schema": STUDY_SCHEMA,
+            "study_id": root.name,
+            "name": name,
+            "created": utc_now(),
+            "arms": {
+                arm: config.model_dump(mode="json", exclude_unset=True)
+                for arm, config in arms.items()
+            },
+            "repeats": repeats,
+            "order": [
+                [slot.arm, slot.repeat] for slot in balanced_order(list(arms), repeats)
+            ],
+            "parameters": dict(parameters or {}),
+            "origins": parameters.origins if parameters else {},
+            "environment": dict(environment or {}),
+            "executor": None,
+            "runs": [],
+        }
+        write_json(StudyPaths(root).study, content)
+        return cls(root)
+
+    @classmethod
+    def open(cls, study_id: str) -> Self:
+        """Return a study of the store by its id.
+
+        Raises
+        ------
+        StoreError
+            If there is none of that id.
+        """
+        return cls(studies_folder() / study_id)
+
+    @property
+    def study_id(self) -> str:
+        """The study's id, which is its folder's name."""
+        return self.paths.root.name
+
+    @property
+    def name(self) -> str:
+        """What the study is called."""
+        return self._content["name"]
+
+    @property
+    def arms(self) -> dict[str, ExperimentConfig]:
+        """Configuration of every arm, in the plan's order."""
+        arms = self._content["arms"].items()
+        return {arm: ExperimentConfig(**fields) for arm, fields in arms}
+
+    @property
+    def order(self) -> list[Slot]:
+        """Every process start of the plan, in the order of execution."""
+        return [Slot(arm, repeat) for arm, repeat in self._content["order"]]
+
+    @property
+    def missing(self) -> list[Slot]:
+        """What has no finished run yet, in the order of execution."""
+        finished = self._finished()
+        return [slot for slot in self.order if slot not in finished]
+
+    def runs_by_arm(self) -> dict[str, list[Run]]:
+        """Return the finished runs of every arm, in the order of their repeats."""
+        finished = self._finished()
+        return {
+            arm: [
+                finished[Slot(arm, repeat)]
+                for repeat in range(self._content["repeats"])
+                if Slot(arm, repeat) in finished
+            ]
+            for arm in self._content["arms"]
+        }
+
+    def run(self, *, progress: bool = True) -> Self:
+        """Run what has no finished run yet, one after the other.
+
+        Every run is a process start of its own, and is stopped if this process ends.
+
+        Raises
+        ------
+        RunFailedError
+            If a run fails; the runs before it are kept.
+        RunStoppedError
+            If somebody stops a run.
+        """
+        with self._executing():
+            missing = self.missing
+            shown = Progress(self.name, len(missing), quiet=not progress)
+            for slot in missing:
+                self._run_slot(slot, shown)
+            shown.close()
+        return self
+
+    def resume(self, *, progress: bool = True) -> Self:
+        """Go on with an interrupted study; the same as `run`, which repeats nothing."""
+        return self.run(progress=progress)
+
+    def __repr__(self) -> str:
+        done, planned = len(self._finished()), len(self.order)
+        return f"<Study {self.study_id} {done} of {planned} runs finished>"
+
+    def _run_slot(self, slot: Slot, progress: Progress) -> None:
+        progress.start(f"{slot.arm}, repeat {slot.repeat + 1}")
+        run = self._launch(slot)
+        try:
+            run.wait(on_poll=progress.poll)
+        except RunError as error:
+            error.add_note(
+                f"nbkit.Study.open({self.study_id!r}).resume() runs what is missing."
+            )
+            raise
+        except KeyboardInterrupt:
+            run.stop(by="interrupt")
+            raise
+        finally:
+            progress.end(run)
+
+    def _launch(self, slot: Slot) -> Run:
+        tags = {
+            "study": self.study_id,
+            "arm": slot.arm,
+            "repeat": str(slot.repeat),
+        }
+        with _environment(self._content["environment"]):
+            run = launch(
+                self.arms[slot.arm],
+                on_owner_exit="stop",
+                origins=self._content["origins"],
+                tags=tags,
+            )
+        self._content["runs"].append(
+            {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
+        )
+        write_json(self.paths.study, self._content)
+        return run
+
+    def _finished(self) -> dict[Slot, Run]:
+        finished: dict[Slot, Run] = {}
+        for entry in self._content["runs"]:
+            try:
+                run = attach(entry["run_id"])
+            except RunNotFoundError:
+                # Its folder was removed: that slot has to be run again.
+                continue
+            if run.state is RunState.FINISHED:
+                finished[Slot(entry["arm"], entry["repeat"])] = run
+        return finished
+
+    @contextmanager
+    def _executing(self) -> Iterator[None]:
+        """Be the one process that executes the study and writes its file."""
+        self._content = read_json(self.paths.study) or self._content
+        executor = self._content["executor"]
+        if executor is not None:
+            self._refuse_while_alive(ProcessIdentity.from_dict(executor))
+            self._wait_for_the_last_run()
+        self._content["executor"] = ProcessIdentity.of().to_dict()
+        write_json(self.paths.study, self._content)
+        try:
+            yield
+        finally:
+            self._content["executor"] = None
+            write_json(self.paths.study, self._content)
+
+    def _refuse_while_alive(self, executor: ProcessIdentity) -> None:
+        if executor == ProcessIdentity.of() or executor.is_alive() is False:
+            return
+        message = (
+            f"study {self.study_id} is being executed by process {executor.pid} on "
+            f"{executor.host}; wait for it or interrupt it. If that host is gone, set "
+            f'"executor" to null in {self.paths.study}.'
+        )
+        raise RunError(message)
+
+    def _wait_for_the_last_run(self) -> None:
+        """Let the run of an executor that was killed come to its end.
+
+        It is being stopped, because its owner is gone.
+        """
+        for entry in self._content["runs"][-1:]:
+            try:
+                attach(entry["run_id"]).wait(raise_on_failure=False)
+            except RunNotFoundError:
+                return
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process for a moment; children inherit."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _study_id(name: str) -> str:
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    what = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "study"
+    return f"{now}-{what}-{secrets.token_hex(2)}"

@@ -1,0 +1,1 @@
+"""Reads the machine: GPUs through NVML, processors, memory, disks and network."""

@@ -1,0 +1,92 @@
+"""How many processors this process may use: affinity and cgroup quota."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nbkit.telemetry.storage import Mount, read_mounts
+
+__all__ = ["usable_cpus"]
+
+
+def usable_cpus(root: Path = Path("/")) -> float:
+    """Return how many CPUs this process may keep busy.
+
+    The smaller of the CPUs that the scheduler may put it on (affinity, cpuset, as
+    Slurm and taskset set them) and of the CPU time that its control groups grant
+    (``docker run --cpus 1.5`` gives 1.5).
+
+    Parameters
+    ----------
+    root
+        The folder that holds ``proc`` and ``sys``.
+
+    References
+    ----------
+    https://docs.kernel.org/admin-guide/cgroup-v2.html (cpu.max)
+    https://docs.kernel.org/scheduler/sched-bwc.html (cpu.cfs_quota_us)
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cpus = len(os.sched_getaffinity(0))
+    else:
+        cpus = os.cpu_count() or 1
+    return min([float(cpus), *_quotas(root)])
+
+
+def _quotas(root: Path) -> list[float]:
+    """Return the quotas, in CPUs, of this process's control group and all above it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    mounts = read_mounts(root)
+    quotas: list[float | None] = []
+    for line in lines:
+        # Such as "0::/user.slice" (version 2) or "4:cpu,cpuacct:/docker/1f" (1).
+        _, controllers, group = line.split(":", 2)
+        for mount in mounts:
+            if not _carries_cpu(mount, controllers.split(",")):
+                continue
+            quotas += [_quota(folder) for folder in _folders(root, mount, group)]
+    return [quota for quota in quotas if quota is not None]
+
+
+def _carries_cpu(mount: Mount, controllers: list[str]) -> bool:
+    if controllers == [""]:
+        return mount.file_system == "cgroup2"
+    return (
+        "cpu" in controllers
+        and mount.file_system == "cgroup"
+        and "cpu" in mount.options.split(",")
+    )
+
+
+def _folders(root: Path, mount: Mount, group: str) -> list[Path]:
+    """Return the folder of a group and those above it, up to the mount point.
+
+    Inside a container the group's name may be the host's, and only a part of the
+    hierarchy may be mounted: what lies outside it cannot be seen.
+    """
+    top = root / mount.mount_point.relative_to("/")
+    inside = group.removeprefix(mount.root.rstrip("/")).strip("/")
+    folder = top / inside
+    if ".." in folder.parts or not folder.is_dir():
+        return [top]
+    depth = len(folder.parts) - len(top.parts)
+    return [folder, *list(folder.parents)[:depth]]
+
+
+def _quota(folder: Path) -> float | None:
+    """Return a group's own quota in CPUs; None if it has none."""
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()[:2]
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+    except OSError:
+        return None
+    if quota == "max" or int(quota) <= 0:
+        return None
+    return int(quota) / int(period)

@@ -1,0 +1,222 @@
+"""One GPU behind NVML: asks it, and remembers what it cannot tell.
+
+Of a question's forms the first that the driver knows is kept. An answer of "not
+supported" is kept too, so that nothing is asked in vain every second.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Self
+
+from nbkit.telemetry.questions import Query, questions_for
+from nbkit.telemetry.sample import GpuDevice, GpuProcess, GpuSample, MigSample
+
+__all__ = ["Gpu", "nvml_reason"]
+
+_REASONS = {
+    "NVML_ERROR_UNINITIALIZED": "NVML not initialised",
+    "NVML_ERROR_INVALID_ARGUMENT": "not supported",
+    "NVML_ERROR_NOT_SUPPORTED": "not supported",
+    "NVML_ERROR_NO_PERMISSION": "no permission",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "driver not loaded",
+    "NVML_ERROR_TIMEOUT": "timeout",
+    "NVML_ERROR_LIBRARY_NOT_FOUND": "no library",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": "driver too old",
+    "NVML_ERROR_GPU_IS_LOST": "gpu lost",
+    "NVML_ERROR_RESET_REQUIRED": "gpu needs a reset",
+    "NVML_ERROR_OPERATING_SYSTEM": "blocked by the system",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "version mismatch",
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH": "driver too old",
+    "NVML_ERROR_DEPRECATED": "no longer supported",
+    "NVML_ERROR_GPU_NOT_FOUND": "no gpu",
+}
+
+_SAME_FOREVER = (
+    "NVML_ERROR_NOT_SUPPORTED",
+    "NVML_ERROR_NO_PERMISSION",
+    "NVML_ERROR_FUNCTION_NOT_FOUND",
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
+    "NVML_ERROR_DEPRECATED",
+)
+"""Answers that stay while the driver is loaded; all others may be different soon."""
+
+_WHOLE_GPU = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
+"""Answers that speak of the GPU, not of the field."""
+
+
+def nvml_reason(pynvml: Any, code: int) -> str:
+    """Return an NVML error code in words, such as ``driver not loaded``."""
+    for name, words in _REASONS.items():
+        if getattr(pynvml, name, None) == code:
+            return words
+    return str(pynvml.NVMLError(code)).lower()
+
+
+class _WholeGpuError(Exception):
+    """The GPU does not answer at all; the text says why."""
+
+
+class Gpu:
+    """One GPU, with its memory of what it cannot tell."""
+
+    def __init__(self, pynvml: Any, index: int) -> None:
+        self._pynvml = pynvml
+        self._questions = questions_for(pynvml)
+        self._next_form: dict[str, int] = {}
+        self._reasons: dict[str, str] = {}
+        self.index = index
+        self.handle: Any = None
+        self.uuid: str | None = None
+        self.name: str | None = None
+        self.error: str | None = None
+
+    @classmethod
+    def find(cls, pynvml: Any, index: int) -> Self:
+        """Return the GPU of an NVML index; one that does not answer says why."""
+        gpu = cls(pynvml, index)
+        try:
+            gpu.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpu.uuid = pynvml.nvmlDeviceGetUUID(gpu.handle)
+            gpu.name = pynvml.nvmlDeviceGetName(gpu.handle)
+        except pynvml.NVMLError as error:
+            gpu.error = nvml_reason(pynvml, error.value)
+        return gpu
+
+    def read(self) -> GpuSample:
+        """Return one reading; a GPU that is lost gives one with an error alone."""
+        identity = (self.index, self.uuid, self.name)
+        if self.error:
+            return GpuSample(*identity, error=self.error)
+        values: dict[str, Any] = {}
+        try:
+            for query in (*self._questions.sample, self._questions.memory):
+                values |= self._ask(query, self.handle)
+            if self._mig_enabled():
+                values |= self._read_mig()
+            else:
+                values |= self._ask(self._questions.processes, self.handle)
+        except _WholeGpuError as error:
+            return GpuSample(*identity, error=str(error))
+        unavailable = {
+            name: self._reasons.get(name, "unknown")
+            for name, value in values.items()
+            if value is None
+        }
+        return GpuSample(*identity, unavailable=unavailable, **values)
+
+    def describe(self) -> GpuDevice:
+        """Return what does not change while the driver is loaded."""
+        identity = (self.index, self.uuid, self.name)
+        if self.error:
+            return GpuDevice(*identity, error=self.error)
+        values: dict[str, Any] = {}
+        try:
+            for query in self._questions.device:
+                values |= self._ask(query, self.handle)
+            values["mig_enabled"] = self._mig_enabled()
+            values["nvlink_links"] = self._count_nvlinks()
+        except _WholeGpuError as error:
+            return GpuDevice(*identity, error=str(error))
+        return GpuDevice(*identity, **values, **_near(values["pci_bus_id"]))
+
+    def _ask(self, query: Query, handle: Any, prefix: str = "") -> dict[str, Any]:
+        """Return the query's fields: None, and the reason kept, where unavailable."""
+        key = prefix + query.fields[0]
+        for form in range(self._next_form.get(key, 0), len(query.forms)):
+            function, *arguments = query.forms[form]
+            try:
+                answer = getattr(self._pynvml, function)(handle, *arguments)
+                return dict(zip(query.fields, query.values(answer), strict=True))
+            except self._pynvml.NVMLError as error:
+                reason = self._reason_unless_lost(error)
+                self._reasons |= {prefix + field: reason for field in query.fields}
+                if error.value not in _codes(self._pynvml, _SAME_FOREVER):
+                    break
+                self._next_form[key] = form + 1
+        return dict.fromkeys(query.fields)
+
+    def _reason_unless_lost(self, error: Any) -> str:
+        reason = nvml_reason(self._pynvml, error.value)
+        if error.value in _codes(self._pynvml, _WHOLE_GPU):
+            raise _WholeGpuError(reason) from error
+        return reason
+
+    def _mig_enabled(self) -> bool | None:
+        return self._ask(self._questions.mig_enabled, self.handle)["mig_enabled"]
+
+    def _read_mig(self) -> dict[str, Any]:
+        """Return processes and instances under MIG.
+
+        Only privileged callers may ask the GPU itself for its processes then; anybody
+        may ask the instances.
+        """
+        instances: list[MigSample] = []
+        held: list[GpuProcess] | None = []
+        for handle, uuid, name in self._mig_instances():
+            memory = self._ask(self._questions.memory, handle, "mig ")
+            instances.append(MigSample(uuid, name, **memory))
+            processes = self._ask(self._questions.processes, handle, "mig ")
+            if processes["processes"] is None:
+                self._reasons["processes"] = self._reasons["mig processes"]
+                held = None
+            elif held is not None:
+                held += [
+                    GpuProcess(process.pid, process.memory_used_bytes, uuid)
+                    for process in processes["processes"]
+                ]
+        return {
+            "mig_instances": tuple(instances),
+            "processes": None if held is None else tuple(held),
+        }
+
+    def _mig_instances(self) -> list[tuple[Any, str, str]]:
+        nvml = self._pynvml
+        found: list[tuple[Any, str, str]] = []
+        slots = self._ask(self._questions.mig_slots, self.handle)["mig_slots"]
+        for slot in range(slots or 0):
+            try:
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, slot)
+                name = nvml.nvmlDeviceGetName(handle)
+                found.append((handle, nvml.nvmlDeviceGetUUID(handle), name))
+            except nvml.NVMLError as error:
+                # An empty slot says "not found", and an instance may be destroyed
+                # between two of these calls; only a lost GPU ends the reading.
+                self._reason_unless_lost(error)
+        return found
+
+    def _count_nvlinks(self) -> int | None:
+        nvml = self._pynvml
+        count = None
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                state = nvml.nvmlDeviceGetNvLinkState(self.handle, link)
+            except nvml.NVMLError as error:
+                self._reason_unless_lost(error)
+                break  # The GPU has no link of this number, nor any above it.
+            count = (count or 0) + (state == nvml.NVML_FEATURE_ENABLED)
+        return count
+
+
+@functools.cache
+def _codes(pynvml: Any, names: tuple[str, ...]) -> frozenset[int]:
+    return frozenset(getattr(pynvml, name) for name in names)
+
+
+def _near(pci_bus_id: str | None) -> dict[str, Any]:
+    """Return NUMA node and CPUs near a PCI slot, from sysfs.
+
+    NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
+    """
+    if pci_bus_id is None:
+        return {}
+    # NVML writes the domain with eight digits, sysfs with four.
+    folder = Path("/sys/bus/pci/devices") / pci_bus_id[-12:].lower()
+    try:
+        node = int((folder / "numa_node").read_text())
+        cpus = (folder / "local_cpulist").read_text().strip()
+    except (OSError, ValueError):
+        return {}
+    # The kernel writes -1 where the firmware says nothing, as in many virtual machines.
+    return {"numa_node": node if node >= 0 else None, "cpu_affinity": cpus or None}

@@ -1,0 +1,162 @@
+"""Processors, memory, disks, network and a run's processes on this host.
+
+Every `HostReader` keeps its own baseline: psutil's own ``cpu_percent`` has one for the
+whole process, so that two readers of it spoil each other's numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from nbkit.telemetry.sample import HostSample
+
+__all__ = ["HostReader"]
+
+_TREE_SECONDS = 5.0
+"""How often the run's process tree is walked: that reads a file of every process of
+the host, whereas the known members cost a few files each.
+"""
+
+
+class HostReader:
+    """Reads the host.
+
+    Parameters
+    ----------
+    process_roots
+        Pids of processes whose trees make up a run; the reader itself never counts.
+    """
+
+    def __init__(self, process_roots: Sequence[int] = ()) -> None:
+        self._cpu_seconds: tuple[float, float] | None = None
+        self._disks = _hardware(Path("/sys/block"))
+        self._processes = _ProcessTrees(process_roots) if process_roots else None
+
+    def read(self) -> HostSample:
+        """Return one reading."""
+        memory = psutil.virtual_memory()
+        disk_read, disk_write = self._disk_bytes()
+        net_rx, net_tx = _network_bytes()
+        return HostSample(
+            cpu_percent=self._cpu_percent(),
+            load_average_1_minute=round(os.getloadavg()[0], 2),
+            memory_used_bytes=memory.total - memory.available,
+            memory_available_bytes=memory.available,
+            disk_read_bytes=disk_read,
+            disk_write_bytes=disk_write,
+            net_rx_bytes=net_rx,
+            net_tx_bytes=net_tx,
+            **(self._processes.read() if self._processes else {}),
+        )
+
+    def _cpu_percent(self) -> float | None:
+        times = psutil.cpu_times()
+        # "guest" times are contained in "user" and "nice" already.
+        total = (
+            sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
+        )
+        busy = total - times.idle - getattr(times, "iowait", 0)
+        before, self._cpu_seconds = self._cpu_seconds, (busy, total)
+        if before is None or total <= before[1]:
+            return None
+        share = (busy - before[0]) / (total - before[1])
+        return round(100 * min(max(share, 0), 1), 1)
+
+    def _disk_bytes(self) -> tuple[int | None, ...]:
+        disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+        chosen = [disks[name] for name in disks if name in self._disks]
+        return _sums(chosen, "read_bytes", "write_bytes")
+
+
+def _network_bytes() -> tuple[int | None, ...]:
+    cards = psutil.net_io_counters(pernic=True, nowrap=False) or {}
+    cards.pop("lo", None)
+    # Looked up each time, since cards come and go. A container has none of its own
+    # but sees its interfaces.
+    hardware = _hardware(Path("/sys/class/net")) & cards.keys() or cards.keys()
+    return _sums([cards[name] for name in hardware], "bytes_recv", "bytes_sent")
+
+
+def _hardware(folder: Path) -> set[str]:
+    """Return the names of the devices in a folder of /sys that are hardware.
+
+    Bonds, bridges, logical volumes, RAID sets and loop devices pass on what a hardware
+    device carries: to add them would count the same bytes again.
+    """
+    if not folder.is_dir():
+        return set()
+    return {entry.name for entry in folder.iterdir() if (entry / "device").exists()}
+
+
+def _sums(counters: list[Any], *fields: str) -> tuple[int | None, ...]:
+    return tuple(
+        sum(getattr(counter, field) for counter in counters) if counters else None
+        for field in fields
+    )
+
+
+class _ProcessTrees:
+    """The processes of a run: some roots and all that descend from them."""
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        self._roots: list[psutil.Process] = []
+        for pid in roots:
+            try:
+                self._roots.append(psutil.Process(pid))
+            except psutil.NoSuchProcess:
+                continue  # It ended before the first reading.
+        self._root_seconds: dict[int, float] = {}
+        self._members: list[psutil.Process] = []
+        self._walked_at = -_TREE_SECONDS
+
+    def read(self) -> dict[str, Any]:
+        now = time.monotonic()
+        if now - self._walked_at >= _TREE_SECONDS:
+            self._walked_at = now
+            self._members = self._walk()
+        number, rss_bytes, seconds = 0, 0, 0.0
+        for process in self._members:
+            try:
+                seconds += self._cpu_seconds(process)
+                rss_bytes += process.memory_info().rss
+            except psutil.Error:
+                continue  # It ended; its parent in the tree has its time.
+            number += 1
+        for root in self._roots:
+            try:
+                self._root_seconds[root.pid] = self._cpu_seconds(root)
+                rss_bytes += root.memory_info().rss
+            except psutil.Error:
+                continue  # It ended, and its parent is not in the tree.
+            number += 1
+        return {
+            "num_processes": number,
+            "processes_cpu_seconds": round(
+                seconds + sum(self._root_seconds.values()), 2
+            ),
+            "processes_rss_bytes": rss_bytes,
+        }
+
+    @staticmethod
+    def _cpu_seconds(process: psutil.Process) -> float:
+        """Return a process's time, and that of its children that it has collected."""
+        return sum(process.cpu_times()[:4])
+
+    def _walk(self) -> list[psutil.Process]:
+        """Return the descendants of the roots, this process left out."""
+        members: dict[int, psutil.Process] = {}
+        for root in self._roots:
+            try:
+                found = root.children(recursive=True)
+            except psutil.NoSuchProcess:
+                continue
+            members |= {process.pid: process for process in found}
+        for pid in (os.getpid(), *(root.pid for root in self._roots)):
+            members.pop(pid, None)
+        return list(members.values())

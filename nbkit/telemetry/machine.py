@@ -1,0 +1,185 @@
+"""What this machine is, for the record of a run: facts that do not change in it.
+
+Where MLPerf asks for the same fact in its system description, its name follows in
+brackets (https://github.com/mlcommons/policies/blob/master/submission_rules.adoc).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from pathlib import Path
+from typing import Any
+
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.storage import describe_storage
+
+__all__ = ["describe_machine", "describe_storage", "usable_cpus"]
+
+
+def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
+    """Return what this machine is, as JSON values; unknown is None.
+
+    Parameters
+    ----------
+    gpus
+        Whether to ask for GPUs too. That initialises NVML in this process, where a
+        driver that hangs would hang it; the header of the sampler's file says the same.
+
+    Returns
+    -------
+    dict
+        ``hostname``; ``system_product`` (system_name), such as ``Dell Inc. PowerEdge
+        R750xa`` or ``VMware, Inc. VMware7,1``; ``virtual_machine``; ``container``, its
+        kind or None; ``operating_system``; ``kernel``; ``architecture``.
+
+        ``cpu_model`` (host_processor_model_name), ``num_sockets``
+        (host_processors_per_node), ``num_cores`` (host_processor_core_count, of all
+        sockets), ``num_cpus`` (host_processor_vcpu_count: hardware threads),
+        ``usable_cpus``, ``num_numa_nodes``, ``cpu_frequency_governor``,
+        ``memory_total_bytes`` (host_memory_capacity).
+
+        ``network_cards`` (host_networking): ``name``, ``driver``,
+        ``speed_megabits_per_second``, ``mtu``, ``is_up``, ``numa_node``;
+        ``rdma_ports``: ``name``, ``port``, ``link_layer``, ``rate``, ``state``.
+
+        With `gpus`: ``driver_version``, ``cuda_driver_version``, ``devices``
+        (accelerators), ``topology`` (accelerator_interconnect_topology) as
+        `nbkit.telemetry.nvml.Nvml.describe` gives them, and ``gpus_unavailable``, the
+        reason if there are none to describe.
+    """
+    return {
+        "hostname": socket.gethostname(),
+        "system_product": _system_product(),
+        "container": _container(),
+        "operating_system": _operating_system(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        **_describe_cpus(),
+        "memory_total_bytes": _memory_total_bytes(),
+        "network_cards": _network_cards(),
+        "rdma_ports": _rdma_ports(),
+        **(_describe_gpus() if gpus else {}),
+    }
+
+
+def _describe_gpus() -> dict[str, Any]:
+    # Here, since importing pynvml takes longer than all the rest.
+    from nbkit.telemetry.nvml import describe_gpus
+
+    return describe_gpus()
+
+
+def _system_product() -> str | None:
+    folder = Path("/sys/class/dmi/id")
+    names = (_read(folder / "sys_vendor"), _read(folder / "product_name"))
+    return " ".join(name for name in names if name) or None
+
+
+def _container() -> str | None:
+    """Return the kind of container that left a sign of itself."""
+    for variable, kind in (
+        ("APPTAINER_CONTAINER", "apptainer"),
+        ("SINGULARITY_CONTAINER", "singularity"),
+        ("KUBERNETES_SERVICE_HOST", "kubernetes"),
+    ):
+        if variable in os.environ:
+            return kind
+    for sign, kind in (
+        ("/run/.containerenv", "podman"),
+        ("/.dockerenv", "docker"),
+    ):
+        if Path(sign).exists():
+            return kind
+    return _read(Path("/run/systemd/container"))
+
+
+def _operating_system() -> str | None:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system() or None
+
+
+def _describe_cpus() -> dict[str, Any]:
+    folder = Path("/sys/devices/system/cpu")
+    numbers = sorted(folder.glob("cpu[0-9]*/topology"))
+    packages = [_read(number / "physical_package_id") for number in numbers]
+    cores = {_read(number / "core_cpus_list") for number in numbers}
+    known = None not in packages and None not in cores and bool(numbers)
+    info = _cpuinfo()
+    return {
+        # Only x86 processors tell a guest that it is one.
+        "virtual_machine": "hypervisor" in info["flags"].split()
+        if "flags" in info
+        else None,
+        "cpu_model": info.get("model name"),
+        "num_sockets": len(set(packages)) if known else None,
+        "num_cores": len(cores) if known else None,
+        "num_cpus": os.cpu_count(),
+        "usable_cpus": usable_cpus(),
+        "num_numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
+        or None,
+        "cpu_frequency_governor": _read(folder / "cpu0/cpufreq/scaling_governor"),
+    }
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Return what ``/proc/cpuinfo`` says of the first CPU."""
+    first = (_read(Path("/proc/cpuinfo")) or "").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _memory_total_bytes() -> int | None:
+    import psutil
+
+    return psutil.virtual_memory().total
+
+
+def _network_cards() -> list[dict[str, Any]]:
+    """Return the network interfaces that are hardware."""
+    cards: list[dict[str, Any]] = []
+    for folder in sorted(Path("/sys/class/net").glob("*")):
+        if not (folder / "device").exists():
+            continue
+        driver = folder / "device/driver"
+        cards.append(
+            {
+                "name": folder.name,
+                "driver": driver.resolve().name if driver.exists() else None,
+                "speed_megabits_per_second": _number(folder / "speed"),
+                "mtu": _number(folder / "mtu"),
+                "is_up": _read(folder / "operstate") == "up",
+                "numa_node": _number(folder / "device/numa_node"),
+            }
+        )
+    return cards
+
+
+def _rdma_ports() -> list[dict[str, Any]]:
+    """Return the ports of InfiniBand and RoCE cards."""
+    return [
+        {
+            "name": folder.parent.parent.name,
+            "port": int(folder.name),
+            "link_layer": _read(folder / "link_layer"),
+            "rate": _read(folder / "rate"),
+            "state": _read(folder / "state"),
+        }
+        for folder in sorted(Path("/sys/class/infiniband").glob("*/ports/*"))
+    ]
+
+
+def _number(path: Path) -> int | None:
+    """Return a number; the kernel writes -1, or fails, where it does not know."""
+    text = _read(path)
+    return None if text is None or int(text) < 0 else int(text)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None

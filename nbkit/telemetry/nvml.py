@@ -1,0 +1,196 @@
+"""The GPUs of this machine, read through NVML; nobody else imports ``pynvml``.
+
+NVML is the library behind ``nvidia-smi``; ``pynvml`` is its Python binding (package
+``nvidia-ml-py``). What the driver or a GPU cannot tell becomes None with a reason, is
+asked once and not again, and never disturbs another field or another GPU.
+
+References
+----------
+https://docs.nvidia.com/deploy/nvml-api/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import TracebackType
+from typing import Any, Self
+
+from nbkit.errors import NvmlUnavailableError
+from nbkit.telemetry.gpu import Gpu, nvml_reason
+from nbkit.telemetry.sample import GpuDevice, GpuSample
+
+__all__ = ["Nvml", "describe_gpus", "open_nvml"]
+
+_REMEDIES = {
+    "no library": "libnvidia-ml.so.1 was not found; install the NVIDIA driver, or "
+    "start the container with access to the GPUs (--gpus all)",
+    "driver not loaded": "the NVIDIA kernel module is not loaded; as root, run "
+    "nvidia-smi or modprobe nvidia",
+    "version mismatch": "the driver's library and its kernel module are of different "
+    "versions, as after an update; reboot, or reload the kernel module",
+    "no permission": "this user may not open /dev/nvidiactl; ask the administrator "
+    "for access to the GPUs",
+    "gpu lost": "a GPU has fallen off the bus; look for an Xid message in dmesg, then "
+    "reset the GPU or reboot",
+    "no gpu": "the driver found no GPU that it supports; see lspci and dmesg",
+    "driver too old": "the driver's library lacks nvmlInitWithFlags; install a driver "
+    "of release 450 or later",
+}
+
+_TOPOLOGY_WORDS = {
+    0: "INTERNAL",
+    10: "PIX",
+    20: "PXB",
+    30: "PHB",
+    40: "NODE",
+    50: "SYS",
+}
+"""``nvmlGpuTopologyLevel_t`` in the words of ``nvidia-smi topo -m``."""
+
+
+def open_nvml() -> Nvml:
+    """Return NVML, initialised; close it when done.
+
+    Open it once and keep it: the call takes up to seconds where persistence mode is
+    off, and drivers have hung after many of them.
+
+    Raises
+    ------
+    NvmlUnavailableError
+        If NVML cannot be used. ``reason`` is ``no library``, ``driver not loaded``,
+        ``version mismatch``, ``no permission``, ``gpu lost``, ``no gpu`` or
+        ``driver too old``; for rarer failures, NVML's own words.
+    """
+    try:
+        import pynvml
+    except ImportError as error:
+        message = f"GPUs cannot be read ({error}): pip install nvidia-ml-py."
+        raise NvmlUnavailableError(message, reason="no library") from error
+    binding: Any = pynvml
+    try:
+        binding.nvmlInit()
+        try:
+            return Nvml(binding)
+        except binding.NVMLError:
+            binding.nvmlShutdown()
+            raise
+    except binding.NVMLError as error:
+        reason = nvml_reason(binding, error.value)
+        remedy = _REMEDIES.get(reason, "run nvidia-smi, which may say more")
+        message = f"GPUs cannot be read ({reason}): {remedy}."
+        raise NvmlUnavailableError(message, reason=reason) from error
+
+
+def describe_gpus(nvml: Nvml | None = None) -> dict[str, Any]:
+    """Return driver and GPUs of this machine, as JSON values; unknown is None.
+
+    Parameters
+    ----------
+    nvml
+        NVML where it is open already; else it is opened and closed again.
+
+    Returns
+    -------
+    dict
+        ``driver_version``, ``cuda_driver_version``, ``devices`` (`GpuDevice`),
+        ``topology`` (`Nvml.topology`) and ``gpus_unavailable``: the reason of
+        `NvmlUnavailableError`, with which the others are None; None if all is well.
+    """
+    if nvml is None:
+        try:
+            with open_nvml() as opened:
+                return describe_gpus(opened)
+        except NvmlUnavailableError as error:
+            unknown = ("driver_version", "cuda_driver_version", "devices", "topology")
+            return {**dict.fromkeys(unknown), "gpus_unavailable": error.reason}
+    return {
+        "driver_version": nvml.driver_version,
+        "cuda_driver_version": nvml.cuda_driver_version,
+        "devices": [device.to_dict() for device in nvml.devices()],
+        "topology": nvml.topology(),
+        "gpus_unavailable": None,
+    }
+
+
+class Nvml:
+    """NVML, initialised, with a handle of every GPU; made by `open_nvml`."""
+
+    def __init__(self, pynvml: Any) -> None:
+        self._pynvml = pynvml
+        count = pynvml.nvmlDeviceGetCount()
+        self._gpus = [Gpu.find(pynvml, index) for index in range(count)]
+
+    @property
+    def driver_version(self) -> str | None:
+        """Version of the driver, such as ``570.86.15`` (``driver_version``)."""
+        return self._ask_system("nvmlSystemGetDriverVersion")
+
+    @property
+    def cuda_driver_version(self) -> str | None:
+        """Newest CUDA that the driver runs, such as ``12.8`` (``nvidia-smi``)."""
+        version = self._ask_system("nvmlSystemGetCudaDriverVersion")
+        return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """Return what does not change about each GPU, in NVML's order."""
+        return tuple(gpu.describe() for gpu in self._gpus)
+
+    def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
+        """Return one reading of each GPU, in NVML's order.
+
+        Parameters
+        ----------
+        uuids
+            The GPUs to read; all by default.
+        """
+        wanted = (gpu for gpu in self._gpus if uuids is None or gpu.uuid in uuids)
+        return tuple(gpu.read() for gpu in wanted)
+
+    def topology(self) -> list[list[str | None]]:
+        """Return how each GPU reaches each other one; rows and columns by NVML index.
+
+        The words are those of ``nvidia-smi topo -m``: ``X`` itself, ``PIX`` one PCIe
+        switch, ``PXB`` several, ``PHB`` the host bridge, ``NODE`` within a NUMA node,
+        ``SYS`` between NUMA nodes; besides, ``NVLINK`` any number of NVLinks and
+        ``INTERNAL`` the same board. None is unknown.
+        """
+        return [[self._path(a, b) for b in self._gpus] for a in self._gpus]
+
+    def close(self) -> None:
+        """Let NVML go, so that an unwatched GPU may sleep; nothing works after it."""
+        self._pynvml.nvmlShutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask_system(self, function: str) -> Any:
+        try:
+            return getattr(self._pynvml, function)()
+        except self._pynvml.NVMLError:
+            return None
+
+    def _path(self, a: Gpu, b: Gpu) -> str | None:
+        if a is b:
+            return "X"
+        if a.error or b.error:
+            return None
+        nvml = self._pynvml
+        nvlink = nvml.NVML_P2P_CAPS_INDEX_NVLINK
+        try:
+            if nvml.nvmlDeviceGetP2PStatus(a.handle, b.handle, nvlink) == 0:
+                return "NVLINK"
+        except nvml.NVMLError:
+            pass  # Not every driver knows; the PCIe path below is always there.
+        try:
+            level = nvml.nvmlDeviceGetTopologyCommonAncestor(a.handle, b.handle)
+        except nvml.NVMLError:
+            return None
+        return _TOPOLOGY_WORDS.get(level)

@@ -1,0 +1,212 @@
+"""What is asked of a GPU through NVML, in which forms, and how answers are read.
+
+Drivers differ in what they know, so each question has its forms, newest first. A
+binding or driver that changes a name, a unit or a struct concerns this file alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from nbkit.telemetry.sample import GpuProcess
+
+__all__ = ["Query", "Questions", "questions_for"]
+
+_CLOCK_EVENT_WORDS = {
+    0x001: "idle",
+    0x002: "application clocks",
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "thermal (software)",
+    0x040: "thermal (hardware)",
+    0x080: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+"""``nvmlClocksEventReasons``, bit by bit."""
+
+_ALL_NVLINKS = 0xFFFFFFFF
+"""Scope of an NVLink field that sums over all links (``UINT_MAX`` in nvml.h)."""
+
+
+class Query(NamedTuple):
+    """A question to NVML: the fields it fills, how to ask, how to read the answer."""
+
+    fields: tuple[str, ...]
+    forms: tuple[tuple[Any, ...], ...]
+    """Function name and arguments behind the handle; newest form first."""
+    values: Callable[[Any], Sequence[Any]]
+    """The answer as values of the fields, in units of the fields."""
+
+
+class Questions(NamedTuple):
+    """Everything that is asked of a GPU."""
+
+    sample: tuple[Query, ...]
+    memory: Query
+    processes: Query
+    mig_enabled: Query
+    mig_slots: Query
+    device: tuple[Query, ...]
+
+
+@functools.cache
+def questions_for(pynvml: Any) -> Questions:
+    """Return what is asked of a GPU, and in which forms."""
+    power_limit = _single(
+        "power_limit_watts", ("nvmlDeviceGetEnforcedPowerLimit",), value=_thousandth
+    )
+    total_memory = _single(
+        "memory_total_bytes",
+        ("nvmlDeviceGetMemoryInfo",),
+        value=lambda info: info.total,
+    )
+    return Questions(
+        sample=(*_gauges(pynvml), power_limit, *_counters(pynvml)),
+        memory=Query(
+            ("memory_used_bytes", "memory_reserved_bytes", "memory_total_bytes"),
+            (
+                # Since driver 510: tells the driver's own share apart.
+                ("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2),
+                ("nvmlDeviceGetMemoryInfo",),
+            ),
+            lambda info: (info.used, getattr(info, "reserved", None), info.total),
+        ),
+        processes=_single(
+            "processes",
+            ("nvmlDeviceGetComputeRunningProcesses_v3",),
+            ("nvmlDeviceGetComputeRunningProcesses_v2",),
+            value=lambda found: tuple(
+                GpuProcess(process.pid, process.usedGpuMemory) for process in found
+            ),
+        ),
+        mig_enabled=_single(
+            "mig_enabled",
+            ("nvmlDeviceGetMigMode",),
+            value=lambda modes: modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+        ),
+        mig_slots=_single("mig_slots", ("nvmlDeviceGetMaxMigDeviceCount",)),
+        device=(*_facts(pynvml), power_limit, total_memory),
+    )
+
+
+def _gauges(pynvml: Any) -> tuple[Query, ...]:
+    """Return the questions whose answers change from second to second."""
+    temperature = pynvml.NVML_TEMPERATURE_GPU
+    return (
+        _single(
+            "gpu_utilization_percent",
+            ("nvmlDeviceGetUtilizationRates",),
+            value=lambda rates: rates.gpu,
+        ),
+        _single("power_watts", ("nvmlDeviceGetPowerUsage",), value=_thousandth),
+        _single(
+            "temperature_celsius",
+            ("nvmlDeviceGetTemperatureV", temperature),
+            ("nvmlDeviceGetTemperature", temperature),
+        ),
+        _single("sm_clock_mhz", ("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM)),
+        _single("memory_clock_mhz", ("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM)),
+        _single(
+            "clock_event_reasons",
+            ("nvmlDeviceGetCurrentClocksEventReasons",),
+            ("nvmlDeviceGetCurrentClocksThrottleReasons",),  # before driver 535
+            value=_clock_event_words,
+        ),
+    )
+
+
+def _counters(pynvml: Any) -> tuple[Query, ...]:
+    """Return the questions whose answers only grow.
+
+    PCIe bytes come from field counters (since driver 555), which answer at once:
+    ``nvmlDeviceGetPcieThroughput`` measures for 20 ms in each call.
+    """
+    return (
+        _single(
+            "energy_joules",
+            ("nvmlDeviceGetTotalEnergyConsumption",),
+            value=_thousandth,
+        ),
+        _field_counters(
+            pynvml,
+            ("pcie_rx_bytes", pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES),
+            ("pcie_tx_bytes", pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES),
+        ),
+        _field_counters(
+            pynvml,
+            ("nvlink_rx_bytes", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX),
+            ("nvlink_tx_bytes", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX),
+            scope=_ALL_NVLINKS,
+            bytes_per_count=1024,
+        ),
+    )
+
+
+def _facts(pynvml: Any) -> tuple[Query, ...]:
+    """Return the questions whose answers stay while the driver is loaded."""
+    max_clock = "nvmlDeviceGetMaxClockInfo"
+    return (
+        _single(
+            "compute_capability",
+            ("nvmlDeviceGetCudaComputeCapability",),
+            value=lambda version: ".".join(map(str, version)),
+        ),
+        _single("sm_clock_max_mhz", (max_clock, pynvml.NVML_CLOCK_SM)),
+        _single("memory_clock_max_mhz", (max_clock, pynvml.NVML_CLOCK_MEM)),
+        _single("pci_bus_id", ("nvmlDeviceGetPciInfo",), value=lambda info: info.busId),
+        _single("pcie_generation", ("nvmlDeviceGetMaxPcieLinkGeneration",)),
+        _single("pcie_width", ("nvmlDeviceGetMaxPcieLinkWidth",)),
+        _single(
+            "persistence_mode",
+            ("nvmlDeviceGetPersistenceMode",),
+            value=lambda mode: mode == pynvml.NVML_FEATURE_ENABLED,
+        ),
+    )
+
+
+def _single(
+    field: str, *forms: tuple[Any, ...], value: Callable[[Any], Any] = lambda it: it
+) -> Query:
+    """Return a query that fills one field."""
+    return Query((field,), forms, lambda answer: (value(answer),))
+
+
+def _thousandth(number: float) -> float:
+    """Return watts for milliwatts, joules for millijoules."""
+    return number / 1000
+
+
+def _field_counters(
+    pynvml: Any,
+    *counters: tuple[str, int],
+    scope: int = 0,
+    bytes_per_count: int = 1,
+) -> Query:
+    """Return a query for field counters, each of which has its own error code."""
+
+    def values(answers: Any) -> list[int]:
+        for answer in answers:
+            code = answer.nvmlReturn
+            if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+                # Older drivers say so of a field that they do not know.
+                code = pynvml.NVML_ERROR_NOT_SUPPORTED
+            if code != pynvml.NVML_SUCCESS:
+                raise pynvml.NVMLError(code)
+        return [answer.value.ullVal * bytes_per_count for answer in answers]
+
+    return Query(
+        tuple(name for name, _ in counters),
+        (("nvmlDeviceGetFieldValues", [(number, scope) for _, number in counters]),),
+        values,
+    )
+
+
+def _clock_event_words(bits: int) -> tuple[str, ...]:
+    known = tuple(word for bit, word in _CLOCK_EVENT_WORDS.items() if bits & bit)
+    rest = bits & ~sum(_CLOCK_EVENT_WORDS)
+    return (*known, f"unknown ({rest:#x})") if rest else known

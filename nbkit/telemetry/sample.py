@@ -1,0 +1,280 @@
+"""What one reading of the machine holds: units in the names, None for unknown.
+
+A field is None when the machine cannot tell it, never 0 and never a guess; for a GPU,
+`GpuSample.unavailable` gives the reason. Fields named "counter" only grow; a reader
+takes differences, and drops a negative one (the counter wrapped or was reset).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+__all__ = [
+    "SCHEMA",
+    "SLOWDOWN_REASONS",
+    "GpuDevice",
+    "GpuProcess",
+    "GpuSample",
+    "HostSample",
+    "MigSample",
+    "Sample",
+]
+
+SCHEMA = 1
+"""Version of the JSON form; it grows when a field changes its meaning."""
+
+SLOWDOWN_REASONS = frozenset(
+    {
+        "power cap",
+        "hardware slowdown",
+        "thermal (software)",
+        "thermal (hardware)",
+        "power brake",
+        "board limit",
+        "reliability",
+    }
+)
+"""Clock event reasons that make a busy GPU slower than its settings allow."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A frozen record that goes to JSON and back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; unknown is None."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the record that `to_dict` described.
+
+        Names that this version does not know are left out, so that files of a later
+        version can be read.
+        """
+        names = {item.name for item in fields(cls)}
+        return cls(**{name: values[name] for name in names & values.keys()})
+
+
+@dataclass(frozen=True)
+class GpuProcess(_Record):
+    """A process with a compute context on a GPU."""
+
+    pid: int
+    """Process id as the driver sees it; inside a container it may be the host's.
+
+    ``nvmlDeviceGetComputeRunningProcesses``; ``nvidia-smi
+    --query-compute-apps=pid``.
+    """
+    memory_used_bytes: int | None = None
+    """Device memory of the process; ``nvidia-smi --query-compute-apps=used_memory``."""
+    mig_uuid: str | None = None
+    """The MIG instance that the process uses; None without MIG."""
+
+
+@dataclass(frozen=True)
+class MigSample(_Record):
+    """One MIG instance: a part of a GPU with memory of its own (``nvidia-smi -L``)."""
+
+    uuid: str
+    name: str | None = None
+    """Product and profile, such as ``NVIDIA H100 80GB HBM3 MIG 1g.10gb``."""
+    memory_used_bytes: int | None = None
+    """As in `GpuSample`, of this instance alone."""
+    memory_reserved_bytes: int | None = None
+    """As in `GpuSample`, of this instance alone."""
+    memory_total_bytes: int | None = None
+    """As in `GpuSample`, of this instance alone."""
+
+
+@dataclass(frozen=True)
+class GpuSample(_Record):
+    """One reading of one GPU. The ``nvidia-smi`` words are for ``--query-gpu=``."""
+
+    index: int
+    """NVML's index (``index``): neither CUDA's index nor N in /dev/nvidiaN."""
+    uuid: str | None = None
+    """The GPU's name for good (``uuid``); None only if it was lost before it told."""
+    name: str | None = None
+    """Product (``name``)."""
+    error: str | None = None
+    """Why nothing could be read, such as ``gpu lost``; None if the GPU answers."""
+    gpu_utilization_percent: int | None = None
+    """Share of the last 1/6 to 1 s in which at least one kernel ran
+    (``utilization.gpu``, ``nvmlDeviceGetUtilizationRates``). It says nothing about how
+    much of the GPU that kernel used. Unavailable under MIG.
+    """
+    memory_used_bytes: int | None = None
+    """Memory allocated by processes (``memory.used``, ``nvmlDeviceGetMemoryInfo_v2``).
+
+    Drivers before 510 count the driver's own share in it; `memory_reserved_bytes` is
+    None then.
+    """
+    memory_reserved_bytes: int | None = None
+    """Memory that driver and firmware keep for themselves (``memory.reserved``)."""
+    memory_total_bytes: int | None = None
+    """Physical memory (``memory.total``)."""
+    power_watts: float | None = None
+    """Draw of the whole board (``power.draw``, ``nvmlDeviceGetPowerUsage``): mean of
+    the last second on most GPUs since Ampere, instantaneous on GA100 and older ones.
+    """
+    power_limit_watts: float | None = None
+    """The limit in force (``enforced.power.limit``)."""
+    energy_joules: float | None = None
+    """Counter: energy since the driver was loaded
+    (``nvmlDeviceGetTotalEnergyConsumption``, Volta and later). The way to the energy of
+    a run: power readings miss what happens between them.
+    """
+    temperature_celsius: int | None = None
+    """Core temperature (``temperature.gpu``)."""
+    sm_clock_mhz: int | None = None
+    """Clock of the multiprocessors (``clocks.sm``)."""
+    memory_clock_mhz: int | None = None
+    """Clock of the memory (``clocks.mem``)."""
+    clock_event_reasons: tuple[str, ...] | None = None
+    """Why the clocks are where they are, in words (``clocks_event_reasons.active``);
+    empty if nothing holds them back.
+    """
+    pcie_rx_bytes: int | None = None
+    """Counter: bytes that came to the GPU over PCIe
+    (``NVML_FI_DEV_PCIE_COUNT_RX_BYTES``); it wraps. ``nvidia-smi`` shows rates only.
+    """
+    pcie_tx_bytes: int | None = None
+    """Counter: bytes that the GPU sent over PCIe (``..._TX_BYTES``); it wraps."""
+    nvlink_rx_bytes: int | None = None
+    """Counter: payload received over all NVLinks
+    (``NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX``; ``nvidia-smi nvlink -gt d``).
+    """
+    nvlink_tx_bytes: int | None = None
+    """Counter: payload sent over all NVLinks (``..._DATA_TX``)."""
+    processes: tuple[GpuProcess, ...] | None = None
+    """Processes with a compute context; under MIG those of every instance."""
+    mig_instances: tuple[MigSample, ...] | None = None
+    """MIG instances; None unless MIG is on (``mig.mode.current``)."""
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Reason of each field that is None, such as ``not supported``."""
+
+    @property
+    def is_slowed(self) -> bool | None:
+        """Whether power or heat holds the clocks down; None if unknown."""
+        if self.clock_event_reasons is None:
+            return None
+        return not SLOWDOWN_REASONS.isdisjoint(self.clock_event_reasons)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the sample that `to_dict` described."""
+        values = dict(values)
+        kinds = {"processes": GpuProcess, "mig_instances": MigSample}
+        for name, kind in kinds.items():
+            if values.get(name) is not None:
+                values[name] = tuple(kind.from_dict(item) for item in values[name])
+        if values.get("clock_event_reasons") is not None:
+            values["clock_event_reasons"] = tuple(values["clock_event_reasons"])
+        return super().from_dict(values)
+
+
+@dataclass(frozen=True)
+class GpuDevice(_Record):
+    """What does not change about a GPU while its driver is loaded."""
+
+    index: int
+    """NVML's index."""
+    uuid: str | None = None
+    name: str | None = None
+    error: str | None = None
+    """Why nothing could be read, such as ``gpu lost``; None if the GPU answers."""
+    memory_total_bytes: int | None = None
+    """Physical memory (``memory.total``)."""
+    compute_capability: str | None = None
+    """Such as ``9.0`` (``compute_cap``); torch calls it ``sm_90``."""
+    power_limit_watts: float | None = None
+    """The limit in force (``enforced.power.limit``)."""
+    sm_clock_max_mhz: int | None = None
+    """Highest clock of the multiprocessors (``clocks.max.sm``)."""
+    memory_clock_max_mhz: int | None = None
+    """Highest clock of the memory (``clocks.max.mem``)."""
+    pci_bus_id: str | None = None
+    """Such as ``00000000:1B:00.0`` (``pci.bus_id``)."""
+    pcie_generation: int | None = None
+    """The most that GPU and slot can do (``pcie.link.gen.max``); an idle link does
+    less.
+    """
+    pcie_width: int | None = None
+    """Lanes, the most that GPU and slot can do (``pcie.link.width.max``)."""
+    nvlink_links: int | None = None
+    """NVLinks in use (``nvidia-smi nvlink -s``); None without NVLink."""
+    mig_enabled: bool | None = None
+    """Whether MIG is on (``mig.mode.current``); None if the GPU has no MIG."""
+    persistence_mode: bool | None = None
+    """Whether the driver keeps the GPU initialised (``persistence_mode``)."""
+    numa_node: int | None = None
+    """NUMA node of the PCI slot, from sysfs; ``nvidia-smi topo -m``."""
+    cpu_affinity: str | None = None
+    """CPUs near the PCI slot, such as ``0-31,64-95``, from sysfs; ``topo -m``."""
+
+
+@dataclass(frozen=True)
+class HostSample(_Record):
+    """One reading of the host, from ``/proc`` through psutil."""
+
+    cpu_percent: float | None = None
+    """Busy share of all CPUs of the host, 0 to 100, since the previous sample of the
+    same reader; None in the first one. Waiting for a disk counts as idle.
+    """
+    load_average_1_minute: float | None = None
+    """Mean number of tasks that run or wait for a CPU or a disk (``uptime``)."""
+    memory_used_bytes: int | None = None
+    """Total minus available memory: what cannot be given to a new process."""
+    memory_available_bytes: int | None = None
+    """Memory for new processes without swapping, page cache included
+    (``MemAvailable``).
+    """
+    disk_read_bytes: int | None = None
+    """Counter: bytes read from the host's own disks. Network file systems appear in
+    `net_rx_bytes`, reads from the page cache nowhere.
+    """
+    disk_write_bytes: int | None = None
+    """Counter: bytes written to the host's own disks."""
+    net_rx_bytes: int | None = None
+    """Counter: bytes received by the network cards (in a container, by its
+    interfaces). RDMA traffic passes it by.
+    """
+    net_tx_bytes: int | None = None
+    """Counter: bytes sent by the network cards."""
+    num_processes: int | None = None
+    """Processes of the run on this host, the sampler left out; None if the reader was
+    told of none. New ones are seen within five seconds.
+    """
+    processes_cpu_seconds: float | None = None
+    """Counter: user and system time of the run's processes. One that has ended still
+    counts: within its parent, once that has collected it, or by its last reading.
+    """
+    processes_rss_bytes: int | None = None
+    """Resident memory of the run's processes, summed: a page that two of them share is
+    counted twice.
+    """
+
+
+@dataclass(frozen=True)
+class Sample(_Record):
+    """One reading of everything."""
+
+    t: float
+    """When the reading began: Unix time in seconds."""
+    gpus: tuple[GpuSample, ...] = ()
+    """In NVML's order; empty without GPUs or without NVML."""
+    gpus_unavailable: str | None = None
+    """Why GPUs cannot be read, such as ``driver not loaded``; None if they can."""
+    host: HostSample = field(default_factory=HostSample)
+    read_seconds: float | None = None
+    """How long the reading took."""
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the sample that `to_dict` described."""
+        values = dict(values)
+        values["gpus"] = tuple(map(GpuSample.from_dict, values.get("gpus", ())))
+        values["host"] = HostSample.from_dict(values.get("host", {}))
+        return super().from_dict(values)

@@ -1,0 +1,279 @@
+"""Samples of this machine: one class, and the child process that writes them down.
+
+``python -m nbkit.telemetry.sampler --output FILE --parent-fd N`` appends a header and
+then a line of JSON a second, until its parent closes the pipe, ends in any way, or
+sends SIGTERM. It is a process of its own because a call of NVML can hang in the driver:
+then nobody waits but this process. `nbkit.telemetry.child` starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from nbkit.errors import NvmlUnavailableError
+from nbkit.telemetry.host import HostReader
+from nbkit.telemetry.nvml import Nvml, describe_gpus, open_nvml
+from nbkit.telemetry.sample import SCHEMA, Sample
+
+__all__ = ["MIN_INTERVAL_SECONDS", "Sampler", "main"]
+
+MIN_INTERVAL_SECONDS = 0.25
+"""NVML renews its readings every 1/6 to 1 s: asking more often repeats them."""
+
+_RETRY_SECONDS = 30.0
+"""How often NVML is tried again where it is unavailable; a failed try takes 0.03 ms."""
+
+_GRACE_SECONDS = 2.0
+"""How long the last sample may take once the end was asked for."""
+
+_LONGEST_LINE_BYTES = 1 << 20
+"""No line is longer: 16 GPUs with 64 processes each make 100 kB."""
+
+
+class Sampler:
+    """Reads GPUs and host together.
+
+    Parameters
+    ----------
+    gpu_uuids
+        The GPUs to read; all by default.
+    process_roots
+        Pids of processes whose trees make up a run.
+    """
+
+    def __init__(
+        self,
+        *,
+        gpu_uuids: Collection[str] | None = None,
+        process_roots: Sequence[int] = (),
+    ) -> None:
+        self._gpu_uuids = gpu_uuids
+        self._host = HostReader(process_roots)
+        self._nvml: Nvml | None = None
+        self._gpus_unavailable: str | None = None
+        self._next_try = 0.0
+        self._open()
+
+    def read(self) -> Sample:
+        """Return one reading; a part that cannot be read says so and spoils no other.
+
+        Rates and shares in it are those since the previous call.
+        """
+        t, began = time.time(), time.monotonic()
+        if self._nvml is None and began >= self._next_try:
+            self._open()
+        return Sample(
+            t=round(t, 3),
+            gpus=self._nvml.read(self._gpu_uuids) if self._nvml else (),
+            gpus_unavailable=self._gpus_unavailable,
+            host=self._host.read(),
+            read_seconds=round(time.monotonic() - began, 6),
+        )
+
+    def header(self) -> dict[str, Any]:
+        """Return what all samples share, as JSON values: host and `describe_gpus`."""
+        return {
+            "kind": "header",
+            "schema": SCHEMA,
+            "t": round(time.time(), 3),
+            "hostname": socket.gethostname(),
+            **describe_gpus(self._nvml),
+        }
+
+    def close(self) -> None:
+        """Let NVML go; a second call does nothing."""
+        if self._nvml is not None:
+            self._nvml.close()
+            self._nvml = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        try:
+            self._nvml = open_nvml()
+            self._gpus_unavailable = None
+        except NvmlUnavailableError as error:
+            self._gpus_unavailable = error.reason
+            self._next_try = time.monotonic() + _RETRY_SECONDS
+
+
+class _LineFile:
+    """Appends lines of JSON, each with one system call; never leaves half a line."""
+
+    def __init__(self, path: Path) -> None:
+        # Only the last folder: a run folder that vanished is not made anew.
+        path.parent.mkdir(exist_ok=True)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        status = os.fstat(self._fd)
+        self._is_file = stat.S_ISREG(status.st_mode)
+        if self._is_file:
+            self._cut_half_line(status.st_size)
+
+    def write(self, values: dict[str, Any]) -> None:
+        line = json.dumps(values, allow_nan=False, separators=(",", ":")) + "\n"
+        data = line.encode()
+        size = os.fstat(self._fd).st_size
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError:
+            if self._is_file:
+                os.ftruncate(self._fd, size)
+            raise
+        if not os.fstat(self._fd).st_nlink:
+            message = "the file was removed"
+            raise FileNotFoundError(message)
+
+    def _cut_half_line(self, size: int) -> None:
+        """Cut off what a predecessor began and could not finish."""
+        start = max(0, size - _LONGEST_LINE_BYTES)
+        tail = os.pread(self._fd, size - start, start)
+        os.ftruncate(self._fd, start + tail.rfind(b"\n") + 1)
+
+
+class _Recorder(threading.Thread):
+    """Samples in a thread, so that the main thread can end a process that hangs."""
+
+    def __init__(self, arguments: argparse.Namespace, wake_fd: int) -> None:
+        super().__init__(name="nbkit-sampler", daemon=True)
+        self._arguments = arguments
+        self._wake_fd = wake_fd
+        self._ending = threading.Event()
+        self.failed = False
+
+    def run(self) -> None:
+        """Write the header, then samples until the end; wake the main thread."""
+        try:
+            self._record()
+        except OSError as error:
+            self.failed = True
+            reason = error.strerror or error
+            message = (
+                f"{self._arguments.output} cannot be written ({reason}): sampling "
+                "ends, the run goes on. Check space and permissions of its folder.\n"
+            )
+            sys.stderr.write(message)
+        except BaseException:
+            self.failed = True
+            raise
+        finally:
+            os.write(self._wake_fd, b"\0")
+
+    def finish(self) -> None:
+        """Ask for a last sample and wait for it, but not for a driver that hangs."""
+        self._ending.set()
+        self.join(_GRACE_SECONDS)
+        if self.is_alive():
+            message = (
+                f"The GPU driver has not answered for {_GRACE_SECONDS:g} s: sampling "
+                "ends without a last sample. See dmesg and nvidia-smi.\n"
+            )
+            sys.stderr.write(message)
+
+    def _record(self) -> None:
+        arguments = self._arguments
+        interval = arguments.interval
+        file = _LineFile(arguments.output)
+        sampler = Sampler(gpu_uuids=arguments.gpu, process_roots=arguments.process_root)
+        file.write({**sampler.header(), "interval_seconds": interval})
+        began = time.monotonic()
+        ending = False
+        while True:
+            file.write({"kind": "sample", **sampler.read().to_dict()})
+            if ending:
+                return
+            # Times are multiples of the interval; a slow reading skips some.
+            passed = time.monotonic() - began
+            ending = self._ending.wait(interval - passed % interval)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m nbkit.telemetry.sampler",
+        description="Append samples of this machine to a file, as lines of JSON.",
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--interval", type=_interval, default=1.0, metavar="SECONDS", help="default 1"
+    )
+    parser.add_argument(
+        "--parent-fd",
+        type=int,
+        metavar="N",
+        help="read end of a pipe; the sampler ends when its other end is closed",
+    )
+    parser.add_argument(
+        "--process-root",
+        type=int,
+        action="append",
+        default=[],
+        metavar="PID",
+        help="also sum up this process and its descendants; may be repeated",
+    )
+    parser.add_argument(
+        "--gpu",
+        action="append",
+        metavar="UUID",
+        help="read this GPU only; may be repeated; default all",
+    )
+    return parser.parse_args(argv)
+
+
+def _interval(text: str) -> float:
+    seconds = float(text)
+    if not seconds >= MIN_INTERVAL_SECONDS:
+        message = f"{text} s is shorter than {MIN_INTERVAL_SECONDS} s; use 0.25 or more"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write samples until the end is asked for; return the exit code.
+
+    Returns
+    -------
+    int
+        0 if the parent, SIGTERM or Ctrl-C ended it; 1 if samples cannot be written.
+    """
+    arguments = _parse(argv)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    # With a parent, Ctrl-C is the parent's business: it may ask before it ends.
+    has_parent = arguments.parent_fd is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    if has_parent:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    recorder = _Recorder(arguments, wake_write)
+    recorder.start()
+    select.select([wake_read, *([arguments.parent_fd] if has_parent else [])], [], [])
+    recorder.finish()
+    return int(recorder.failed)
+
+
+if __name__ == "__main__":
+    # A thread that hangs in the driver would also hang an orderly exit.
+    os._exit(main())

@@ -1,0 +1,154 @@
+"""On what a file lies: file system, device and mount options."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Mount", "describe_storage", "read_mounts"]
+
+
+class Mount(NamedTuple):
+    """One line of ``/proc/self/mountinfo``."""
+
+    mount_point: Path
+    root: str
+    """The part of the file system that is mounted; ``/`` for all of it."""
+    device_number: str
+    """Such as ``259:1``; the number of a network file system names no device."""
+    file_system: str
+    """Such as ``ext4``, ``xfs``, ``nfs4``, ``lustre``, ``overlay``, ``tmpfs``."""
+    source: str
+    """Device or server: ``/dev/nvme0n1p1``, ``filer:/export``."""
+    options: str
+    """Options of the mount and of the file system, separated by commas."""
+
+
+def describe_storage(path: Path | str) -> dict[str, Any]:
+    """Return on what a file or folder lies, as JSON values; unknown is None.
+
+    A path that does not exist yet stands for the nearest folder above it that does.
+    On a network file system whose server is silent, this waits for the server.
+
+    Returns
+    -------
+    dict
+        ``path`` as resolved, ``mount_point``, ``file_system``, ``source``, ``options``,
+        ``total_bytes``, ``free_bytes`` (for ordinary users), and of a local disk
+        ``device_model`` and ``rotational`` (whether it turns).
+    """
+    found = Path(path).expanduser().absolute()
+    while not found.exists() and found != found.parent:
+        found = found.parent
+    found = found.resolve()
+    space = os.statvfs(found)
+    description: dict[str, Any] = {
+        "path": str(found),
+        "mount_point": None,
+        "file_system": None,
+        "source": None,
+        "options": None,
+        "total_bytes": space.f_blocks * space.f_frsize,
+        "free_bytes": space.f_bavail * space.f_frsize,
+        "device_model": None,
+        "rotational": None,
+    }
+    mount = _mount_of(found)
+    if mount is not None:
+        description |= {
+            "mount_point": str(mount.mount_point),
+            "file_system": mount.file_system,
+            "source": mount.source,
+            "options": _telling(mount.options),
+            **_block_device(mount),
+        }
+    return description
+
+
+def read_mounts(root: Path = Path("/")) -> list[Mount]:
+    """Return what is mounted, in order; a later mount hides an earlier one.
+
+    Parameters
+    ----------
+    root
+        The folder that holds ``proc``.
+
+    References
+    ----------
+    https://docs.kernel.org/filesystems/proc.html (3.5, mountinfo)
+    """
+    try:
+        text = (root / "proc/self/mountinfo").read_text()
+    except OSError:
+        return []
+    return [_parse(line) for line in text.splitlines()]
+
+
+def _parse(line: str) -> Mount:
+    # A varying number of optional fields ends with a lone hyphen.
+    before, _, after = line.partition(" - ")
+    _, _, device_number, root, mount_point, options, *_ = before.split(" ")
+    file_system, source, super_options = map(_unescape, after.split(" ", 2))
+    every = dict.fromkeys([*options.split(","), *super_options.split(",")])
+    return Mount(
+        Path(_unescape(mount_point)),
+        _unescape(root),
+        device_number,
+        file_system,
+        source,
+        ",".join(every),
+    )
+
+
+def _unescape(text: str) -> str:
+    r"""Return a text in which the kernel wrote octal numbers: ``\040`` is a blank."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _mount_of(path: Path) -> Mount | None:
+    """Return the mount of a resolved path: the deepest one, the last of equals."""
+    best: Mount | None = None
+    for mount in read_mounts():
+        if not path.is_relative_to(mount.mount_point):
+            continue
+        if best is None or len(mount.mount_point.parts) >= len(best.mount_point.parts):
+            best = mount
+    return best
+
+
+def _telling(options: str) -> str:
+    """Return options without the folders of an overlay, which fill pages."""
+    folders = ("lowerdir=", "upperdir=", "workdir=")
+    return ",".join(
+        option for option in options.split(",") if not option.startswith(folders)
+    )
+
+
+def _block_device(mount: Mount) -> dict[str, Any]:
+    """Return model and kind of the disk under a partition or a logical volume."""
+    folder = Path("/sys/dev/block") / mount.device_number
+    if not folder.exists() and mount.source.startswith("/dev/"):
+        # Btrfs numbers its volumes itself.
+        folder = Path("/sys/class/block") / Path(mount.source).resolve().name
+    if not folder.exists():
+        return {}
+    folder = folder.resolve()
+    # A logical volume names what it lies on; a partition lies in its disk's folder.
+    while slaves := sorted((folder / "slaves").glob("*")):
+        folder = slaves[0].resolve()
+    if (folder / "partition").exists():
+        folder = folder.parent
+    model = _read(folder / "device/model")
+    if model is None:
+        return {}  # A virtual disk; it says "rotational" without knowing.
+    rotational = _read(folder / "queue/rotational") == "1"
+    return {"device_model": model, "rotational": rotational}
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,50 @@
+"""`python -m nbkit.worker RUN_DIR`: one rank, started by a supervisor or torchrun."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from nbkit.config import ExperimentConfig
+from nbkit.worker.rank import Rank, bind_cpus
+
+
+def main() -> None:
+    """Run this rank and exit; a failure leaves torchelastic's error file."""
+    rank = Rank.enter(Path(sys.argv[1]))
+    try:
+        config = ExperimentConfig.from_json(rank.paths.config.read_bytes())
+        if config.cpu_binding == "cores":
+            bind_cpus(rank)
+        from torch.distributed.elastic.multiprocessing.errors import record
+
+        record(_run)(rank, config)
+    except BaseException as error:  # noqa: BLE001 - the process ends here either way
+        traceback.print_exc()
+        code = error.code if isinstance(error, SystemExit) else 1
+        _exit(code if isinstance(code, int) else 1)
+    _exit(0)
+
+
+def _run(rank: Rank, config: ExperimentConfig) -> None:
+    if config.task == "allreduce":
+        from nbkit.worker.allreduce import measure_allreduce
+
+        measure_allreduce(rank, config)
+    else:
+        from nbkit.worker.train import train
+
+        train(rank, config)
+
+
+def _exit(code: int) -> None:
+    """Leave without waiting for threads of a communicator whose peers are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""All-reduce bandwidth by message size, as nccl-tests defines it.
+
+References
+----------
+https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from nbkit import statistics
+from nbkit.config import AllReduceConfig, ExperimentConfig
+from nbkit.store.heartbeat import Phase
+from nbkit.worker.distributed import StopAgreement, choose_device, join
+from nbkit.worker.facts import write_facts
+from nbkit.worker.metrics_log import MetricsLog
+from nbkit.worker.rank import Rank
+
+__all__ = ["measure_allreduce", "message_sizes"]
+
+
+def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
+    """Time all-reduces of growing messages; a lone rank has nothing to reduce.
+
+    Notes
+    -----
+    algorithm bandwidth = message bytes / time of one all-reduce (median of the timed
+    ones); bus bandwidth = algorithm bandwidth x 2 (n - 1) / n for n ranks, which can be
+    compared with the hardware's links whatever n is.
+    """
+    device = choose_device(rank, config)
+    group = join(rank, config, device)
+    write_facts(rank, config, device, group, None, None, completed=False)
+    log = MetricsLog(rank, config, 0)
+    agreement = StopAgreement(rank, group)
+    stopped = False
+    if group is not None:
+        for number, size in enumerate(message_sizes(config.allreduce), start=1):
+            rank.beat(number, Phase.COLLECTIVE)
+            stopped = agreement.reached()
+            if stopped:
+                break
+            seconds = _time_all_reduces(size, config.allreduce, device)
+            middle, (q25, q75) = median(seconds), statistics.quartiles(seconds)
+            log.event(
+                "allreduce",
+                number,
+                message_bytes=size,
+                iterations=len(seconds),
+                time_seconds=middle,
+                time_seconds_q25=q25,
+                time_seconds_q75=q75,
+                algorithm_bandwidth_bytes_per_second=size / middle,
+                bus_bandwidth_bytes_per_second=(
+                    statistics.bus_bandwidth_bytes_per_second(
+                        size, middle, rank.world_size
+                    )
+                ),
+            )
+    agreement.close()
+    write_facts(rank, config, device, group, None, None, completed=not stopped)
+    rank.beat(0, Phase.DONE)
+    log.close()
+    if group is not None:
+        dist.destroy_process_group()
+
+
+def message_sizes(config: AllReduceConfig) -> Iterator[int]:
+    """Yield message sizes in bytes, each four times the one before."""
+    size = config.bytes_min
+    while size <= config.bytes_max:
+        yield size
+        size *= 4
+
+
+def _time_all_reduces(
+    size: int, config: AllReduceConfig, device: torch.device
+) -> list[float]:
+    """Return the duration of each timed all-reduce, in seconds."""
+    message = torch.ones(max(1, size // 4), dtype=torch.float32, device=device)
+    for _ in range(config.warmup_iterations):
+        dist.all_reduce(message)
+        message.fill_(1)
+    dist.barrier()
+    if device.type == "cuda":
+        return _time_on_gpu(message, config.iterations)
+    seconds: list[float] = []
+    for _ in range(config.iterations):
+        start = time.perf_counter()
+        dist.all_reduce(message)
+        seconds.append(time.perf_counter() - start)
+        message.fill_(1)
+    return seconds
+
+
+def _time_on_gpu(message: torch.Tensor, iterations: int) -> list[float]:
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
+    torch.cuda.synchronize()
+    marks[0].record()
+    for mark in marks[1:]:
+        dist.all_reduce(message)
+        mark.record()
+    marks[-1].synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(marks)]

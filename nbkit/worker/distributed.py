@@ -1,0 +1,236 @@
+"""Ranks meeting each other: device, process group, agreement, raw counts."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import resource
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import DeviceError, NvmlUnavailableError
+from nbkit.worker.rank import Rank
+
+__all__ = [
+    "StopAgreement",
+    "check_build",
+    "choose_device",
+    "cpu_seconds",
+    "gather",
+    "join",
+    "peak_memory",
+]
+
+
+def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
+    """Return this rank's device: one a rank, checked against the build of torch.
+
+    Raises
+    ------
+    DeviceError
+        If GPUs were promised and torch cannot use them, or there are fewer than ranks.
+    """
+    promised = "NBKIT_DEVICE" in os.environ or config.device == "cuda"
+    if config.device == "cpu" or not (promised or torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise DeviceError(_why_no_cuda())
+    count = torch.cuda.device_count()
+    if rank.local_world_size > count and not config.oversubscribe:
+        message = (
+            f"{rank.local_world_size} ranks on {count} visible GPUs: one process a "
+            f"device; use gpus={count} or oversubscribe=True."
+        )
+        raise DeviceError(message)
+    device = torch.device("cuda", rank.local_rank % count)
+    check_build(torch.cuda.get_device_capability(device), torch.cuda.get_arch_list())
+    torch.cuda.set_device(device)
+    return device
+
+
+def check_build(capability: tuple[int, int], architectures: list[str]) -> None:
+    """Raise if this build of torch has no code for a GPU.
+
+    Parameters
+    ----------
+    capability
+        Compute capability of the GPU, such as ``(7, 0)``.
+    architectures
+        `torch.cuda.get_arch_list()`: ``sm_XY`` runs on the same major version from
+        minor Y on, ``compute_XY`` (PTX) on everything from XY on.
+
+    Raises
+    ------
+    DeviceError
+        With the build to install.
+    """
+    for name in architectures:
+        kind, _, digits = name.partition("_")
+        digits = "".join(filter(str.isdigit, digits))
+        major, minor = int(digits[:-1]), int(digits[-1])
+        if kind == "sm" and major == capability[0] and minor <= capability[1]:
+            return
+        if kind == "compute" and (major, minor) <= capability:
+            return
+    wanted = f"sm_{capability[0]}{capability[1]}"
+    message = (
+        f"this GPU is {wanted}, but torch {torch.__version__} is built for "
+        f"{' '.join(architectures)}; {_remedy(capability)}"
+    )
+    raise DeviceError(message)
+
+
+def join(
+    rank: Rank, config: ExperimentConfig, device: torch.device
+) -> dist.ProcessGroup | None:
+    """Make the process group; return a group for objects and flags on the host.
+
+    A lone rank needs none and gets None. NCCL refuses two ranks on a device, so that
+    oversubscribed GPUs talk through gloo.
+    """
+    if rank.world_size == 1:
+        return None
+    timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
+    nccl = device.type == "cuda" and not config.oversubscribe
+    options: dict[str, Any] = {"device_id": device} if nccl else {}
+    dist.init_process_group(
+        "nccl" if nccl else "gloo",
+        store=_rendezvous(rank, timeout),
+        rank=rank.rank,
+        world_size=rank.world_size,
+        timeout=timeout,
+        **options,
+    )
+    group = dist.new_group(backend="gloo", timeout=timeout)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+class StopAgreement:
+    """Ranks agree on a stop at the step boundary, one step late and without waiting.
+
+    Every step starts an all-reduce of one flag on the host and looks at the result of
+    the step before, so that neither the device nor the other ranks are waited for.
+    """
+
+    def __init__(self, rank: Rank, group: dist.ProcessGroup | None) -> None:
+        self._rank = rank
+        self._group = group
+        self._flag = torch.zeros(1, dtype=torch.int32)
+        self._work: Any = None
+
+    def reached(self) -> bool:
+        """Return whether every rank stops here; called by all at each boundary."""
+        if self._group is None:
+            return self._rank.stop_requested
+        agreed = self._wait()
+        if not agreed:
+            self._flag.fill_(int(self._rank.stop_requested))
+            self._work = dist.all_reduce(
+                self._flag, dist.ReduceOp.MAX, group=self._group, async_op=True
+            )
+        return agreed
+
+    def close(self) -> None:
+        """Wait for the last exchange, so that nobody leaves while others talk."""
+        self._wait()
+
+    def _wait(self) -> bool:
+        if self._work is None:
+            return False
+        self._work.wait()
+        self._work = None
+        return bool(self._flag.item())
+
+
+def gather(
+    values: dict[str, Any], rank: Rank, group: dist.ProcessGroup | None
+) -> list[dict[str, Any]]:
+    """Return every rank's values, by rank, on every rank."""
+    if group is None:
+        return [values]
+    gathered: list[Any] = [None] * rank.world_size
+    dist.all_gather_object(gathered, values, group=group)
+    return gathered
+
+
+def cpu_seconds() -> float:
+    """Return user and system time of this process and its loading processes so far."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    ended = me.cpu_times()
+    return total + ended.children_user + ended.children_system
+
+
+def peak_memory(device: torch.device) -> dict[str, int | None]:
+    """Return the largest memory so far, in bytes: on the device and resident."""
+    on_gpu = device.type == "cuda"
+    return {
+        "peak_memory_allocated_bytes": (
+            torch.cuda.max_memory_allocated(device) if on_gpu else None
+        ),
+        "peak_memory_reserved_bytes": (
+            torch.cuda.max_memory_reserved(device) if on_gpu else None
+        ),
+        # Linux counts in KiB: https://man7.org/linux/man-pages/man2/getrusage.2.html
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def _rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
+    """Return the store through which ranks find each other.
+
+    The supervisor has bound the port already and rank 0 inherits the socket, so that
+    no other program can take it meanwhile. Under plain torchrun the agent has it.
+    """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    listener = os.environ.get("NBKIT_LISTEN_FD")
+    under_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return TCPStore(
+        host,
+        port,
+        rank.world_size,
+        is_master=rank.rank == 0 and not under_agent,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=int(listener) if listener else None,
+    )
+
+
+def _why_no_cuda() -> str:
+    """Return why torch sees no GPU although the driver shows one."""
+    built_for = torch.version.cuda
+    if built_for is None:
+        return (
+            f"torch {torch.__version__} is a build without CUDA; install the ordinary "
+            "wheel: pip install --force-reinstall torch torchvision"
+        )
+    from nbkit.telemetry.nvml import open_nvml
+
+    try:
+        with open_nvml() as nvml:
+            version, supports = nvml.driver_version, nvml.cuda_driver_version
+        driver = f"driver {version}, which supports CUDA up to {supports}"
+    except NvmlUnavailableError as error:
+        driver = f"a driver that does not answer ({error})"
+    return (
+        f"torch {torch.__version__} is built for CUDA {built_for} and sees no GPU with "
+        f"{driver}; update the driver, or install an older torch built for its CUDA."
+    )
+
+
+def _remedy(capability: tuple[int, int]) -> str:
+    if capability < (7, 5):
+        return "install the last that had it: pip install 'torch<2.11' torchvision"
+    return "install a newer torch: pip install --upgrade torch torchvision"

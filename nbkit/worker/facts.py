@@ -1,0 +1,106 @@
+"""`worker.json`: what only a torch process knows; rank 0 writes it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.cuda.nccl import version as nccl_version
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import DeviceError
+from nbkit.store.record import write_json
+from nbkit.telemetry.machine import describe_machine
+from nbkit.worker.distributed import gather, peak_memory
+from nbkit.worker.metrics_log import Window
+from nbkit.worker.rank import Rank
+
+if TYPE_CHECKING:
+    from nbkit.worker.data import Data
+
+__all__ = ["write_facts"]
+
+
+def write_facts(
+    rank: Rank,
+    config: ExperimentConfig,
+    device: torch.device,
+    group: dist.ProcessGroup | None,
+    data: Data | None,
+    batch_size_per_gpu: int | None,
+    *,
+    completed: bool,
+    window: Window | None = None,
+) -> None:
+    """Gather every rank's facts; rank 0 writes them. Called by all ranks.
+
+    Raises
+    ------
+    DeviceError
+        If two ranks are on one device without ``oversubscribe``.
+    """
+    mine = {
+        "rank": rank.rank,
+        "device": _device(device),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        **(window.to_dict() if window is not None else {}),
+        **(peak_memory(device) if window is not None else {}),
+    }
+    ranks = gather(mine, rank, group)
+    uuids = [entry["device"]["uuid"] for entry in ranks if entry["device"]["uuid"]]
+    if len(set(uuids)) < len(uuids) and not config.oversubscribe:
+        message = (
+            f"{len(uuids)} ranks on {len(set(uuids))} GPUs: one process a device; use "
+            "fewer ranks or oversubscribe=True."
+        )
+        raise DeviceError(message)
+    if rank.rank != 0:
+        return
+    per_step = (batch_size_per_gpu or 0) * config.gradient_accumulation_steps
+    write_json(
+        rank.paths.worker,
+        {
+            "attempt": rank.attempt,
+            "completed": completed,
+            "task": config.task,
+            "world_size": rank.world_size,
+            "device_type": device.type,
+            "devices": [{"rank": entry["rank"], **entry["device"]} for entry in ranks],
+            "batch_size_per_gpu": batch_size_per_gpu,
+            "global_batch_size": per_step * rank.world_size or None,
+            "steps_per_epoch": data.steps_per_epoch if data else None,
+            "data": {**data.describe(), "fingerprint": data.fingerprint}
+            if data
+            else None,
+            "ranks": ranks if window is not None else None,
+            **_software(device),
+        },
+    )
+
+
+def _device(device: torch.device) -> dict[str, Any]:
+    if device.type == "cpu":
+        return {"name": describe_machine(gpus=False)["cpu_model"], "uuid": None}
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "name": properties.name,
+        "uuid": f"GPU-{properties.uuid}",
+        "compute_capability": [properties.major, properties.minor],
+        "memory_total_bytes": properties.total_memory,
+    }
+
+
+def _software(device: torch.device) -> dict[str, Any]:
+    cuda = device.type == "cuda"
+    nccl = ".".join(map(str, nccl_version())) if cuda else None
+    return {
+        "backend": dist.get_backend() if dist.is_initialized() else None,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,
+        "nccl": nccl,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark if cuda else None,
+    }

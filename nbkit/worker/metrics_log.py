@@ -1,0 +1,156 @@
+"""What a rank counts, and how rank 0 writes it: ``metrics.jsonl`` and TensorBoard."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.store.metrics import JsonLinesWriter
+from nbkit.worker.distributed import cpu_seconds
+from nbkit.worker.rank import Rank
+from nbkit.worker.step_clock import StepTimes
+
+__all__ = ["MetricsLog", "Window"]
+
+
+@dataclass
+class Window:
+    """Raw counts of one rank over the steps after warm-up."""
+
+    steps: int = 0
+    step_time_seconds: float = 0.0
+    data_wait_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    communication_exposed_seconds: float = 0.0
+    images: int = 0
+    cpu_seconds: float = 0.0
+    _cpu_start: float | None = field(default=None, repr=False)
+
+    def open(self) -> None:
+        """Start counting CPU time: the warm-up is over; a second call does nothing."""
+        if self._cpu_start is None:
+            self._cpu_start = cpu_seconds()
+
+    def close(self) -> None:
+        """Stop counting CPU time."""
+        if self._cpu_start is not None:
+            self.cpu_seconds += cpu_seconds() - self._cpu_start
+            self._cpu_start = None
+
+    def add(self, times: StepTimes, images: int) -> None:
+        """Count one step of this rank's images."""
+        self.steps += 1
+        self.images += images
+        self.step_time_seconds += times.total_seconds
+        self.data_wait_seconds += times.data_wait_seconds
+        self.compute_seconds += times.compute_seconds
+        self.communication_exposed_seconds += times.communication_exposed_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sums as JSON values."""
+        return {name: value for name, value in vars(self).items() if name[0] != "_"}
+
+
+class MetricsLog:
+    """Counts finished steps on every rank; on rank 0 it writes them too.
+
+    Parameters
+    ----------
+    rank
+        This rank.
+    config
+        ``warmup_steps`` and ``tensorboard`` matter.
+    images_per_step
+        Images of one optimizer step, all ranks together.
+    """
+
+    def __init__(
+        self, rank: Rank, config: ExperimentConfig, images_per_step: int
+    ) -> None:
+        self.window = Window()
+        self._rank = rank
+        self._config = config
+        self._images = images_per_step
+        self._steps = 0
+        self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
+        self._tensorboard: Any = None
+
+    def steps(self, finished: list[StepTimes], epoch: int) -> None:
+        """Count and write finished steps."""
+        lines: list[dict[str, Any]] = []
+        for times in finished:
+            self._steps += 1
+            warmup = self._steps <= self._config.warmup_steps
+            if not warmup:
+                self.window.add(times, self._images // self._rank.world_size)
+            lines.append(self._line(times, epoch, warmup=warmup))
+        self._write(lines)
+        if lines and self._steps >= self._config.warmup_steps:
+            self.window.open()
+        if lines and self._writer is not None and self._config.tensorboard:
+            self._to_tensorboard(lines)
+
+    def event(self, kind: str, step: int, **values: Any) -> None:
+        """Write an evaluation, a checkpoint or another measurement."""
+        line = {"kind": kind, "attempt": self._rank.attempt, "step": step}
+        self._write([{**line, "t": time.time(), **values}])
+        if kind == "evaluation" and self._tensorboard is not None:
+            accuracy = values["top1_accuracy"]
+            self._tensorboard.add_scalar("evaluation/top1_accuracy", accuracy, step)
+            self._tensorboard.add_scalar("evaluation/loss", values["loss"], step)
+
+    def close(self) -> None:
+        """Write what is left to the disk."""
+        self.window.close()
+        if self._writer is not None:
+            self._writer.sync()
+            self._writer.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def _line(self, times: StepTimes, epoch: int, *, warmup: bool) -> dict[str, Any]:
+        return {
+            "kind": "step",
+            "attempt": self._rank.attempt,
+            "epoch": epoch,
+            "step": times.step,
+            "t": times.ended_at,
+            "loss": times.loss,
+            "learning_rate": times.learning_rate,
+            "images": self._images,
+            "step_time_seconds": times.total_seconds,
+            "data_wait_seconds": times.data_wait_seconds,
+            "compute_seconds": times.compute_seconds,
+            "communication_exposed_seconds": times.communication_exposed_seconds,
+            "warmup": warmup,
+        }
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        if self._writer is not None:
+            self._writer.write(*lines)
+
+    def _to_tensorboard(self, lines: list[dict[str, Any]]) -> None:
+        if self._tensorboard is None:
+            # Imported behind the first step: it takes a second that the warm-up drops.
+            self._tensorboard = _tensorboard_writer(self._rank.paths.tensorboard)
+            if self._tensorboard is None:
+                return
+        for line in lines:
+            rate = line["images"] / line["step_time_seconds"]
+            values = {
+                "train/loss": line["loss"],
+                "train/images_per_second": rate,
+                "train/learning_rate": line["learning_rate"],
+                "train/data_wait_seconds": line["data_wait_seconds"],
+            }
+            for name, value in values.items():
+                self._tensorboard.add_scalar(name, value, line["step"])
+
+
+def _tensorboard_writer(folder: Path) -> Any:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    return SummaryWriter(str(folder), flush_secs=5)

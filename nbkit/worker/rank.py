@@ -1,0 +1,106 @@
+"""Who this rank is, and what it owes its supervisor; imports no torch.
+
+A rank first writes down its pid and start time. It ends with its supervisor: a thread
+waits for the supervisor's pipe to close. It prints its stacks on SIGUSR2, and notes a
+request to stop (SIGTERM) for the next step boundary.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbkit.errors import ConfigError
+from nbkit.store.heartbeat import HeartbeatBoard, Phase
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import write_json
+
+__all__ = ["Rank", "bind_cpus"]
+
+
+@dataclass
+class Rank:
+    """The process in its run, after torchrun's environment contract."""
+
+    paths: RunPaths
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    attempt: int
+    board: HeartbeatBoard | None
+    """Shared positions; None under plain torchrun."""
+    stop_requested: bool = False
+    """Set by SIGTERM; ranks agree on it at the step boundary."""
+
+    @classmethod
+    def enter(cls, root: Path) -> Rank:
+        """Return this rank, after it has written down who it is.
+
+        Raises
+        ------
+        ConfigError
+            If torchrun's environment variables are missing.
+        """
+        try:
+            rank, local_rank, world_size, local_world_size = (
+                int(os.environ[name])
+                for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+            )
+        except KeyError as error:
+            message = (
+                f"environment variable {error} is not set: a rank is started by "
+                "nbkit.launch() or by torchrun -m nbkit.worker RUN_DIR."
+            )
+            raise ConfigError(message) from None
+        attempt = int(os.environ.get("NBKIT_ATTEMPT", "0"))
+        paths = RunPaths(root.absolute())
+        process = paths.rank(attempt, rank).process
+        process.parent.mkdir(parents=True, exist_ok=True)
+        write_json(process, ProcessIdentity.of().to_dict())
+        heartbeat = os.environ.get("NBKIT_HEARTBEAT_FD")
+        board = HeartbeatBoard(int(heartbeat), local_world_size) if heartbeat else None
+        self = cls(
+            paths, rank, local_rank, world_size, local_world_size, attempt, board
+        )
+        faulthandler.register(signal.SIGUSR2, file=sys.stderr, all_threads=True)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        lifeline = os.environ.get("NBKIT_LIFELINE_FD")
+        if lifeline:
+            threading.Thread(
+                target=_end_with_supervisor, args=(int(lifeline),), daemon=True
+            ).start()
+        return self
+
+    def beat(self, step: int, phase: Phase) -> None:
+        """Tell the supervisor where this rank is."""
+        if self.board is not None:
+            self.board.beat(self.local_rank, step, phase)
+
+    def _on_sigterm(self, number: int, frame: object) -> None:
+        self.stop_requested = True
+
+
+def bind_cpus(rank: Rank) -> list[int]:
+    """Give this rank an equal share of the usable CPUs of its own; return it.
+
+    With more ranks than CPUs, ranks share one CPU each in turn.
+    """
+    usable = sorted(os.sched_getaffinity(0))
+    count = max(1, len(usable) // rank.local_world_size)
+    first = rank.local_rank * count % len(usable)
+    chosen = usable[first : first + count]
+    os.sched_setaffinity(0, chosen)
+    return chosen
+
+
+def _end_with_supervisor(lifeline: int) -> None:
+    """Kill this rank's session, loading processes included, when the pipe closes."""
+    os.read(lifeline, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)

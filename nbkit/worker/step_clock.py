@@ -1,0 +1,162 @@
+"""Where the time of a step goes, without waiting for the device.
+
+A step lasts from the end of the step before to its own end, so that nothing falls
+between two steps. It is divided at marks:
+
+- *data wait*: from asking for a batch until it is there;
+- *exposed communication*: from the moment the last gradients are computed (the last
+  bucket is ready to be exchanged) until the exchange is over;
+- *compute*: the rest.
+
+On a GPU a mark is a CUDA event in the stream of the computation: the time between two
+marks includes what the device waited for, and nobody waits to read it. A step is read
+once its last event has passed. On a CPU a mark is the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+__all__ = ["StepClock", "StepTimes"]
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """One finished step."""
+
+    step: int
+    loss: float
+    """Mean loss of this rank's images, before the update."""
+    learning_rate: float
+    total_seconds: float
+    data_wait_seconds: float
+    communication_exposed_seconds: float
+    ended_at: float
+    """Unix time at which the end was noticed."""
+
+    @property
+    def compute_seconds(self) -> float:
+        """The rest of the step."""
+        waits = self.data_wait_seconds + self.communication_exposed_seconds
+        return max(0.0, self.total_seconds - waits)
+
+
+@dataclass
+class _Marks:
+    step: int
+    start: Any
+    learning_rate: float = 0.0
+    waits: list[tuple[Any, Any]] = field(default_factory=list)
+    last_bucket: Any = None
+    backward_end: Any = None
+    end: Any = None
+    loss: torch.Tensor | None = None
+
+
+class StepClock:
+    """Marks of the current step, and the steps whose times are known.
+
+    Parameters
+    ----------
+    device
+        Where the computation runs.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._mark: Callable[[], Any] = _event if self._on_gpu else time.perf_counter
+        self._pending: deque[_Marks] = deque()
+        self._current = _Marks(0, None)
+        self._wait_start: Any = None
+
+    def restart(self) -> None:
+        """Begin the next step here: what came before (an evaluation) is no step."""
+        self._current.start = self._mark()
+
+    def begin(self, step: int) -> None:
+        """Begin a step where the one before ended."""
+        self._current = _Marks(step, self._current.end or self._current.start)
+
+    def ask_for_batch(self) -> None:
+        """Mark that the loop now wants a batch."""
+        self._wait_start = self._mark()
+
+    def got_batch(self) -> None:
+        """Mark that the batch is there."""
+        self._current.waits.append((self._wait_start, self._mark()))
+
+    def last_bucket_ready(self) -> None:
+        """Mark that every gradient is computed; called from DDP's hook."""
+        self._current.last_bucket = self._mark()
+
+    def backward_done(self) -> None:
+        """Mark that backward and gradient exchange are over."""
+        self._current.backward_end = self._mark()
+
+    def end(self, loss: torch.Tensor, learning_rate: float) -> None:
+        """End the step.
+
+        Parameters
+        ----------
+        loss
+            Mean loss of this rank's images, a scalar on the device.
+        """
+        marks = self._current
+        marks.learning_rate = learning_rate
+        marks.loss = _copy_to_host(loss) if self._on_gpu else loss
+        marks.end = self._mark()
+        self._pending.append(marks)
+
+    def finished(self, *, wait: bool = False) -> list[StepTimes]:
+        """Return the steps whose times are known by now, oldest first.
+
+        Parameters
+        ----------
+        wait
+            Wait for every ended step.
+        """
+        done: list[StepTimes] = []
+        while self._pending:
+            end = self._pending[0].end
+            if self._on_gpu and not end.query():
+                if not wait:
+                    break
+                end.synchronize()
+            done.append(self._read(self._pending.popleft()))
+        return done
+
+    def _read(self, marks: _Marks) -> StepTimes:
+        exposed = 0.0
+        if marks.last_bucket is not None:
+            exposed = self._seconds(marks.last_bucket, marks.backward_end)
+        assert marks.loss is not None
+        return StepTimes(
+            step=marks.step,
+            loss=float(marks.loss),
+            learning_rate=marks.learning_rate,
+            total_seconds=self._seconds(marks.start, marks.end),
+            data_wait_seconds=sum(self._seconds(*pair) for pair in marks.waits),
+            communication_exposed_seconds=max(0.0, exposed),
+            ended_at=time.time(),
+        )
+
+    def _seconds(self, start: Any, end: Any) -> float:
+        return start.elapsed_time(end) / 1e3 if self._on_gpu else end - start
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _copy_to_host(loss: torch.Tensor) -> torch.Tensor:
+    """Start copying a scalar to page-locked memory; the step's end event covers it."""
+    host = torch.empty((), dtype=torch.float32, pin_memory=True)
+    return host.copy_(loss.detach().float(), non_blocking=True)

@@ -1,0 +1,284 @@
+"""The training loop of one rank, top to bottom.
+
+1. Device, process group, seeds.
+2. Batch size, data, model, optimizer.
+3. A checkpoint to go on from, if this is a resumed attempt.
+4. Gradient exchange (DDP), compiled or replayed as configured.
+5. The loop: batch, forward, backward, update; no synchronisation with the device.
+6. Evaluation and checkpoints between steps.
+7. What only a torch process knows, for the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from nbkit.config import ExperimentConfig
+from nbkit.store.heartbeat import Phase
+from nbkit.worker import batch_size, checkpoint, data, models, optimizers, schedule
+from nbkit.worker.distributed import StopAgreement, choose_device, join
+from nbkit.worker.facts import write_facts
+from nbkit.worker.metrics_log import MetricsLog
+from nbkit.worker.precision import Precision
+from nbkit.worker.rank import Rank
+from nbkit.worker.step_clock import StepClock
+
+__all__ = ["train"]
+
+
+def train(rank: Rank, config: ExperimentConfig) -> None:
+    """Train the configured model as one of ``world_size`` ranks.
+
+    Parameters
+    ----------
+    rank
+        This process in its run.
+    config
+        What to do.
+    """
+    # 1. Device, process group, seeds
+    device = choose_device(rank, config)
+    host_group = join(rank, config, device)
+    _seed(config)
+
+    # 2. Batch size, data, model, optimizer
+    per_rank = batch_size.resolve(config, rank, device, host_group)
+    placement = data.Placement(device, rank.rank, rank.world_size)
+    batches = data.load(config, placement, per_rank)
+    accumulation = config.gradient_accumulation_steps
+    steps_per_epoch = batches.steps_per_epoch
+    total_steps = config.steps or (config.epochs or 1) * steps_per_epoch
+    precision = Precision(config, device)
+    raw_model = models.build(config, config.num_classes or batches.num_classes)
+    raw_model = precision.to_layout(raw_model.to(device))
+    optimizer = optimizers.build(config, raw_model)
+    criterion = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
+    images_per_step = per_rank * rank.world_size * accumulation
+
+    # 3. A checkpoint to go on from
+    step = epoch = first_batch = 0
+    newest = checkpoint.latest(rank.paths.checkpoints) if rank.attempt else None
+    if newest is not None:
+        state, rank_state = checkpoint.load(newest, rank.rank, device)
+        raw_model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        precision.scaler.load_state_dict(state["scaler"])
+        step, epoch, first_batch = state["step"], state["epoch"], state["batch"]
+        checkpoint.restore_random_state(rank_state)
+
+    # 4. Gradient exchange
+    clock = StepClock(device)
+    model = _wrap(raw_model, config, rank, device, clock)
+    agreement = StopAgreement(rank, host_group)
+    log = MetricsLog(rank, config, images_per_step)
+    write_facts(rank, config, device, host_group, batches, per_rank, completed=False)
+
+    def save() -> None:
+        rank.beat(step, Phase.CHECKPOINT)
+        began = time.perf_counter()
+        path = checkpoint.save(
+            rank.paths.checkpoints,
+            step,
+            {
+                "model": raw_model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "scaler": precision.scaler.state_dict(),
+                "step": step,
+                "epoch": epoch,
+                "batch": first_batch,
+            },
+            checkpoint.random_state(),
+            rank.rank,
+            rank.world_size,
+            lambda: dist.barrier(host_group) if host_group is not None else None,
+            config.checkpoints_kept,
+        )
+        log.event(
+            "checkpoint",
+            step,
+            path=str(path.relative_to(rank.paths.root)),
+            bytes=_size_bytes(path),
+            duration_seconds=time.perf_counter() - began,
+        )
+        clock.restart()
+
+    # 5. The loop
+    stopped = reached_target = False
+    clock.restart()
+    while step < total_steps and not (stopped or reached_target):
+        model.train()
+        stream = iter(batches.train_batches(epoch, first_batch))
+        while step < total_steps and first_batch < steps_per_epoch * accumulation:
+            clock.begin(step + 1)
+            rate = schedule.learning_rate(config, step, steps_per_epoch, total_steps)
+            optimizers.set_learning_rate(optimizer, rate)
+            optimizer.zero_grad(set_to_none=True)
+            step_loss = torch.zeros((), device=device)
+            for part in range(accumulation):
+                rank.beat(step + 1, Phase.DATA)
+                clock.ask_for_batch()
+                images, labels = next(stream)
+                clock.got_batch()
+                rank.beat(step + 1, Phase.COMPUTE)
+                last = part == accumulation - 1
+                with contextlib.nullcontext() if last else _no_exchange(model):
+                    with precision.autocast():
+                        loss = criterion(model(images), labels) / accumulation
+                    rank.beat(step + 1, Phase.COLLECTIVE)
+                    precision.scaler.scale(loss).backward()
+                step_loss += loss.detach()
+            clock.backward_done()
+            precision.scaler.step(optimizer)
+            precision.scaler.update()
+            clock.end(step_loss, rate)
+            step += 1
+            first_batch += accumulation
+            log.steps(clock.finished(), epoch)
+
+            # 6. Between steps
+            period = config.checkpoint_period_steps
+            stopped = agreement.reached()
+            if stopped or (period and step % period == 0 and step < total_steps):
+                save()
+            if stopped:
+                break
+        if first_batch >= steps_per_epoch * accumulation:
+            epoch, first_batch = epoch + 1, 0
+        if not stopped and _evaluation_is_due(config, epoch, step == total_steps):
+            log.steps(clock.finished(wait=True), epoch - 1)
+            accuracy = _evaluate(
+                raw_model, batches, precision, rank, log, epoch=epoch, step=step
+            )
+            reached_target = accuracy >= (config.target_accuracy or 2.0)
+            clock.restart()
+
+    # 7. The end
+    log.steps(clock.finished(wait=True), epoch)
+    log.window.close()
+    agreement.close()
+    if config.checkpoint_at_end and not stopped:
+        save()
+    write_facts(
+        rank,
+        config,
+        device,
+        host_group,
+        batches,
+        per_rank,
+        completed=not stopped,
+        window=log.window,
+    )
+    rank.beat(step, Phase.DONE)
+    log.close()
+    batches.close()
+    if host_group is not None:
+        dist.destroy_process_group()
+
+
+def _seed(config: ExperimentConfig) -> None:
+    """Seed every generator alike: all ranks build the same weights."""
+    random.seed(config.seed)
+    torch.manual_seed(config.seed)
+    torch.backends.cudnn.benchmark = not config.deterministic
+    torch.use_deterministic_algorithms(config.deterministic)
+
+
+def _wrap(
+    raw_model: nn.Module,
+    config: ExperimentConfig,
+    rank: Rank,
+    device: torch.device,
+    clock: StepClock,
+) -> nn.Module:
+    """Return the model with gradient exchange, compiled where configured."""
+    model = raw_model
+    if rank.world_size > 1:
+        model = DistributedDataParallel(
+            raw_model,
+            device_ids=[device.index] if device.type == "cuda" else None,
+            gradient_as_bucket_view=True,
+            # A static graph with no_sync is an internal assert of DDP, and
+            # torch.compile splits the graph at the buckets itself.
+            static_graph=config.gradient_accumulation_steps == 1 and not config.compile,
+        )
+
+        def exchange(group: Any, bucket: Any) -> Any:
+            if bucket.is_last():
+                clock.last_bucket_ready()
+            return allreduce_hook(group, bucket)
+
+        model.register_comm_hook(None, exchange)
+    return torch.compile(model) if config.compile else model  # type: ignore[return-value]
+
+
+def _no_exchange(model: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which gradients stay on their rank."""
+    inner = getattr(model, "_orig_mod", model)
+    if isinstance(inner, DistributedDataParallel):
+        return inner.no_sync()
+    return contextlib.nullcontext()
+
+
+def _evaluation_is_due(config: ExperimentConfig, epoch: int, at_end: bool) -> bool:
+    period = config.evaluation_period_epochs
+    if period is None:
+        return False
+    since = epoch - config.evaluation_offset_epochs
+    return at_end or (since > 0 and since % period == 0)
+
+
+def _evaluate(
+    raw_model: nn.Module,
+    batches: data.Data,
+    precision: Precision,
+    rank: Rank,
+    log: MetricsLog,
+    *,
+    epoch: int,
+    step: int,
+) -> float:
+    """Return the top-1 accuracy (0 to 1) over every evaluation image, each once."""
+    began = time.perf_counter()
+    if rank.world_size > 1:
+        # Running statistics differ by the last step: everybody takes rank 0's.
+        for buffer in raw_model.buffers():
+            dist.broadcast(buffer, 0)
+    raw_model.eval()
+    device = next(raw_model.parameters()).device
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    criterion = nn.CrossEntropyLoss(reduction="none")
+    with torch.inference_mode(), precision.autocast():
+        for images, labels, mask in batches.evaluation_batches():
+            rank.beat(step, Phase.EVALUATION)
+            outputs = raw_model(images).float()
+            correct = (outputs.argmax(1) == labels) & mask
+            losses = criterion(outputs, labels) * mask
+            sums += torch.stack([correct.sum(), mask.sum(), losses.sum()])
+    if rank.world_size > 1:
+        dist.all_reduce(sums)
+    correct, images, loss = sums.tolist()
+    log.event(
+        "evaluation",
+        step,
+        epoch=epoch,
+        top1_accuracy=correct / images,
+        correct=int(correct),
+        images=int(images),
+        loss=loss / images,
+        duration_seconds=time.perf_counter() - began,
+    )
+    return correct / images
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())

@@ -1,0 +1,268 @@
+"""`make bench`: budgets of nbkit itself, measured side by side where it is a ratio.
+
+Writes ``build/bench.json``, a list of {name, value, unit, limit, ok, conditions}, and
+prints it as a table. ``ok`` is null where the measurement does not resolve the limit:
+neither pass nor fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics as stdlib_statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import nbkit
+from nbkit import statistics
+from nbkit.store.record import RunState
+
+ROOT = Path(__file__).parents[2]
+Row = dict[str, Any]
+
+PAIRS = int(os.environ.get("NBKIT_BENCH_PAIRS", "10"))
+SETTINGS = {
+    "model": "resnet18",
+    "image_size": 64,
+    "batch_size_per_gpu": 16,
+    "steps": 30,
+    "warmup_steps": 5,
+}
+RANKS = 2
+
+
+def main() -> None:
+    """Measure every budget, print the table, write the file."""
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["NBKIT_HOME"] = home
+        rows = [
+            import_time(),
+            launch_returns(),
+            *worker_against_plain_ddp(),
+            supervisor_memory(),
+        ]
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["NBKIT_HOME"] = home
+        rows.append(listing_ten_thousand_runs(Path(home)))
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    (build / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
+    _print_table(rows)
+    if any(row["ok"] is False for row in rows):
+        sys.exit(1)
+
+
+def import_time() -> Row:
+    """Time ``import nbkit`` in fresh interpreters; torch must stay out."""
+    code = (
+        "import time, sys; t = time.perf_counter(); import nbkit; "
+        "t = time.perf_counter() - t; assert 'torch' not in sys.modules; print(t)"
+    )
+    seconds = [float(_python(code)) for _ in range(10)]
+    return _row("import nbkit", max(seconds), "s", 0.2, "slowest of 10 processes")
+
+
+def launch_returns() -> Row:
+    """Time ``launch()`` in fresh interpreters, its own imports included."""
+    code = (
+        "import json, sys, time, nbkit; c = json.loads(sys.argv[1]); "
+        "t = time.perf_counter(); run = nbkit.launch(**c); "
+        "print(time.perf_counter() - t); run.stop(grace_seconds=0)"
+    )
+    config = json.dumps(_fields(steps=5, warmup_steps=1))
+    seconds = [float(_python(code, config)) for _ in range(10)]
+    return _row(
+        "launch() returns",
+        stdlib_statistics.median(seconds),
+        "s",
+        0.2,
+        f"median of 10 fresh processes, first call with its imports; "
+        f"{min(seconds):.3f} to {max(seconds):.3f}",
+    )
+
+
+def worker_against_plain_ddp() -> list[Row]:
+    """Compare worker and plain loop: CPU time per image, and time to the first step."""
+    cpu: dict[str, list[float]] = {"plain": [], "nbkit": []}
+    first: dict[str, list[float]] = {"plain": [], "nbkit": []}
+    measure: dict[str, Callable[[], tuple[float, float]]] = {
+        "plain": _plain,
+        "nbkit": _nbkit,
+    }
+    for pair in range(PAIRS):
+        order = ("plain", "nbkit") if pair % 2 == 0 else ("nbkit", "plain")
+        for arm in order:
+            cpu_ms, first_seconds = measure[arm]()
+            cpu[arm].append(cpu_ms)
+            first[arm].append(first_seconds)
+            print(f"pair {pair + 1}/{PAIRS} {arm}: {cpu_ms:.2f} CPU ms/image, first "
+                  f"step after {first_seconds:.2f} s", flush=True)  # fmt: skip
+    conditions = (
+        f"{PAIRS} interleaved pairs, {RANKS} gloo ranks on {os.cpu_count()} CPUs, "
+        f"{SETTINGS['model']} {SETTINGS['image_size']} px, batch "
+        f"{SETTINGS['batch_size_per_gpu']}, {SETTINGS['steps']} steps; "
+    )
+    return [
+        _ratio_row(
+            "worker / plain DDP, images per CPU second",
+            [1 / value for value in cpu["nbkit"]],
+            [1 / value for value in cpu["plain"]],
+            0.97,
+            conditions,
+        ),
+        _ratio_row(
+            "bare torchrun / launch(), time to first step",
+            first["plain"],
+            first["nbkit"],
+            1.0,
+            conditions,
+        ),
+    ]
+
+
+def supervisor_memory() -> Row:
+    """Read the resident memory of a supervisor whose run is under way."""
+    run = nbkit.launch(**_fields(steps=10_000))
+    while run.state is not RunState.RUNNING or len(run.metrics()) < 3:
+        time.sleep(0.1)
+    supervisor = psutil.Process(run.record["supervisor"]["pid"])
+    mebibytes = supervisor.memory_info().rss / 2**20
+    others = [
+        f"{child.memory_info().rss / 2**20:.0f} MiB for {child.cmdline()[2]}"
+        for child in supervisor.children()
+        if "nbkit.telemetry.sampler" in child.cmdline()
+    ]
+    run.stop(grace_seconds=0)
+    beside = "; beside it " + ", ".join(others) if others else ""
+    return _row("supervisor memory", mebibytes, "MiB", 60, f"resident{beside}")
+
+
+def listing_ten_thousand_runs(home: Path) -> Row:
+    """Time a fresh process that lists 10,000 runs with state and name."""
+    run = nbkit.launch(**_fields(steps=5, warmup_steps=1)).wait()
+    for number in range(10_000):
+        copy = run.paths.root.with_name(f"20200101-{number:06d}-copy-aaaa")
+        copy.mkdir()
+        for name in ("config.json", "submission.json", "record.json"):
+            shutil.copy2(run.paths.root / name, copy / name)
+    cold = _drop_caches()
+    code = (
+        "import time; t = time.perf_counter(); import nbkit; "
+        "rows = [(run.run_id, run.state, run.record['name']) for run in nbkit.runs()]; "
+        "assert len(rows) == 10_001; print(time.perf_counter() - t)"
+    )
+    seconds = float(_python(code))
+    warm = float(_python(code))
+    return _row(
+        "listing 10,000 runs",
+        seconds,
+        "s",
+        2.0,
+        f"fresh process, id, state and name of each; page cache "
+        f"{'dropped first' if cold else 'warm (dropping it needs root)'}; "
+        f"again, warm: {warm:.2f} s",
+    )
+
+
+def _nbkit() -> tuple[float, float]:
+    began = time.time()
+    run = nbkit.launch(**_fields()).wait()
+    first = run.metrics()[0]["t"] - began
+    cpu_ms = run.summary.cpu_ms_per_image
+    assert cpu_ms is not None
+    return cpu_ms, first
+
+
+def _plain() -> tuple[float, float]:
+    began = time.time()
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("torchrun")),
+            "--standalone",
+            f"--nproc-per-node={RANKS}",
+            str(Path(__file__).with_name("plain_ddp.py")),
+            json.dumps(SETTINGS),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    line = json.loads(done.stdout)
+    return line["cpu_ms_per_image"], line["first_step_at"] - began
+
+
+def _fields(**changes: Any) -> dict[str, Any]:
+    fixed = {"gpus": RANKS, "device": "cpu", "oversubscribe": True}
+    # The plain loop decays every parameter alike and never changes its rate.
+    same = {"decay_norm_and_bias": True, "schedule": "constant"}
+    return {**SETTINGS, **fixed, **same, **changes}
+
+
+def _ratio_row(
+    name: str, ours: list[float], theirs: list[float], limit: float, conditions: str
+) -> Row:
+    """Return a row whose interval has to lie above the limit; else it is open."""
+    ratio = statistics.ratio(ours, theirs)
+    low, high = ratio.ci_low, ratio.ci_high
+    assert low is not None
+    assert high is not None
+    ok = True if low > limit else False if high < limit else None
+    said = "" if ok is not None else "; not resolved"
+    interval = f"95 % interval {low:.3f} to {high:.3f}{said}"
+    return {
+        **_row(name, ratio.estimate, "ratio", limit, conditions + interval),
+        "ok": ok,
+    }
+
+
+def _row(name: str, value: float, unit: str, limit: float, conditions: str) -> Row:
+    return {
+        "name": name,
+        "value": round(value, 4),
+        "unit": unit,
+        "limit": limit,
+        "ok": value <= limit,
+        "conditions": conditions,
+    }
+
+
+def _python(code: str, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def _drop_caches() -> bool:
+    try:
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        return False
+    return True
+
+
+def _print_table(rows: list[Row]) -> None:
+    print(f"\n{platform.node()}: {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+    words = {True: "ok", False: "OVER", None: "not resolved"}
+    for row in rows:
+        value = f"{row['value']:.3f} {row['unit']}"
+        print(f"{words[row['ok']]:<13} {row['name']:<46} {value:>14}  "
+              f"limit {row['limit']}  ({row['conditions']})")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

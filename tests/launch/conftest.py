@@ -1,0 +1,50 @@
+"""A store of its own for every test, models that misbehave, and small experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+
+PLUGINS = Path(__file__).parents[1] / "plugins"
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the test's runs in its own folder."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+@pytest.fixture(autouse=True)
+def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the plug-in with misbehaving models, here and in every child."""
+    monkeypatch.setenv("PYTHONPATH", str(PLUGINS))
+    monkeypatch.syspath_prepend(str(PLUGINS))
+    registry.forget()
+
+
+@pytest.fixture
+def small() -> Callable[..., ExperimentConfig]:
+    """Return a maker of experiments that two CPU ranks do in a moment."""
+
+    def make(**fields: object) -> ExperimentConfig:
+        values: dict[str, object] = {
+            "model": "tiny",
+            "device": "cpu",
+            "gpus": 2,
+            "oversubscribe": True,
+            "image_size": 32,
+            "batch_size_per_gpu": 4,
+            "steps": 8,
+            "warmup_steps": 2,
+            "tensorboard": False,
+            **fields,
+        }
+        return ExperimentConfig(**values)
+
+    return make

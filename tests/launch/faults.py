@@ -1,0 +1,109 @@
+"""Each fault that a run must survive or name, as one round; used by tests and soak."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+from tests.waiting import wait_until
+
+Make = Callable[..., ExperimentConfig]
+DETECTED_WITHIN_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a round ended."""
+
+    state: RunState
+    cause: dict
+    metrics: list[dict]
+    seconds: float
+    """From the fault to the final state, where the round knows the moment."""
+
+
+def rank_raises(make: Make) -> Outcome:
+    run = nbkit.launch(make(model="raises", steps=1000))
+    return _outcome(run.wait(120, raise_on_failure=False))
+
+
+def rank_is_killed(make: Make) -> Outcome:
+    run = _running(make(model="slow", steps=10_000))
+    began = time.monotonic()
+    os.kill(_rank_pid(run, 1), signal.SIGKILL)
+    return _outcome(run.wait(120, raise_on_failure=False), began)
+
+
+def rank_crashes(make: Make) -> Outcome:
+    run = nbkit.launch(make(model="crashes", steps=1000))
+    return _outcome(run.wait(120, raise_on_failure=False))
+
+
+def rank_hangs(make: Make) -> Outcome:
+    run = nbkit.launch(make(model="sleeps", steps=1000, hang_timeout_seconds=8))
+    return _outcome(run.wait(120, raise_on_failure=False))
+
+
+def supervisor_is_killed(make: Make) -> Outcome:
+    run = _running(make(model="slow", steps=10_000))
+    began = time.monotonic()
+    os.kill(run.record["supervisor"]["pid"], signal.SIGKILL)
+    return _outcome(run.wait(120, raise_on_failure=False), began)
+
+
+def ranks_ignore_sigterm(make: Make) -> Outcome:
+    # The plug-in's model shuts its ears when it is built: the request comes later.
+    run = _running(make(model="stubborn", steps=10_000))
+    began = time.monotonic()
+    run.stop(grace_seconds=1)
+    return _outcome(run, began)
+
+
+def owner_group_is_killed(make: Make) -> Outcome:
+    """The process that launched the run ends with its whole group, as kernels do."""
+    config = make(model="slow", steps=10_000)
+    code = (
+        "import nbkit, sys, signal\n"
+        "config = nbkit.ExperimentConfig.from_json(sys.argv[1])\n"
+        "run = nbkit.launch(config, on_owner_exit='stop')\n"
+        "print(run.run_id, flush=True)\n"
+        "signal.pause()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, config.to_json()],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as owner:
+        assert owner.stdout is not None
+        run = nbkit.attach(owner.stdout.readline().strip())
+        wait_until(run.metrics, "a first step")
+        began = time.monotonic()
+        os.killpg(owner.pid, signal.SIGKILL)
+    return _outcome(run.wait(120, raise_on_failure=False), began)
+
+
+def _running(config: ExperimentConfig) -> nbkit.Run:
+    run = nbkit.launch(config)
+    wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
+    return run
+
+
+def _rank_pid(run: nbkit.Run, rank: int) -> int:
+    started = next(e for e in run.events if e["event"] == "ranks_started")
+    return started["pids"][rank]
+
+
+def _outcome(run: nbkit.Run, began: float | None = None) -> Outcome:
+    seconds = 0.0 if began is None else time.monotonic() - began
+    wait_until(lambda: not processes_of_run(run.paths), "no process left", 10)
+    return Outcome(run.state, run.cause or {}, run.metrics(), seconds)

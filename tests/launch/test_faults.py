@@ -1,0 +1,132 @@
+"""Every fault once: state and cause are right, nothing is left, metrics stay."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.errors import RunFailedError, StoreError
+from nbkit.store.record import RunState
+from tests.launch import faults
+from tests.waiting import wait_until
+
+
+def test_a_rank_that_raises_is_named_with_its_traceback(small):
+    outcome = faults.rank_raises(small)
+
+    assert outcome.state is RunState.FAILED
+    assert outcome.cause["rank"] == 1
+    assert outcome.cause["message"] == "ValueError: the bad rank raises"
+    assert "_raise" in outcome.cause["traceback"]
+    assert [line["step"] for line in outcome.metrics] == [1, 2]
+
+
+def test_a_killed_rank_is_named_with_its_signal(small):
+    outcome = faults.rank_is_killed(small)
+
+    assert outcome.state is RunState.FAILED
+    assert (outcome.cause["rank"], outcome.cause["signal"]) == (1, "SIGKILL")
+    assert len(outcome.metrics) >= 3
+
+
+def test_a_crashed_rank_is_named_with_its_signal(small):
+    outcome = faults.rank_crashes(small)
+
+    assert outcome.state is RunState.FAILED
+    assert (outcome.cause["rank"], outcome.cause["signal"]) == (1, "SIGSEGV")
+
+
+def test_a_hung_rank_is_told_from_those_that_wait_for_it(small):
+    outcome = faults.rank_hangs(small)
+
+    assert outcome.state is RunState.FAILED
+    assert (outcome.cause["kind"], outcome.cause["rank"]) == ("hang", 1)
+    assert "rank 1 is computing, step 3" in outcome.cause["message"]
+    # The stacks of every thread are in the rank's log: the plug-in's sleep is there.
+    assert "nbkit_test_models.py" in Path(outcome.cause["log"]).read_text()
+
+
+def test_a_killed_supervisor_takes_its_ranks_along_and_the_run_is_lost(small):
+    outcome = faults.supervisor_is_killed(small)
+
+    assert outcome.state is RunState.LOST
+    assert outcome.cause["kind"] == "lost"
+    assert len(outcome.metrics) >= 3
+
+
+def test_ranks_that_ignore_sigterm_are_stopped_by_force(small):
+    outcome = faults.ranks_ignore_sigterm(small)
+
+    assert outcome.state is RunState.STOPPED
+    assert outcome.cause["forced"] is True
+    assert len(outcome.metrics) >= 3
+
+
+def test_a_run_stops_with_its_owner_where_that_was_asked_for(small):
+    outcome = faults.owner_group_is_killed(small)
+
+    assert outcome.state is RunState.STOPPED
+    assert outcome.cause["by"] == "owner exit"
+    assert outcome.cause["forced"] is False
+
+
+def test_a_rank_that_leaves_without_a_word_is_a_failure(small):
+    run = nbkit.launch(small(model="exits", steps=1000))
+
+    with pytest.raises(RunFailedError, match="exit code 3 without a Python exception"):
+        run.wait(120)
+
+    assert run.cause is not None
+    assert run.cause["rank"] == 1
+
+
+def test_a_vanished_store_ends_the_run_with_a_clear_error(small):
+    run = nbkit.launch(small(model="slow", steps=10_000))
+    wait_until(run.metrics, "a first step", 120)
+    supervisor = run.record["supervisor"]
+
+    gone = run.paths.root.with_name("moved-away")
+    run.paths.root.rename(gone)
+
+    with pytest.raises(StoreError, match="is gone"):
+        run.wait(120)
+    identity = nbkit.store.processes.ProcessIdentity.from_dict(supervisor)
+    wait_until(lambda: not identity.exists(), "the supervisor's end")
+    assert len(nbkit.Run(gone).metrics()) >= 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_ends_the_run_with_a_clear_error_and_keeps_its_metrics(
+    small, store
+):
+    store.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(store)], check=True
+    )
+    try:
+        run = nbkit.launch(small(model="slow", steps=10_000))
+        wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
+
+        _fill(store / "ballast")
+        with pytest.raises(RunFailedError, match="the disk is full"):
+            run.wait(120)
+
+        assert run.cause is not None
+        assert run.cause["kind"] == "store"
+        steps = [line["step"] for line in run.metrics()]
+        assert steps == list(range(1, len(steps) + 1))
+        assert len(steps) >= 3
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
+
+
+def _fill(ballast):
+    """Write until the disk is full."""
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 4096)

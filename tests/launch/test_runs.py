@@ -1,0 +1,185 @@
+"""A run from launch to its record."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, DeviceError, RunError, RunNotFoundError
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+
+
+def test_a_run_finishes_with_metrics_record_and_no_process_left(small):
+    run = nbkit.launch(small()).wait()
+
+    assert run.state is RunState.FINISHED
+    assert run.cause is None
+    assert [line["step"] for line in run.metrics()] == list(range(1, 9))
+    assert all(line["images"] == 8 for line in run.metrics())
+    assert processes_of_run(run.paths) == []
+    record = run.record
+    assert record["worker"]["world_size"] == 2
+    assert [rank["exit_code"] for rank in record["attempts"][0]["ranks"]] == [0, 0]
+    assert record["machine"] is not None
+    assert record["environment"]["packages"]["torch"]
+    assert not run.paths.reserve.exists()
+
+
+def test_the_parts_of_a_step_add_up_to_it(small):
+    run = nbkit.launch(small(model="resnet18")).wait()
+
+    for line in run.metrics():
+        parts = (
+            line["data_wait_seconds"]
+            + line["compute_seconds"]
+            + line["communication_exposed_seconds"]
+        )
+        assert parts == pytest.approx(line["step_time_seconds"], abs=1e-6)
+    assert any(line["communication_exposed_seconds"] > 0 for line in run.metrics())
+
+
+def test_the_summary_drops_the_warmup_and_counts_every_rank(small):
+    summary = nbkit.launch(small()).wait().summary
+
+    assert summary.n_steps == 6
+    assert summary.images_per_second is not None
+    assert summary.images_per_second > 0
+    shares = (
+        summary.data_wait_share,
+        summary.compute_share,
+        summary.communication_share,
+    )
+    assert sum(share or 0 for share in shares) == pytest.approx(1, abs=1e-6)
+    assert summary.cpu_ms_per_image is not None
+    assert summary.peak_memory_bytes is not None
+
+
+def test_a_run_is_followed_from_another_process(small):
+    run = nbkit.launch(small(model="slow", steps=10_000))
+    code = (
+        "import nbkit, sys; run = nbkit.attach(sys.argv[1]); "
+        "run.stop(); print(run.state, len(run.metrics()) > 0)"
+    )
+    while not run.metrics():
+        assert not run.state.is_final
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, run.run_id],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == ["stopped", "True"]
+    assert run.state is RunState.STOPPED
+    assert [other.run_id for other in nbkit.runs()] == [run.run_id]
+
+
+def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(small, tmp_path):
+    config = small(steps=4, warmup_steps=1)
+    root = tmp_path / "by-hand"
+    root.mkdir()
+    (root / "config.json").write_text(config.to_json())
+    torchrun = Path(sys.executable).with_name("torchrun")
+
+    subprocess.run(
+        [
+            torchrun,
+            "--standalone",
+            "--nproc-per-node=2",
+            "-m",
+            "nbkit.worker",
+            str(root),
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+    run = nbkit.Run(root)
+    assert run.state is RunState.FINISHED
+    assert len(run.metrics()) == 4
+
+
+def test_the_record_says_who_asked_and_never_a_secret(small, monkeypatch):
+    monkeypatch.setenv("NCCL_API_TOKEN", "hush")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+
+    run = nbkit.launch(small(), tags={"study": "s1"}).wait()
+
+    record = run.record
+    assert record["launch"]["owner"]["pid"] == os.getpid()
+    assert record["tags"] == {"study": "s1"}
+    assert record["origins"]["batch_size_per_gpu"] == "given"
+    assert record["environment"]["variables"]["NCCL_DEBUG"] == "WARN"
+    files = [path for path in run.paths.root.rglob("*") if path.is_file()]
+    assert not any(b"hush" in path.read_bytes() for path in files)
+
+
+def test_allreduce_reports_bus_bandwidth_by_message_size(small):
+    sizes = nbkit.AllReduceConfig(bytes_min=1024, bytes_max=65536, iterations=5)
+
+    run = nbkit.launch(small(task="allreduce", allreduce=sizes)).wait()
+
+    rows = run.metrics("allreduce")
+    assert [row["message_bytes"] for row in rows] == [1024, 4096, 16384, 65536]
+    for row in rows:
+        # Two ranks: bus bandwidth equals algorithm bandwidth, 2 (n - 1) / n = 1.
+        expected = row["message_bytes"] / row["time_seconds"]
+        assert row["bus_bandwidth_bytes_per_second"] == pytest.approx(expected)
+
+
+def test_more_ranks_than_cpus_are_refused_unless_oversubscribed(small):
+    with pytest.raises(DeviceError, match=r"gpus=1000 .* usable CPUs"):
+        nbkit.launch(small(gpus=1000, oversubscribe=False))
+
+
+def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(small, store):
+    with pytest.raises(DeviceError, match="there is no GPU to use"):
+        nbkit.launch(small(device="cuda"))
+
+    assert not list(store.glob("runs/*"))
+
+
+def test_an_unknown_run_is_named(small):
+    with pytest.raises(RunNotFoundError, match="no run is called so"):
+        nbkit.attach("20990101-000000-none-aaaa")
+
+
+def test_run_ids_cannot_leave_the_store(store):
+    (store / "runs").mkdir(parents=True)
+    (store / "secret").mkdir()
+
+    with pytest.raises(RunNotFoundError):
+        nbkit.attach("../secret")
+
+
+def test_a_finished_run_is_not_resumed(small):
+    run = nbkit.launch(small()).wait()
+
+    with pytest.raises(RunError, match="has finished"):
+        run.resume()
+
+
+def test_every_bad_field_is_named_at_once():
+    with pytest.raises(ConfigError) as raised:
+        nbkit.launch(model="resnet5", gpus=0, precison="fp16", steps=5)
+
+    lines = str(raised.value).splitlines()
+    assert any(line.startswith("model='resnet5'") for line in lines)
+    assert any(line.startswith("gpus=0: is below 1; use 1") for line in lines)
+    assert any("Did you mean 'precision'" in line for line in lines)
+    assert any("leaves none of steps=5" in line for line in lines)
+
+
+def test_the_config_on_disk_is_what_ran(small):
+    run = nbkit.launch(small(learning_rate=0.25)).wait()
+
+    assert json.loads(run.paths.config.read_text())["learning_rate"] == 0.25
+    assert run.metrics()[0]["learning_rate"] == pytest.approx(0.25)

@@ -1,0 +1,74 @@
+"""A plug-in with models that misbehave in one known way each.
+
+It is found the way every plug-in is: by its entry points, on PYTHONPATH.
+"""
+
+import ctypes
+import os
+import signal
+import time
+
+import torch
+from torch import nn
+
+BAD_RANK = 1
+BAD_STEP = 3
+
+
+class _Tiny(nn.Module):
+    """A linear classifier on 4 x 4 pixels, with one known act a training step."""
+
+    def __init__(self, num_classes: int, act=None) -> None:
+        super().__init__()
+        self.head = nn.Linear(48, num_classes)
+        self._act = act
+        self._calls = 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training and self._act is not None:
+            self._calls += 1
+            self._act(self._calls)
+        pooled = nn.functional.adaptive_avg_pool2d(images, 4)
+        return self.head(pooled.flatten(1))
+
+
+def tiny(num_classes=1000, weights=None):
+    return _Tiny(num_classes)
+
+
+def slow(num_classes=1000, weights=None):
+    return _Tiny(num_classes, lambda call: time.sleep(0.05))
+
+
+def raises(num_classes=1000, weights=None):
+    return _Tiny(num_classes, _once(_raise))
+
+
+def sleeps(num_classes=1000, weights=None):
+    return _Tiny(num_classes, _once(lambda: time.sleep(3600)))
+
+
+def exits(num_classes=1000, weights=None):
+    return _Tiny(num_classes, _once(lambda: os._exit(3)))
+
+
+def crashes(num_classes=1000, weights=None):
+    return _Tiny(num_classes, _once(lambda: ctypes.string_at(0)))
+
+
+def stubborn(num_classes=1000, weights=None):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return slow(num_classes)
+
+
+def _raise():
+    message = "the bad rank raises"
+    raise ValueError(message)
+
+
+def _once(act):
+    def at_bad_step(call):
+        if call == BAD_STEP and int(os.environ["RANK"]) == BAD_RANK:
+            act()
+
+    return at_bad_step

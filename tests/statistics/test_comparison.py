@@ -1,0 +1,183 @@
+"""When one arm may be called faster than another."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import ratio
+
+A = [101.2, 99.8, 100.5, 102.1, 100.9]
+B = [95.0, 96.1, 94.2, 97.3, 95.5, 94.9]
+SWAPPED = {
+    "faster": "slower",
+    "slower": "faster",
+    "no difference shown": "no difference shown",
+}
+
+
+def scattered(generator, centre, runs=5, spread=0.01):
+    return [centre * math.exp(generator.gauss(0, spread)) for _ in range(runs)]
+
+
+def test_estimate_is_the_ratio_of_medians_and_interval_is_welchs_t_on_logarithms():
+    result = ratio(A, B)
+
+    assert result.estimate == pytest.approx(100.9 / 95.25)
+    # scipy 1.17.1: exp(ttest_ind(log A, log B, equal_var=False).confidence_interval())
+    assert result.ci_low == pytest.approx(1.04237618, rel=1e-8)
+    assert result.ci_high == pytest.approx(1.07095944, rel=1e-8)
+    assert (result.n_a, result.n_b) == (5, 6)
+
+
+def test_bootstrap_is_a_cross_check_near_the_t_interval_and_reproducible():
+    first, again, other = ratio(A, B), ratio(A, B), ratio(A, B, seed=7)
+
+    assert first == again
+    assert first.bootstrap_low == pytest.approx(first.ci_low, rel=0.02)
+    assert first.bootstrap_high == pytest.approx(first.ci_high, rel=0.02)
+    assert other.bootstrap_low == pytest.approx(first.bootstrap_low, rel=0.005)
+
+
+def test_an_interval_beyond_the_margin_is_called_faster():
+    result = ratio(A, B, a_name="bf16", b_name="fp32")
+
+    assert result.verdict == "faster"
+    assert result.sentence == (
+        "bf16 / fp32 = 1.059 (95 % interval 1.042 to 1.071, 5 and 6 runs): "
+        "bf16 is faster than fp32."
+    )
+
+
+def test_a_sure_difference_within_the_margin_is_no_difference():
+    tight = [100 + (value - 100) / 100 for value in A]
+    slightly_more = [value * 1.015 for value in tight]
+
+    result = ratio(slightly_more, tight)
+
+    assert 1 < result.ci_low < result.ci_high < 1.02
+    assert result.verdict == "no difference shown"
+    assert "practical margin of 2 %" in result.sentence
+
+
+def test_the_margin_is_an_argument():
+    assert ratio(A, B, margin=0.05).verdict == "no difference shown"
+
+
+def test_shorter_durations_are_faster():
+    times_a, times_b = [1 / value for value in A], [1 / value for value in B]
+
+    assert ratio(times_a, times_b, higher_is_faster=False).verdict == "faster"
+    assert ratio(times_b, times_a, higher_is_faster=False).verdict == "slower"
+
+
+def test_four_runs_in_an_arm_are_not_enough_however_clear():
+    result = ratio([200.0, 201.0, 199.0, 200.5], B)
+
+    assert result.verdict == "not enough runs"
+    assert result.ci_low > 2
+    assert "5 an arm are needed" in result.sentence
+
+
+def test_one_run_in_an_arm_gives_an_estimate_without_an_interval():
+    result = ratio([200.0], B)
+
+    assert result.estimate == pytest.approx(200 / 95.25)
+    assert result.verdict == "not enough runs"
+    assert (result.ci_low, result.ci_high) == (None, None)
+    assert (result.bootstrap_low, result.bootstrap_high) == (None, None)
+    assert "no interval" in result.sentence
+
+
+def test_counts_that_are_the_same_in_every_run_give_an_exact_ratio():
+    result = ratio([6_000_000] * 5, [3_000_000] * 5)
+
+    assert result.estimate == 2
+    assert result.ci_low == result.ci_high == pytest.approx(2)
+    assert result.verdict == "faster"
+
+
+def test_one_arm_without_spread_is_compared_all_the_same():
+    result = ratio([100.0] * 5, B)
+
+    assert 1.02 < result.ci_low < result.estimate < result.ci_high
+
+
+@pytest.mark.parametrize("bad", [0.0, -3.0])
+def test_a_run_that_measured_nothing_is_named(bad):
+    with pytest.raises(NotEnoughDataError, match=r"run medians of new: number 2 of 2"):
+        ratio([100.0, bad], B, a_name="new")
+
+
+def test_an_empty_arm_is_an_error():
+    with pytest.raises(NotEnoughDataError, match="run medians of B: there are 0"):
+        ratio(A, [])
+
+
+def test_swapping_the_arms_mirrors_the_verdict():
+    generator = random.Random(11)
+    seen = set()
+    for _ in range(60):
+        a = scattered(generator, 100 * generator.uniform(0.93, 1.07))
+        b = scattered(generator, 100)
+        forward, backward = ratio(a, b), ratio(b, a)
+        seen.add(forward.verdict)
+        assert backward.verdict == SWAPPED[forward.verdict]
+        assert backward.estimate == pytest.approx(1 / forward.estimate)
+        assert backward.ci_low == pytest.approx(1 / forward.ci_high)
+    assert seen == set(SWAPPED)
+
+
+def test_verdict_does_not_depend_on_the_unit():
+    thousands = ratio([value / 1e3 for value in A], [value / 1e3 for value in B])
+
+    assert thousands.ci_low == pytest.approx(ratio(A, B).ci_low)
+    assert thousands.verdict == ratio(A, B).verdict
+
+
+def test_the_same_arm_twice_excludes_one_as_rarely_as_it_says():
+    generator = random.Random(5)
+    trials, excluded, verdicts = 600, 0, set()
+    for _ in range(trials):
+        result = ratio(scattered(generator, 8_000), scattered(generator, 8_000))
+        excluded += not result.ci_low <= 1 <= result.ci_high
+        verdicts.add(result.verdict)
+
+    # 5 % give or take three standard errors of the simulation (0.9 % each)
+    assert 0.023 < excluded / trials < 0.077
+    # with 1 % scatter no chance difference passes the practical margin
+    assert verdicts == {"no difference shown"}
+
+
+def test_a_noisy_arm_against_itself_is_seldom_called_different():
+    generator = random.Random(6)
+    trials = 300
+    called = sum(
+        ratio(
+            scattered(generator, 8_000, spread=0.10),
+            scattered(generator, 8_000, spread=0.02),
+        ).verdict
+        != "no difference shown"
+        for _ in range(trials)
+    )
+
+    assert called / trials < 0.07
+
+
+def test_a_known_ratio_is_recovered_and_covered():
+    generator = random.Random(7)
+    trials, covered, faster, estimates = 300, 0, 0, []
+    for _ in range(trials):
+        result = ratio(
+            scattered(generator, 1_500, spread=0.02), scattered(generator, 1_000, 6)
+        )
+        covered += result.ci_low <= 1.5 <= result.ci_high
+        faster += result.verdict == "faster"
+        estimates.append(result.estimate)
+
+    assert sorted(estimates)[trials // 2] == pytest.approx(1.5, rel=0.003)
+    assert covered / trials > 0.91
+    assert faster == trials

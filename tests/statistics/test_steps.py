@@ -1,0 +1,76 @@
+"""Which steps of a run count, and what they add up to."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import (
+    bus_bandwidth_bytes_per_second,
+    measured_steps,
+    share,
+    step_images_per_second,
+    without_warmup,
+)
+
+
+def step(number, *, warmup=False, partial=False, images=512, seconds=0.5):
+    return {
+        "kind": "step",
+        "step": number,
+        "images": images,
+        "step_time_seconds": seconds,
+        "warmup": warmup,
+        "partial": partial,
+    }
+
+
+def test_warmup_is_dropped_from_the_front():
+    assert without_warmup([9.0, 8.0, 1.0, 1.1], 2) == [1.0, 1.1]
+    assert without_warmup([1.0, 1.1], 0) == [1.0, 1.1]
+
+
+@pytest.mark.parametrize("warmup_steps", [3, 4, -1])
+def test_warmup_that_leaves_nothing_is_an_error_that_gives_the_limit(warmup_steps):
+    with pytest.raises(NotEnoughDataError, match=f"={warmup_steps} .* from 0 to 2"):
+        without_warmup([1.0, 2.0, 3.0], warmup_steps)
+
+
+def test_measured_steps_leave_out_warmup_partial_steps_and_other_rows():
+    rows = [
+        step(1, warmup=True),
+        step(2),
+        {"kind": "evaluation", "step": 2},
+        step(3),
+        step(4, partial=True),
+    ]
+
+    assert [row["step"] for row in measured_steps(rows)] == [2, 3]
+
+
+def test_a_run_that_ended_within_its_warmup_has_no_measured_steps():
+    with pytest.raises(NotEnoughDataError, match="0 of 2 steps"):
+        measured_steps([step(1, warmup=True), step(2, warmup=True)])
+
+
+def test_rate_of_a_step_is_its_images_over_its_whole_duration():
+    steps = [step(1, images=512, seconds=0.5), step(2, images=512, seconds=0.25)]
+
+    assert step_images_per_second(steps) == [1024, 2048]
+
+
+def test_share_weighs_a_long_stall_by_its_length():
+    assert share([0.0, 0.0, 9.0], [1.0, 1.0, 10.0]) == 0.75
+
+
+def test_share_of_no_time_is_unknown():
+    assert share([], []) is None
+
+
+def test_bus_bandwidth_is_nccl_tests_definition():
+    one_gib = 2**30
+
+    # 8 ranks move 2 * 7 / 8 of the message: 1 GiB in 10 ms is 187.9 GB/s on the bus
+    assert bus_bandwidth_bytes_per_second(one_gib, 0.010, 8) == one_gib * 175
+    assert bus_bandwidth_bytes_per_second(one_gib, 0.010, 2) == one_gib * 100
+    assert bus_bandwidth_bytes_per_second(one_gib, 0.010, 1) == 0

@@ -1,0 +1,131 @@
+"""A notebook's parameters are checked, typed and traced before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ParameterError
+from nbkit.study.parameters import check_parameters
+
+DECLARED = """
+gpus: int = 8  # largest number of GPUs
+precision: list[str] = ["fp32"]  # comma list
+learning_rate: float = 0.1
+strict_gpus: bool = False
+steps: int = None  # None chooses
+"""
+DEFAULTS = {
+    "gpus": 8,
+    "precision": ["fp32"],
+    "learning_rate": 0.1,
+    "strict_gpus": False,
+    "steps": None,
+}
+
+
+def injected(**values):
+    """Return the cells and the namespace that papermill leaves behind."""
+    lines = [f"{name} = {value!r}" for name, value in values.items()]
+    cells = ["", DECLARED, "\n".join(["# Parameters", *lines]), "nbkit.params()"]
+    return cells, {**DEFAULTS, **values}
+
+
+def test_texts_become_the_annotated_types():
+    checked = check_parameters(
+        *injected(gpus="4", precision="fp32, fp16", learning_rate=1, strict_gpus="true")
+    )
+
+    assert checked.gpus == 4
+    assert checked.precision == ["fp32", "fp16"]
+    assert isinstance(checked.learning_rate, float)
+    assert checked.strict_gpus is True
+
+
+def test_the_text_false_is_not_true():
+    assert check_parameters(*injected(strict_gpus="false")).strict_gpus is False
+
+
+def test_a_list_takes_lists_and_single_values():
+    assert check_parameters(*injected(precision=["bf16"])).precision == ["bf16"]
+    assert check_parameters(*injected(precision="bf16")).precision == ["bf16"]
+
+
+def test_a_default_of_none_makes_a_parameter_optional():
+    assert check_parameters(*injected(steps=None)).steps is None
+    assert check_parameters(*injected(steps=20.0)).steps == 20
+    with pytest.raises(ParameterError, match="gpus=None is not a whole number"):
+        check_parameters(*injected(gpus=None))
+
+
+def test_every_error_is_told_at_once_with_what_to_do():
+    cells, namespace = injected(gpuz=8, gpus="lots", strict_gpus=1, precision="a,,b")
+
+    with pytest.raises(ParameterError) as caught:
+        check_parameters(cells, namespace)
+
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    assert "gpuz=8 is not a parameter" in lines[0]
+    assert lines[0].endswith("Did you mean 'gpus'?")
+    assert lines[1] == "gpus='lots' is not a whole number; use one, such as 8."
+    assert "precision='a,,b'" in lines[2]
+    assert "strict_gpus=1 is neither true nor false" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gpus", 1.5),
+        ("gpus", True),
+        ("gpus", "1_x"),
+        ("learning_rate", "nan"),
+        ("learning_rate", False),
+        ("strict_gpus", "yes"),
+        ("strict_gpus", 0),
+        ("precision", 16),
+        ("precision", []),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused(name, value):
+    with pytest.raises(ParameterError, match=f"{name}=.* (not a|neither)"):
+        check_parameters(*injected(**{name: value}))
+
+
+def test_each_value_says_where_it_came_from():
+    cells, namespace = injected(gpus=2)
+    namespace["steps"] = 7
+
+    origins = check_parameters(cells, namespace).origins
+
+    assert origins["gpus"] == "papermill"
+    assert origins["steps"] == "notebook"
+    assert origins["learning_rate"] == "default"
+
+
+def test_a_notebook_run_by_hand_has_no_injected_cell():
+    checked = check_parameters(["", DECLARED, "x = 1", "nbkit.params()"], DEFAULTS)
+
+    assert dict(checked) == DEFAULTS
+    assert set(checked.origins.values()) == {"default"}
+
+
+def test_a_declaring_cell_that_ran_again_replaces_what_papermill_had_injected():
+    cells, _ = injected(gpus=2)
+    edited = DECLARED.replace("gpus: int = 8", "gpus: int = 4")
+
+    checked = check_parameters([*cells, edited], {**DEFAULTS, "gpus": 4})
+
+    assert checked.gpus == 4
+    assert checked.origins["gpus"] == "default"
+
+
+def test_a_notebook_without_declarations_is_told_what_to_do():
+    with pytest.raises(ParameterError, match="gpus: int = 8"):
+        check_parameters(["", "x = 1", "def f(): pass", "not python ("], {"x": 1})
+
+
+def test_an_unknown_attribute_is_not_a_parameter():
+    checked = check_parameters(["", DECLARED], DEFAULTS)
+
+    with pytest.raises(AttributeError, match="gpuz"):
+        checked.gpuz  # noqa: B018

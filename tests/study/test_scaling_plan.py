@@ -1,0 +1,120 @@
+"""What the scaling notebook will measure is decided, and said, before it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ConfigError, DeviceError
+from nbkit.study.parameters import Parameters
+from nbkit.study.scaling_plan import plan, sweep_sizes
+
+OPEN = {
+    "gpus": 8,
+    "nnodes": 1,
+    "precision": None,
+    "model": None,
+    "batch_size_per_gpu": None,
+    "image_size": None,
+    "memory_format": "channels_last",
+    "data": "synthetic",
+    "loader": "torch",
+    "steps": None,
+    "warmup_steps": None,
+    "repeats": 3,
+    "seed": 0,
+    "device": "cpu",
+    "engine": "local",
+    "strict_gpus": False,
+}
+
+
+def parameters(**values):
+    """Return parameters as the notebook would, for CPUs unless said otherwise."""
+    merged = {**OPEN, **values}
+    return Parameters(merged, dict.fromkeys(merged, "default"))
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [
+        (1, [1]),
+        (2, [1, 2]),
+        (3, [1, 2, 3]),
+        (6, [1, 2, 4, 6]),
+        (8, [1, 2, 4, 8]),
+    ],
+)
+def test_a_sweep_doubles_up_to_the_largest(largest, sizes):
+    assert sweep_sizes(largest) == sizes
+
+
+def test_a_sweep_to_nothing_is_refused():
+    with pytest.raises(ConfigError, match="use 1 or more"):
+        sweep_sizes(0)
+
+
+def test_cpu_processes_stand_in_for_gpus_and_the_plan_says_so_first():
+    planned = plan(parameters())
+
+    sizes = [config.world_size for config in planned.arms.values()]
+    assert sizes[:2] == [1, 2]
+    assert planned.notes[0].startswith("CPU, functional: 8 GPUs were asked for")
+    assert all(config.device == "cpu" for config in planned.arms.values())
+    assert planned.environment == {"OMP_NUM_THREADS": "1"}
+
+
+def test_open_parameters_are_chosen_for_the_device():
+    config = next(iter(plan(parameters()).arms.values()))
+    chosen = next(iter(plan(parameters(model="resnet50", steps=6)).arms.values()))
+
+    assert config.model == "resnet18"
+    assert config.image_size == 64
+    assert chosen.model == "resnet50"
+    assert chosen.steps == 6
+    assert chosen.warmup_steps == 1
+
+
+def test_each_precision_is_an_arm_at_every_size():
+    arms = plan(parameters(precision=["fp32", "bf16"], gpus=2)).arms
+
+    assert list(arms) == [
+        "fp32, 1 process",
+        "fp32, 2 processes",
+        "bf16, 1 process",
+        "bf16, 2 processes",
+    ]
+    assert arms["bf16, 2 processes"].precision == "bf16"
+    assert arms["bf16, 2 processes"].gpus == 2
+
+
+def test_one_device_has_nothing_to_reduce():
+    assert plan(parameters(gpus=1)).allreduce is None
+    allreduce = plan(parameters(gpus=2)).allreduce
+    assert allreduce is not None
+    assert allreduce.gpus == 2
+
+
+def test_strict_gpus_refuses_to_measure_anything_else():
+    with pytest.raises(DeviceError, match="strict_gpus=True, but there are 0 GPUs"):
+        plan(parameters(strict_gpus=True))
+
+
+def test_bad_parameters_are_refused_with_the_field_that_is_bad():
+    with pytest.raises(ConfigError, match="model='resnet5'"):
+        plan(parameters(model="resnet5"))
+    with pytest.raises(ConfigError, match="precision='fp8'"):
+        plan(parameters(precision=["fp8"]))
+    with pytest.raises(ConfigError, match="nnodes=2"):
+        plan(parameters(gpus=1, nnodes=2))
+
+
+def test_a_data_folder_that_is_not_there_is_refused_and_a_real_one_is_absolute(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError, match="is not a folder"):
+        plan(parameters(data="nowhere"))
+    config = next(iter(plan(parameters(data="photos")).arms.values()))
+    assert config.data == str(tmp_path / "photos")
