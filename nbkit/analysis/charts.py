@@ -18,6 +18,14 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from nbkit.analysis.chart_values import (
+    ideal_values,
+    measured_values,
+    projected_values,
+    published_values,
+    subtitle,
+    tick_labels,
+)
 from nbkit.analysis.projection import DeviceType, Outlook
 from nbkit.analysis.published import PublishedRow
 from nbkit.analysis.scaling import ScalingRow, device_label
@@ -31,6 +39,7 @@ _MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E6
 _PUBLISHED_COLOURS = ["#6B6B6B", "#8C6D31", "#7B4173", "#4F6B3A", "#843C39", "#3A5A78"]
 
 _WIDTH, _HEIGHT = 520, 320
+_TEXTS = {"arm", "series", "source"}  # fields that are not numbers
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ def scaling_chart(
         The ideal line of an arm runs through its smallest measured size.
     """
     on_cpu = all(row.device_type == "cpu" for row in rows)
-    projected = _projected(rows, outlooks or {})
+    projected = projected_values(rows, outlooks or {})
     others = {} if on_cpu else dict(published or {})
     counts = sorted(
         {row.world_size for row in rows}
@@ -81,7 +90,7 @@ def scaling_chart(
     x = alt.X(
         "world_size:Q",
         title="CPU processes" if on_cpu else "GPUs",
-        axis=alt.Axis(values=_spread(counts), format="d", grid=False),
+        axis=alt.Axis(values=tick_labels(counts), format="d", grid=False),
         scale=alt.Scale(domain=[0, counts[-1] * 1.04], nice=False),
     )
     y = alt.Y(
@@ -89,10 +98,12 @@ def scaling_chart(
         title="Images per second",
         axis=_value_axis(max(row.images_per_second.median for row in rows)),
     )
+    lines, *marks = _measured_layers(rows, x, y)
     own = alt.layer(
-        *([_band(rows, projected, x)] if projected else []),
+        lines,
         _ideal_lines(rows, counts[-1], x, y),
-        *_measured_layers(rows, x, y),
+        *([_band(rows, projected, x)] if projected else []),
+        *marks,
     )
     layers: list[alt.LayerChart] = [own]
     if others:
@@ -100,7 +111,7 @@ def scaling_chart(
     chart = alt.layer(*layers).resolve_scale(
         color="independent", shape="independent", strokeDash="independent"
     )
-    return _finished(chart, title, _subtitle(rows, on_cpu=on_cpu))
+    return _finished(chart, title, subtitle(rows))
 
 
 def allreduce_chart(
@@ -149,11 +160,6 @@ def allreduce_chart(
             scale=alt.Scale(domain=order, range=_MEASURED_COLOURS),
             legend=alt.Legend(symbolType="circle", symbolStrokeWidth=0),
         ),
-        tooltip=[
-            alt.Tooltip("devices:N", title="Measured"),
-            alt.Tooltip("message_bytes:Q", title="Message (bytes)", format=","),
-            alt.Tooltip("gigabytes_per_second:Q", title="GB/s", format=",.2f"),
-        ],
     )
     on_cpu = all(row.device_type == "cpu" for row in rows)
     chart = alt.layer(
@@ -224,30 +230,25 @@ def _value_axis(largest: float) -> alt.Axis:
     return alt.Axis(format=f",.{digits}f", gridColor="#E6E6E6", tickCount=6)
 
 
-def _subtitle(rows: Sequence[ScalingRow], *, on_cpu: bool) -> str:
-    fewest = min(row.images_per_second.n for row in rows)
-    most = max(row.images_per_second.n for row in rows)
-    counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    runs = f"{counted} run{'' if most == 1 else 's'} a point"
-    bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
-    text = f"median of run medians, {runs}; {bars}"
-    return f"CPU, functional; {text}" if on_cpu else text
+def _tooltip(**titles: str) -> list[alt.Tooltip]:
+    """Return a line for each field, with its title."""
+    return [
+        alt.Tooltip(field, title=title, type="nominal")
+        if field in _TEXTS
+        else alt.Tooltip(field, title=title, type="quantitative", format=",.5~r")
+        for field, title in titles.items()
+    ]
 
 
-def _spread(counts: Sequence[int]) -> list[int]:
-    """Leave out tick labels that would touch the next larger one."""
-    kept: list[int] = []
-    for count in reversed(counts):
-        if not kept or (kept[-1] - count) / counts[-1] > 0.035:
-            kept.append(count)
-    return kept[::-1]
+def _arm_scale(rows: Sequence[ScalingRow]) -> alt.Scale:
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    return alt.Scale(domain=arms, range=_MEASURED_COLOURS)
 
 
 def _arm_colour(rows: Sequence[ScalingRow]) -> alt.Color:
-    arms = list(dict.fromkeys(row.arm for row in rows))
     return alt.Color(
         "arm:N",
-        scale=alt.Scale(domain=arms, range=_MEASURED_COLOURS),
+        scale=_arm_scale(rows),
         legend=alt.Legend(
             title="Measured",
             symbolType="circle",
@@ -259,30 +260,18 @@ def _arm_colour(rows: Sequence[ScalingRow]) -> alt.Color:
 
 
 def _measured_layers(rows: Sequence[ScalingRow], x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    values = [
-        {
-            "arm": row.arm,
-            "world_size": row.world_size,
-            "images_per_second": row.images_per_second.median,
-            "low": row.images_per_second.ci_low,
-            "high": row.images_per_second.ci_high,
-            "runs": row.images_per_second.n,
-            "efficiency": row.efficiency,
-        }
-        for row in rows
-    ]
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(alt.Data(values=measured_values(rows))).encode(
         x=x,
         color=_arm_colour(rows),
-        tooltip=[
-            alt.Tooltip("arm:N", title="Measured"),
-            alt.Tooltip("world_size:Q", title="Devices"),
-            alt.Tooltip("images_per_second:Q", title="Images/s", format=",.0f"),
-            alt.Tooltip("low:Q", title="95 % from", format=",.0f"),
-            alt.Tooltip("high:Q", title="95 % to", format=",.0f"),
-            alt.Tooltip("runs:Q", title="Runs"),
-            alt.Tooltip("efficiency:Q", title="Efficiency", format=".1%"),
-        ],
+        tooltip=_tooltip(
+            arm="Measured",
+            world_size="Devices",
+            images_per_second="Images/s",
+            low="95 % from",
+            high="95 % to",
+            runs="Runs",
+            efficiency="Efficiency",
+        ),
     )
     with_interval = base.transform_filter("isValid(datum.low)")
     caps = with_interval.mark_tick(
@@ -300,21 +289,8 @@ def _measured_layers(rows: Sequence[ScalingRow], x: alt.X, y: alt.Y) -> list[alt
 def _ideal_lines(
     rows: Sequence[ScalingRow], largest: int, x: alt.X, y: alt.Y
 ) -> alt.Chart:
-    values: list[dict[str, Any]] = []
-    for row in rows:
-        if row.world_size != row.base_world_size:
-            continue
-        values += [
-            {
-                "arm": row.arm,
-                "world_size": count,
-                "images_per_second": row.images_per_second_per_device * count,
-                "what": "ideal (linear)",
-            }
-            for count in (row.world_size, largest)
-        ]
     return (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(alt.Data(values=ideal_values(rows, largest)))
         .mark_line(strokeWidth=1.2, opacity=0.75)
         .encode(
             x=x,
@@ -324,7 +300,7 @@ def _ideal_lines(
                 "what:N",
                 scale=alt.Scale(range=[[6, 4]]),
                 legend=alt.Legend(
-                    title=None,
+                    title="Ideal",
                     symbolType="stroke",
                     symbolSize=400,
                     symbolStrokeColor="#555555",
@@ -334,62 +310,36 @@ def _ideal_lines(
     )
 
 
-def _projected(
-    rows: Sequence[ScalingRow], outlooks: Mapping[str, Outlook]
-) -> list[dict[str, Any]]:
-    """Return the corners of each arm's band, from its last measured point on."""
-    last = {row.arm: row for row in rows}  # sizes ascend within an arm
-    corners: list[dict[str, Any]] = []
-    for arm, outlook in outlooks.items():
-        if arm not in last or not outlook.projections:
-            continue
-        start = last[arm].images_per_second.median
-        ends = [(last[arm].world_size, start, start)]
-        ends += [
-            (end.world_size, end.low_images_per_second, end.high_images_per_second)
-            for end in outlook.projections
-        ]
-        corners += [
-            {
-                "arm": arm,
-                "world_size": world_size,
-                "low": low,
-                "high": high,
-                "what": "projected (models' interval)",
-            }
-            for world_size, low, high in ends
-        ]
-    return corners
-
-
 def _band(
     rows: Sequence[ScalingRow], corners: list[dict[str, Any]], x: alt.X
 ) -> alt.Chart:
     return (
         alt.Chart(alt.Data(values=corners))
-        .mark_area(line=False)
+        .mark_area(strokeWidth=1.5)
         .encode(
             x=x,
             y=alt.Y("low:Q", title="Images per second"),
             y2="high:Q",
             color=_arm_colour(rows),
+            # An outline, because two models that agree make a very thin band.
+            stroke=alt.Stroke("arm:N", scale=_arm_scale(rows), legend=None),
             opacity=alt.Opacity(
                 "what:N",
                 scale=alt.Scale(range=[0.3, 0.3]),
                 legend=alt.Legend(
-                    title=None,
+                    title="Projected",
                     symbolType="square",
                     symbolFillColor="#888888",
                     symbolStrokeWidth=0,
                     symbolSize=160,
                 ),
             ),
-            tooltip=[
-                alt.Tooltip("arm:N", title="Projected"),
-                alt.Tooltip("world_size:Q", title="Devices"),
-                alt.Tooltip("low:Q", title="Images/s from", format=",.0f"),
-                alt.Tooltip("high:Q", title="Images/s to", format=",.0f"),
-            ],
+            tooltip=_tooltip(
+                arm="Projected",
+                world_size="Devices",
+                low="Images/s from",
+                high="Images/s to",
+            ),
         )
     )
 
@@ -397,18 +347,7 @@ def _band(
 def _published_layer(
     others: Mapping[str, Sequence[PublishedRow]], x: alt.X, y: alt.Y
 ) -> alt.LayerChart:
-    values = [
-        {
-            "series": label,
-            "world_size": row.world_size,
-            "images_per_second": row.images_per_second,
-            "year": str(row.year),
-            "source": row.source,
-        }
-        for label, members in others.items()
-        for row in members
-    ]
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(alt.Data(values=published_values(others))).encode(
         x=x,
         y=y,
         color=alt.Color(
@@ -424,13 +363,12 @@ def _published_layer(
                 symbolSize=90,
             ),
         ),
-        tooltip=[
-            alt.Tooltip("series:N", title="Published"),
-            alt.Tooltip("world_size:Q", title="Devices"),
-            alt.Tooltip("images_per_second:Q", title="Images/s", format=",.0f"),
-            alt.Tooltip("year:N", title="Year"),
-            alt.Tooltip("source:N", title="Source"),
-        ],
+        tooltip=_tooltip(
+            series="Published",
+            world_size="Devices",
+            images_per_second="Images/s",
+            source="Source",
+        ),
     )
     return alt.layer(
         base.mark_line(strokeWidth=1, strokeDash=[1.5, 3]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import html
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from nbkit.analysis import charts
 from nbkit.errors import StoreError
 from nbkit.store.metrics import store_error
 from nbkit.store.record import write_json
+from nbkit.study.wording import UNKNOWN
 
 __all__ = [
     "REPORT_MIME",
@@ -40,23 +42,21 @@ REPORT_MIME = "application/x.nbkit+json"
 
 MimeBundle = dict[str, Any]
 
-_UNKNOWN = "–"
-
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
-.answer { font-size: 1.15rem; font-weight: 600; }
+.answer { font-size: 1.05rem; font-weight: 600; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: .4rem 0; }
+caption { text-align: left; font-weight: 600; padding: .4rem 0; white-space: nowrap; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #8886; }
-th:first-child, td:first-child { text-align: left; }
+td { white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; }
 .wide { overflow-x: auto; margin: 1.2rem 0; }
 figure { margin: 1.2rem 0; }
 /* A chart is drawn in dark ink: it keeps its white ground in dark mode. */
 img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
-figcaption { font-weight: 600; }
 li { margin: .2rem 0; }
 @media print {
   body { max-width: none; margin: 0; font-size: 11px; }
@@ -127,7 +127,7 @@ class Table:
         return {"caption": self.caption, "columns": list(self.columns), "rows": rows}
 
     def _filled(self) -> list[list[str]]:
-        return [[_UNKNOWN if c is None else c for c in row] for row in self.rows]
+        return [[UNKNOWN if c is None else c for c in row] for row in self.rows]
 
     def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
         return {"text/html": self.to_html(), "text/plain": self.to_text()}
@@ -144,23 +144,31 @@ class Figure:
     @functools.cached_property
     def png(self) -> bytes:
         """The chart as a picture, for viewers that cannot draw it."""
-        return charts.png(self.chart)
+        return charts.png(self.chart, scale=2)
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Width and height to show the picture at; it has twice as many pixels."""
+        # The first chunk of a PNG: https://www.w3.org/TR/png-3/#11IHDR
+        width, height = struct.unpack(">II", self.png[16:24])
+        return {"width": width // 2, "height": height // 2}
 
     def to_html(self) -> str:
-        """Return the picture with its caption, all in one text."""
+        """Return the picture inside the text; its title is part of it."""
         caption = html.escape(self.caption)
         data = base64.b64encode(self.png).decode()
         return (
-            f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{caption}</figcaption></figure>"
+            f'<figure><img alt="{caption}" width="{self.size["width"]}" '
+            f'src="data:image/png;base64,{data}"></figure>'
         )
 
-    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        return {
+    def _repr_mimebundle_(self, **_: Any) -> tuple[MimeBundle, MimeBundle]:
+        bundle = {
             "application/vnd.vegalite.v5+json": self.chart.to_dict(),
             "image/png": base64.b64encode(self.png).decode(),
             "text/plain": f"[chart] {self.caption}",
         }
+        return bundle, {"image/png": self.size}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit import registry
+from nbkit.analysis.projection import DeviceType
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices import visible_gpus
@@ -45,8 +46,7 @@ _CPU_ALLREDUCE = AllReduceConfig(bytes_max=2**24, iterations=5, warmup_iteration
 class Devices:
     """What one node has to compute on."""
 
-    device_type: str
-    """``cuda`` or ``cpu``."""
+    device_type: DeviceType
     count: int
     """GPUs, or usable CPUs."""
     name: str | None = None
@@ -187,7 +187,7 @@ def _measurable(devices: Devices, gpus: int) -> int:
 
 def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters, those left open chosen for the device."""
-    values = {
+    values: dict[str, Any] = {
         name: defaults.get(name) if value is None else value
         for name, value in p.items()
     }
@@ -223,10 +223,12 @@ _CONFIG_FIELDS = (
 def _config(
     values: Mapping[str, Any], precision: str, nodes: int, size: int, devices: Devices
 ) -> ExperimentConfig:
+    # The configuration itself checks what a notebook's parameters say.
+    given: dict[str, Any] = {name: values[name] for name in _CONFIG_FIELDS}
+    given["precision"] = precision
     return ExperimentConfig(
-        **{name: values[name] for name in _CONFIG_FIELDS},
+        **given,
         name=f"scaling {_arm_name(precision, nodes, size, devices)}",
-        precision=precision,
         gpus=size,
         nnodes=nodes,
         device=devices.device_type,

@@ -129,6 +129,8 @@ class _ProcessTrees:
                 continue  # It ended; its parent in the tree has its time.
             number += 1
         for root in self._roots:
+            if root.pid == os.getpid():
+                continue
             try:
                 self._root_seconds[root.pid] = self._cpu_seconds(root)
                 rss_bytes += root.memory_info().rss
@@ -146,6 +148,8 @@ class _ProcessTrees:
     @staticmethod
     def _cpu_seconds(process: psutil.Process) -> float:
         """Return a process's time, and that of its children that it has collected."""
+        if not process.is_running():  # Its pid may be somebody else's by now.
+            raise psutil.NoSuchProcess(process.pid)
         return sum(process.cpu_times()[:4])
 
     def _walk(self) -> list[psutil.Process]:

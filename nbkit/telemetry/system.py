@@ -82,7 +82,9 @@ def _sums(series: list[tuple[float, GpuSample]]) -> dict[str, Any]:
         "energy_joules": energies[-1] - energies[0] if len(energies) > 1 else None,
         "slowed_seconds": None
         if None in slowed
-        else sum(after - before for (before, gpu), (after, _) in steps if gpu.is_slowed),
+        else sum(
+            after - before for (before, gpu), (after, _) in steps if gpu.is_slowed
+        ),
         "gpu_utilization_percent_sum": sum(busy) if busy else None,
         "gpu_utilization_samples": len(busy),
         "memory_used_bytes_max": max(used) if used else None,

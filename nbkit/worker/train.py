@@ -212,7 +212,8 @@ def _wrap(
             static_graph=config.gradient_accumulation_steps == 1 and not config.compile,
         )
 
-        def exchange(group: Any, bucket: Any) -> Any:
+        # DDP compares annotations with its own types, which names in quotes are not.
+        def exchange(group, bucket):  # noqa: ANN001, ANN202
             if bucket.is_last():
                 clock.last_bucket_ready()
             return allreduce_hook(group, bucket)

@@ -14,14 +14,13 @@ from nbkit.statistics import (
 )
 
 
-def step(number, *, warmup=False, partial=False, images=512, seconds=0.5):
+def step(number, *, warmup=False, images=512, seconds=0.5):
     return {
         "kind": "step",
         "step": number,
         "images": images,
         "step_time_seconds": seconds,
         "warmup": warmup,
-        "partial": partial,
     }
 
 
@@ -36,13 +35,12 @@ def test_warmup_that_leaves_nothing_is_an_error_that_gives_the_limit(warmup_step
         without_warmup([1.0, 2.0, 3.0], warmup_steps)
 
 
-def test_measured_steps_leave_out_warmup_partial_steps_and_other_rows():
+def test_measured_steps_leave_out_warmup_and_other_rows():
     rows = [
         step(1, warmup=True),
         step(2),
         {"kind": "evaluation", "step": 2},
         step(3),
-        step(4, partial=True),
     ]
 
     assert [row["step"] for row in measured_steps(rows)] == [2, 3]

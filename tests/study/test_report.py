@@ -81,7 +81,7 @@ def test_a_saved_notebook_carries_the_result_alone(saved_notebook):
     output = json.loads(saved_notebook.read_text())["cells"][0]["outputs"][0]
 
     assert output["data"][REPORT_MIME]["result"] == {"rows": [1.5, None]}
-    assert "It is 371.2 images/s." in output["data"]["text/html"]
+    assert "It is 371.2 images/s." in "".join(output["data"]["text/html"])
 
 
 def test_the_headline_has_table_answer_report_and_next_step(saved_notebook, tmp_path):

@@ -1,0 +1,119 @@
+"""What the charts draw, as plain values: no altair here.
+
+Each function returns rows for one kind of mark. A kind's rows carry no field of
+another kind's, so that measured, projected and published cannot be drawn as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbkit.analysis.projection import Outlook
+from nbkit.analysis.published import PublishedRow
+from nbkit.analysis.scaling import ScalingRow
+
+__all__ = [
+    "ideal_values",
+    "measured_values",
+    "projected_values",
+    "published_values",
+    "subtitle",
+    "tick_labels",
+]
+
+
+def measured_values(rows: Sequence[ScalingRow]) -> list[dict[str, Any]]:
+    """Return the measured points with their intervals."""
+    return [
+        {
+            "arm": row.arm,
+            "world_size": row.world_size,
+            "images_per_second": row.images_per_second.median,
+            "low": row.images_per_second.ci_low,
+            "high": row.images_per_second.ci_high,
+            "runs": row.images_per_second.n,
+            "efficiency": row.efficiency,
+        }
+        for row in rows
+    ]
+
+
+def ideal_values(rows: Sequence[ScalingRow], largest: int) -> list[dict[str, Any]]:
+    """Return both ends of each arm's line of linear scaling, up to ``largest``."""
+    return [
+        {
+            "arm": row.arm,
+            "world_size": count,
+            "images_per_second": row.images_per_second_per_device * count,
+            "what": "linear",
+        }
+        for row in rows
+        if row.world_size == row.base_world_size
+        for count in (row.world_size, largest)
+    ]
+
+
+def projected_values(
+    rows: Sequence[ScalingRow], outlooks: Mapping[str, Outlook]
+) -> list[dict[str, Any]]:
+    """Return the corners of each arm's band, from its last measured point on."""
+    last = {row.arm: row for row in rows}  # sizes ascend within an arm
+    corners: list[dict[str, Any]] = []
+    for arm, outlook in outlooks.items():
+        if arm not in last or not outlook.projections:
+            continue
+        start = last[arm].images_per_second.median
+        ends = [(last[arm].world_size, start, start)]
+        ends += [
+            (end.world_size, end.low_images_per_second, end.high_images_per_second)
+            for end in outlook.projections
+        ]
+        corners += [
+            {
+                "arm": arm,
+                "world_size": world_size,
+                "low": low,
+                "high": high,
+                "what": "between two models",
+            }
+            for world_size, low, high in ends
+        ]
+    return corners
+
+
+def published_values(
+    others: Mapping[str, Sequence[PublishedRow]],
+) -> list[dict[str, Any]]:
+    """Return the published points with their source."""
+    return [
+        {
+            "series": label,
+            "world_size": row.world_size,
+            "images_per_second": row.images_per_second,
+            "source": row.source,
+        }
+        for label, members in others.items()
+        for row in members
+    ]
+
+
+def subtitle(rows: Sequence[ScalingRow]) -> str:
+    """Return which statistic of how many runs is shown, and what the bars are."""
+    fewest = min(row.images_per_second.n for row in rows)
+    most = max(row.images_per_second.n for row in rows)
+    counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    runs = f"{counted} run{'' if most == 1 else 's'} a point"
+    bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
+    text = f"median of run medians, {runs}; {bars}"
+    on_cpu = all(row.device_type == "cpu" for row in rows)
+    return f"CPU, functional; {text}" if on_cpu else text
+
+
+def tick_labels(counts: Sequence[int]) -> list[int]:
+    """Return the counts without those whose label would touch the next larger one."""
+    kept: list[int] = []
+    for count in reversed(counts):
+        if not kept or (kept[-1] - count) / counts[-1] > 0.03:
+            kept.append(count)
+    return kept[::-1]

@@ -1,0 +1,93 @@
+"""One signature for every source of images: `load` gives a `Data`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+
+__all__ = ["Batch", "Data", "EvaluationBatch", "Placement", "load"]
+
+Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""Images (float, shape (N, 3, H, W), normalised, in the configured layout) and labels
+(int64, shape (N,)), both on the device."""
+EvaluationBatch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""As `Batch`, with a mask (bool, shape (N,)) that is False for padding."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a rank's batches go."""
+
+    device: torch.device
+    rank: int
+    world_size: int
+    local_world_size: int = 1
+
+
+class Data(Protocol):
+    """The images of one rank."""
+
+    num_classes: int
+    train_images: int
+    """Images that all ranks together use in one epoch."""
+    dropped_images: int
+    """Images left over each epoch, too few for another global batch."""
+    steps_per_epoch: int
+    """Optimizer steps of one epoch."""
+    evaluation_images: int
+    fingerprint: dict[str, Any]
+    """What was read: source, files, bytes and a hash of the listing."""
+
+    def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
+        """Yield this rank's batches of one epoch.
+
+        Parameters
+        ----------
+        epoch
+            Number of the epoch, counted from 0.
+        first_batch
+            Batches to leave out; those that follow are the same as without.
+        """
+        ...
+
+    def evaluation_batches(self) -> Iterator[EvaluationBatch]:
+        """Yield this rank's part of the evaluation images; over all ranks each once."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the record keeps beside the fingerprint."""
+        ...
+
+    def close(self) -> None:
+        """End loading processes; a second call does nothing."""
+        ...
+
+
+def load(config: ExperimentConfig, placement: Placement, batch_size: int) -> Data:
+    """Return this rank's images.
+
+    Parameters
+    ----------
+    config
+        ``data``, ``loader`` and everything about images matter.
+    placement
+        Device and rank.
+    batch_size
+        Images of one batch of one rank.
+
+    Raises
+    ------
+    ConfigError
+        If the data cannot be used as configured.
+    """
+    if config.data == "synthetic":
+        from nbkit.worker.data import synthetic
+
+        return synthetic.load(config, placement, batch_size)
+    return registry.resolve("loaders", config.loader)(config, placement, batch_size)

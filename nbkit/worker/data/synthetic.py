@@ -1,0 +1,101 @@
+"""Images made on the device: what training costs when input costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.worker.data import Batch, EvaluationBatch, Placement
+
+__all__ = ["Synthetic", "load"]
+
+# More than one batch, so that consecutive steps do not see the very same images; few,
+# because each costs memory (154 MB for 256 images of 224 px).
+_POOL_BATCHES = 2
+_EVALUATION_SHARE = 20
+
+
+class Synthetic:
+    """A few fixed random batches, taken in turn; labels are fixed with them."""
+
+    def __init__(
+        self, config: ExperimentConfig, placement: Placement, batch_size: int
+    ) -> None:
+        accumulation = config.gradient_accumulation_steps
+        images_per_step = batch_size * placement.world_size * accumulation
+        self.num_classes = config.num_classes or 1000
+        self.steps_per_epoch = config.images_per_epoch // images_per_step
+        if not self.steps_per_epoch:
+            message = (
+                f"images_per_epoch={config.images_per_epoch} is less than one global "
+                f"batch of {images_per_step}; use {images_per_step} or more."
+            )
+            raise ConfigError(message)
+        self.train_images = self.steps_per_epoch * images_per_step
+        self.dropped_images = config.images_per_epoch - self.train_images
+        self.evaluation_images = max(1, config.images_per_epoch // _EVALUATION_SHARE)
+        self.fingerprint: dict[str, Any] = {
+            "source": "synthetic",
+            "seed": config.seed,
+            "files": None,
+            "bytes": None,
+            "sha256": None,
+        }
+        self._placement = placement
+        self._batch_size = batch_size
+        self._batches_per_epoch = self.steps_per_epoch * accumulation
+        generator = torch.Generator().manual_seed(config.seed * 1009 + placement.rank)
+        layout = _layout(config)
+        size = config.image_size
+        self._pool: list[Batch] = []
+        for _ in range(_POOL_BATCHES):
+            images = torch.randn(batch_size, 3, size, size, generator=generator)
+            labels = torch.randint(
+                self.num_classes, (batch_size,), generator=generator
+            )
+            images = images.to(placement.device, memory_format=layout)
+            self._pool.append((images, labels.to(placement.device)))
+
+    def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
+        """Yield the pool's batches in turn."""
+        start = epoch * self._batches_per_epoch
+        for number in range(first_batch, self._batches_per_epoch):
+            yield self._pool[(start + number) % _POOL_BATCHES]
+
+    def evaluation_batches(self) -> Iterator[EvaluationBatch]:
+        """Yield the pool's batches until this rank's share is done."""
+        world, rank = self._placement.world_size, self._placement.rank
+        mine = self.evaluation_images // world + (rank < self.evaluation_images % world)
+        index = torch.arange(self._batch_size, device=self._placement.device)
+        for number, first in enumerate(range(0, mine, self._batch_size)):
+            images, labels = self._pool[number % _POOL_BATCHES]
+            yield images, labels, index < mine - first
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the record keeps beside the fingerprint."""
+        return {
+            "loader": "synthetic",
+            "train_images": self.train_images,
+            "dropped_images": self.dropped_images,
+            "evaluation_images": self.evaluation_images,
+        }
+
+    def close(self) -> None:
+        """Do nothing: there are no loading processes."""
+
+
+def load(
+    config: ExperimentConfig, placement: Placement, batch_size: int
+) -> Synthetic:
+    """Return synthetic images for one rank; see `nbkit.worker.data.load`."""
+    return Synthetic(config, placement, batch_size)
+
+
+def _layout(config: ExperimentConfig) -> torch.memory_format:
+    if config.memory_format == "channels_last":
+        return torch.channels_last
+    return torch.contiguous_format

@@ -1,0 +1,128 @@
+"""Optimizers by name: SGD with momentum, LARS and AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from nbkit.config import ExperimentConfig
+
+__all__ = ["LARS", "build", "set_learning_rate"]
+
+
+def build(config: ExperimentConfig, model: nn.Module) -> Optimizer:
+    """Return the configured optimizer over a model's parameters.
+
+    Biases and normalisation weights (parameters of one dimension) are a group of their
+    own, which is not decayed unless ``decay_norm_and_bias`` says so.
+    """
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            one_dimension = parameter.ndim <= 1 and not config.decay_norm_and_bias
+            (plain if one_dimension else decayed).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": config.weight_decay, "adapt": True},
+        {"params": plain, "weight_decay": 0.0, "adapt": False},
+    ]
+    groups = [group for group in groups if group["params"]]
+    rate = config.learning_rate
+    if config.optimizer == "lars":
+        return LARS(groups, lr=rate, momentum=config.momentum, eta=config.lars_eta)
+    if config.optimizer == "adamw":
+        return AdamW(groups, lr=rate, fused=True)
+    return SGD(groups, lr=rate, momentum=config.momentum, fused=True)
+
+
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+class LARS(Optimizer):
+    """Layer-wise adaptive rate scaling: SGD whose rate follows each layer's norms.
+
+    For a parameter ``w`` with gradient ``g``: ``u = g + weight_decay * w``; the local
+    rate is ``eta * |w| / (|g| + weight_decay * |w|)``, or 1 where a norm is 0 and in
+    groups with ``adapt=False``; then ``v = momentum * v + lr * local * u`` and
+    ``w = w - v``.
+
+    Parameters
+    ----------
+    params
+        Parameters or groups; a group's ``adapt`` turns adaptation off.
+    lr
+        Global learning rate.
+    momentum
+        Momentum.
+    eta
+        Trust coefficient.
+    weight_decay
+        Weight decay.
+
+    References
+    ----------
+    You, Gitman, Ginsburg: Large Batch Training of Convolutional Networks,
+    https://arxiv.org/abs/1708.03888
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        momentum: float = 0.9,
+        eta: float = 0.001,
+        weight_decay: float = 0.0,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "eta": eta,
+            "weight_decay": weight_decay,
+            "adapt": True,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
+        """Do one step; every parameter of a group in a few kernels (foreach)."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            weights = [w for w in group["params"] if w.grad is not None]
+            if weights:
+                self._step_group(group, weights)
+        return loss
+
+    def _step_group(self, group: dict[str, Any], weights: list[torch.Tensor]) -> None:
+        gradients = [weight.grad for weight in weights]
+        decay = group["weight_decay"]
+        updates = torch._foreach_add(gradients, weights, alpha=decay)
+        if group["adapt"]:
+            weight_norms = torch.stack(torch._foreach_norm(weights))
+            gradient_norms = torch.stack(torch._foreach_norm(gradients))
+            norms = gradient_norms + decay * weight_norms
+            local = group["eta"] * weight_norms / norms
+            usable = (weight_norms > 0) & (gradient_norms > 0)
+            local = torch.where(usable, local, torch.ones_like(local))
+            torch._foreach_mul_(updates, list(local.unbind()))
+        torch._foreach_mul_(updates, group["lr"])
+        velocities: list[torch.Tensor] = []
+        for weight in weights:
+            state = self.state[weight]
+            if "velocity" not in state:
+                state["velocity"] = torch.zeros_like(weight)
+            velocities.append(state["velocity"])
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, updates)
+        torch._foreach_sub_(weights, velocities)

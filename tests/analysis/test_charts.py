@@ -1,0 +1,217 @@
+"""What the charts show, and that measured, projected and published differ."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+
+import pytest
+import vl_convert
+
+from nbkit.analysis.charts import AllReducePoint, allreduce_chart, png, scaling_chart
+from nbkit.analysis.projection import project
+from nbkit.analysis.published import curves
+from nbkit.analysis.scaling import MeasuredRun, points, scaling_table
+
+OTHERS = curves(
+    model="resnet50",
+    gpu_name="NVIDIA A100-SXM4-80GB",
+    precision="fp16",
+    largest_world_size=8,
+)
+
+
+def table(device_type="cuda", repeats=(0.99, 1.0, 1.01)):
+    return scaling_table(
+        MeasuredRun("fp16", size, 1, device_type, rate * repeat)
+        for size, rate in ((1, 2_400.0), (2, 4_600.0), (4, 8_900.0))
+        for repeat in repeats
+    )
+
+
+def full_chart():
+    rows = table()
+    outlook = project(points(rows, "fp16"), [8], gpus_per_node=8)
+    return scaling_chart(rows, {"fp16": outlook}, OTHERS)
+
+
+def leaves(spec):
+    """Return every layer that draws something, with its data's rows."""
+    datasets = spec.get("datasets", {})
+
+    def walk(part, data):
+        data = part.get("data", data)
+        if "layer" in part:
+            for layer in part["layer"]:
+                yield from walk(layer, data)
+        else:
+            values = data.get("values") or datasets[data["name"]]
+            yield part, values
+
+    yield from walk(spec, {})
+
+
+def what(values):
+    if "series" in values[0]:
+        return "published"
+    if "efficiency" in values[0]:
+        return "measured"
+    return "projected" if "low" in values[0] else "ideal"
+
+
+def marks_by_kind(chart):
+    kinds = {}
+    for part, values in leaves(chart.to_dict()):
+        kinds.setdefault(what(values), []).append(part["mark"])
+    return kinds
+
+
+def test_measured_projected_and_published_never_share_a_mark():
+    kinds = marks_by_kind(full_chart())
+
+    assert {mark["type"] for mark in kinds["measured"]} == {
+        "line",
+        "rule",
+        "tick",
+        "circle",
+    }
+    assert [mark["type"] for mark in kinds["projected"]] == ["area"]
+    line, point = kinds["published"]
+    assert (point["shape"], point["filled"]) == ("diamond", False)
+    assert line["strokeDash"]
+    assert all("strokeDash" not in mark for mark in kinds["measured"])
+
+
+def test_legends_say_which_is_which():
+    titles = {
+        encoding["legend"]["title"]
+        for part, _ in leaves(full_chart().to_dict())
+        for encoding in part["encoding"].values()
+        if isinstance(encoding, dict) and encoding.get("legend")
+    }
+
+    assert titles == {"Measured", "Ideal", "Projected", "Published by others"}
+
+
+def test_axes_have_titles_with_units():
+    for part, _ in leaves(full_chart().to_dict()):
+        assert part["encoding"]["x"]["title"] == "GPUs"
+        title = part["encoding"]["y"].get("title", "Images per second")
+        assert title == "Images per second"
+
+
+def test_ideal_line_runs_through_the_smallest_measured_size():
+    (values,) = [
+        values
+        for _, values in leaves(full_chart().to_dict())
+        if what(values) == "ideal"
+    ]
+
+    assert [(v["world_size"], v["images_per_second"]) for v in values] == [
+        (1, 2_400),
+        (8, 19_200),
+    ]
+
+
+def test_band_starts_at_the_last_measured_point():
+    (values,) = [
+        values
+        for _, values in leaves(full_chart().to_dict())
+        if what(values) == "projected"
+    ]
+
+    start, end = values
+    assert (start["world_size"], start["low"], start["high"]) == (4, 8_900, 8_900)
+    assert end["world_size"] == 8
+    assert end["low"] < end["high"]
+
+
+def test_a_refused_projection_draws_no_band():
+    rows = table()
+    outlook = project(points(rows, "fp16"), [16], gpus_per_node=8)
+
+    assert "projected" not in marks_by_kind(scaling_chart(rows, {"fp16": outlook}))
+
+
+def test_subtitle_names_statistic_runs_and_interval():
+    assert full_chart().to_dict()["title"]["subtitle"] == (
+        "median of run medians, 3 runs a point; bars: 95 % interval"
+    )
+    single = scaling_chart(table(repeats=(1.0,))).to_dict()
+    assert single["title"]["subtitle"] == (
+        "median of run medians, 1 run a point; no interval from a single run"
+    )
+
+
+def test_cpu_chart_is_labelled_functional_and_leaves_published_out():
+    chart = scaling_chart(table("cpu"), None, OTHERS)
+
+    spec = chart.to_dict()
+    assert spec["title"]["subtitle"].startswith("CPU, functional; ")
+    assert "published" not in marks_by_kind(chart)
+    assert {part["encoding"]["x"]["title"] for part, _ in leaves(spec)} == {
+        "CPU processes"
+    }
+
+
+@pytest.mark.parametrize("chart", [full_chart(), scaling_chart(table("cpu"))])
+def test_chart_is_a_picture_of_twice_its_size(chart):
+    picture = png(chart)
+
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", picture[16:24])
+    assert 2 * 520 < width < 2 * 1_000
+    assert 2 * 320 < height < 2 * 700
+    half_width, _ = struct.unpack(">II", png(chart, scale=1)[16:24])
+    assert width == pytest.approx(2 * half_width, abs=2)
+
+
+def test_picture_is_the_same_in_the_oldest_vega_lite_at_hand():
+    # JupyterLab 4's own renderer is older than altair's schema.
+    oldest = vl_convert.vegalite_to_png(
+        full_chart().to_dict(), vl_version="5.8", scale=2
+    )
+
+    assert oldest == png(full_chart())
+
+
+def test_background_is_white_so_that_a_dark_notebook_does_not_swallow_the_text():
+    assert full_chart().to_dict()["background"] == "white"
+
+
+def test_allreduce_chart_has_a_logarithmic_size_axis_and_gigabytes():
+    rows = [
+        AllReducePoint(size, 2**power, 1e9 * size)
+        for size in (4, 2)
+        for power in range(10, 31, 2)
+    ]
+
+    spec = allreduce_chart(rows).to_dict()
+
+    for part, values in leaves(spec):
+        assert part["encoding"]["x"]["scale"]["type"] == "log"
+        assert part["encoding"]["y"]["title"] == "Bus bandwidth (GB/s)"
+        assert part["encoding"]["color"]["sort"] == ["2 GPUs", "4 GPUs"]
+        assert values[0]["gigabytes_per_second"] == 2
+    assert len(png(allreduce_chart(rows))) > 10_000
+
+
+def test_allreduce_chart_of_cpu_processes_says_functional():
+    spec = allreduce_chart([AllReducePoint(2, 1024, 1e8, "cpu")]).to_dict()
+
+    assert spec["title"]["subtitle"].startswith("CPU, functional; ")
+
+
+def test_only_the_charts_need_altair():
+    program = (
+        "import sys, nbkit.analysis, nbkit.analysis.scaling, nbkit.analysis.published,"
+        " nbkit.analysis.bounds, nbkit.statistics;"
+        "print(sorted({'altair', 'pandas', 'numpy', 'torch'} & set(sys.modules)))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,217 @@
+"""The published results: one vocabulary, a source on each, found by a GPU's name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbkit.analysis.gpu_names import canonical_gpu_name
+from nbkit.analysis.published import curves, lookup, published, series
+
+VOCABULARY = {
+    "model": {
+        "alexnet",
+        "densenet121",
+        "efficientnet_b0",
+        "resnet18",
+        "resnet50",
+        "resnet50d",
+        "vgg16",
+        "vit_b_16",
+        "vit_small_patch16_224",
+    },
+    "framework": {
+        "caffe2",
+        "mxnet",
+        "paddlepaddle",
+        "pytorch",
+        "tensorflow",
+        "tinygrad",
+        None,
+    },
+    "precision": {"fp32", "tf32", "fp16", "bf16", None},
+    "memory_format": {"channels_first", "channels_last", None},
+    "compile": {True, False, None},
+    "data": {"synthetic", "real", None},
+    "phase": {"train", "infer", "emulation"},
+    "origin": {"published", "recomputed", "derived"},
+}
+ROWS = published()
+
+
+def test_every_row_keeps_to_the_vocabulary():
+    for row in ROWS:
+        for field, allowed in VOCABULARY.items():
+            assert getattr(row, field) in allowed, row
+        if row.gpu_name is None:
+            assert row.conditions.startswith("CPU "), row
+        else:
+            assert canonical_gpu_name(row.gpu_name) == row.gpu_name, row
+
+
+def test_every_row_names_its_source():
+    for row in ROWS:
+        assert row.publisher, row
+        assert len(row.source) > 10, row
+        assert 2015 <= row.year <= 2030, row
+        if row.url is not None:
+            assert row.url.startswith("https://"), row
+            assert " " not in row.url, row
+        if row.origin != "published":
+            assert row.statistic, row
+
+
+def test_every_row_gives_numbers_that_make_sense():
+    for row in ROWS:
+        numbers = (row.images_per_second, row.speedup, row.time_to_target_minutes)
+        known = [number for number in numbers if number is not None]
+        assert known, row
+        assert all(number > 0 for number in known), row
+        assert 1 <= row.nnodes <= row.world_size, row
+        assert row.batch_size_per_gpu is None or row.batch_size_per_gpu >= 1, row
+        assert row.runs is None or row.runs >= 1, row
+        assert row.data_wait_share is None or 0 <= row.data_wait_share < 1, row
+
+
+def test_no_more_than_one_report_is_without_an_address():
+    # It is known from a copy whose address is not that of the original.
+    assert len({row.source for row in ROWS if row.url is None}) == 1
+
+
+def test_a_series_is_one_machine_at_several_sizes():
+    groups = series(ROWS)
+
+    assert len(groups) > 50
+    for label, members in groups.items():
+        sizes = [row.world_size for row in members]
+        assert sizes == sorted(set(sizes)), label
+        for field in ("model", "gpu_name", "precision", "memory_format", "phase"):
+            assert len({getattr(row, field) for row in members}) == 1, (label, field)
+        nodes = [row.nnodes for row in members]
+        assert nodes == sorted(nodes), label
+    alone = [row.series for row in ROWS if row.series and row.series not in groups]
+    assert alone == []
+
+
+def test_rows_hold_what_the_reports_print():
+    def one(**wanted):
+        found = [
+            row
+            for row in ROWS
+            if all(getattr(row, name) == value for name, value in wanted.items())
+        ]
+        assert len(found) == 1
+        return found[0]
+
+    paddle = one(
+        publisher="Paddle", gpu_name="V100-SXM2-32GB", images_per_second=21259.81
+    )
+    assert (paddle.world_size, paddle.nnodes, paddle.precision) == (32, 4, "fp16")
+    assert paddle.memory_format == "channels_first"
+    assert "warm-up included" in paddle.statistic
+    mlperf = one(
+        gpu_name="H200-SXM-141GB", world_size=8, publisher="MLPerf v4.0 NVIDIA"
+    )
+    assert mlperf.images_per_second == pytest.approx(63_608, abs=1)
+    assert mlperf.time_to_target_minutes == pytest.approx(12.03, abs=0.01)
+    assert (mlperf.runs, mlperf.framework) == (5, "mxnet")
+    starved = one(framework="paddlepaddle", images_per_second=17587.654)
+    assert starved.data_wait_share == pytest.approx(0.473)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", {"H100-SXM-80GB"}),
+        ("NVIDIA H100 PCIe", {"H100-PCIe-80GB"}),
+        ("Tesla V100-SXM2-16GB", {"V100-SXM2-16GB", "V100-16GB", "V100"}),
+        ("NVIDIA A100-SXM4-80GB", {"A100-SXM4-80GB", "A100-80GB", "A100"}),
+        ("NVIDIA H200", {"H200-SXM-141GB"}),
+    ],
+)
+def test_lookup_finds_rows_by_the_name_that_torch_prints(device, expected):
+    rows = lookup(model="resnet50", gpu_name=device, precision="fp16")
+
+    assert {row.gpu_name for row in rows} == expected
+    assert {row.precision for row in rows} == {"fp16"}
+    assert {row.phase for row in rows} == {"train"}
+
+
+def test_lookup_narrows_by_every_argument():
+    rows = lookup(
+        model="resnet50",
+        gpu_name="Tesla V100-SXM2-32GB",
+        precision="fp16",
+        memory_format="channels_last",
+        world_size=1,
+        data="real",
+    )
+
+    assert [row.images_per_second for row in rows] == [1156]
+
+
+def test_lookup_of_an_unknown_gpu_finds_nothing():
+    assert lookup(gpu_name="NVIDIA GeForce GTX 1080") == []
+    assert lookup(gpu_name="NVIDIA A100-SXM4-80GB MIG 1g.10gb") == []
+
+
+def test_emulated_rates_are_not_found_as_training():
+    assert not [row for row in lookup() if row.publisher == "MLPerf Storage"]
+    assert len(lookup(phase="emulation")) == 2
+
+
+def test_curves_are_few_within_reach_and_pytorch_first():
+    found = curves(
+        model="resnet50",
+        gpu_name="NVIDIA A100-SXM4-80GB",
+        precision="fp16",
+        largest_world_size=8,
+    )
+
+    assert 2 <= len(found) <= 4
+    rows = [row for members in found.values() for row in members]
+    assert max(row.world_size for row in rows) == 8
+    assert rows[0].framework == "pytorch"
+
+
+def test_curves_prefer_one_statistic_to_a_table_that_mixes_three():
+    found = curves(
+        model="resnet50",
+        gpu_name="Tesla V100-SXM2-32GB",
+        precision="fp32",
+        largest_world_size=32,
+    )
+
+    ngc = [
+        members
+        for members in found.values()
+        if "DeepLearningExamples" in members[0].software
+    ]
+    assert [members[0].origin for members in ngc] == ["recomputed"]
+
+
+def test_curves_show_fp16_beside_bf16():
+    found = curves(
+        model="resnet50",
+        gpu_name="NVIDIA H200",
+        precision="bf16",
+        largest_world_size=8,
+    )
+
+    assert all("fp16" in label for label in found)
+    assert len(found) == 1  # two repetitions of one publisher count once
+
+
+def test_changing_the_answer_does_not_change_the_data():
+    published().clear()
+
+    assert len(published()) == len(ROWS) > 500
+
+
+def test_unknown_is_none_and_json_can_hold_it():
+    cpu = lookup(phase="infer", precision="fp32")
+    row = next(row for row in cpu if row.gpu_name is None)
+
+    assert row.time_to_target_minutes is None
+    assert json.loads(json.dumps(vars(row)))["gpu_name"] is None

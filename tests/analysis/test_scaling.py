@@ -1,0 +1,217 @@
+"""The scaling table, its sentence and its JSON result."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from nbkit.analysis.projection import project
+from nbkit.analysis.scaling import (
+    MeasuredRun,
+    computed_sentence,
+    device_label,
+    efficiency,
+    points,
+    result_document,
+    scaling_table,
+)
+from nbkit.errors import NotEnoughDataError
+
+
+def runs(arm, world_size, rates, **changes):
+    first = MeasuredRun(
+        arm=arm,
+        world_size=world_size,
+        nnodes=1,
+        device_type="cuda",
+        images_per_second=0.0,
+        data_wait_share=0.02,
+        communication_share=0.03,
+        peak_memory_bytes=20e9,
+        cpu_ms_per_image=2.5,
+    )
+    return [replace(first, images_per_second=rate, **changes) for rate in rates]
+
+
+FP16 = [
+    *runs("fp16", 4, [3_600.0, 3_640.0, 3_610.0, 3_590.0, 3_620.0]),
+    *runs("fp16", 1, [1_000.0, 1_004.0, 996.0, 1_002.0, 998.0]),
+]
+FP32 = [*runs("fp32", 1, [400.0, 402.0]), *runs("fp32", 4, [1_560.0, 1_568.0])]
+
+
+def test_efficiency_is_the_rate_per_device_over_the_smallest_sizes():
+    assert efficiency(3_600, 4, 1_000) == pytest.approx(0.9)
+    assert efficiency(3_600, 8, 1_000, base_world_size=2) == pytest.approx(0.9)
+
+
+def test_rows_are_ordered_by_arm_and_size():
+    rows = scaling_table([*FP16, *FP32])
+
+    assert [(row.arm, row.world_size) for row in rows] == [
+        ("fp16", 1),
+        ("fp16", 4),
+        ("fp32", 1),
+        ("fp32", 4),
+    ]
+
+
+def test_row_gives_median_interval_and_efficiency_over_runs():
+    one, four = scaling_table(FP16)
+
+    assert four.images_per_second.n == 5
+    assert four.images_per_second.median == 3_610
+    assert four.images_per_second.ci_low < 3_610 < four.images_per_second.ci_high
+    assert four.images_per_second_per_device == 902.5
+    assert four.speedup == pytest.approx(3.61)
+    assert four.efficiency == pytest.approx(0.9025)
+    assert four.efficiency_low < 0.9025 < four.efficiency_high
+    assert (one.efficiency, one.speedup) == (1, 1)
+    assert one.efficiency_low is None  # the base against itself says nothing
+
+
+def test_without_one_gpu_the_smallest_size_is_the_base():
+    rows = scaling_table(
+        [*runs("fp16", 2, [2_000.0]), *runs("fp16", 8, [7_200.0], nnodes=2)]
+    )
+
+    assert rows[1].base_world_size == 2
+    assert rows[1].speedup == pytest.approx(3.6)
+    assert rows[1].efficiency == pytest.approx(0.9)
+    assert rows[1].efficiency_low is None  # one run has no interval
+
+
+def test_other_quantities_are_medians_of_what_is_known():
+    rows = scaling_table(
+        [
+            *runs("fp16", 1, [1_000.0], data_wait_share=0.1, cpu_ms_per_image=None),
+            *runs("fp16", 1, [1_010.0], data_wait_share=None, cpu_ms_per_image=None),
+            *runs("fp16", 1, [1_020.0], data_wait_share=0.3, cpu_ms_per_image=None),
+        ]
+    )
+
+    assert rows[0].data_wait_share == pytest.approx(0.2)
+    assert rows[0].cpu_ms_per_image is None
+    assert rows[0].peak_memory_bytes == 20e9
+
+
+def test_no_runs_is_an_error():
+    with pytest.raises(NotEnoughDataError, match="at least 1"):
+        scaling_table([])
+
+
+def test_one_curve_is_of_one_device_type():
+    mixed = [*FP16, *runs("fp16", 2, [60.0], device_type="cpu")]
+
+    with pytest.raises(NotEnoughDataError, match="cpu and cuda"):
+        scaling_table(mixed)
+
+
+def test_one_point_is_of_one_number_of_nodes():
+    mixed = [*FP16, *runs("fp16", 4, [3_000.0], nnodes=2)]
+
+    with pytest.raises(NotEnoughDataError, match=r"4 devices on \[1, 2\] nodes"):
+        scaling_table(mixed)
+
+
+@pytest.mark.parametrize(
+    ("device_type", "count", "label"),
+    [
+        ("cuda", 1, "1 GPU"),
+        ("cuda", 8, "8 GPUs"),
+        ("cpu", 1, "1 CPU process"),
+        ("cpu", 2, "2 CPU processes"),
+    ],
+)
+def test_device_labels_count_in_words(device_type, count, label):
+    assert device_label(device_type, count) == label
+
+
+def test_sentence_tells_the_fastest_arm_first_with_n_and_intervals():
+    sentence = computed_sentence(scaling_table([*FP32, *FP16]))
+
+    assert sentence == (
+        "fp16 on 4 GPUs trains 3,610 images/s (95 % interval 3,588 to 3,636, 5 runs), "
+        "3.61 times 1 GPU: efficiency 90.2 % (95 % interval 89.7 % to 90.9 %); "
+        "fp32 on 4 GPUs trains 1,564 images/s (95 % interval 1,514 to 1,616, 2 runs), "
+        "3.90 times 1 GPU: efficiency 97.5 % (95 % interval 96.0 % to 99.0 %)."
+    )
+
+
+def test_sentence_of_one_run_claims_no_interval():
+    sentence = computed_sentence(scaling_table(runs("bf16", 1, [6_000.0])))
+
+    assert sentence == (
+        "bf16 on 1 GPU trains 6,000 images/s (1 run, no interval), "
+        "the only size measured."
+    )
+
+
+def test_sentence_of_cpu_runs_says_functional_and_keeps_three_figures():
+    table = scaling_table(
+        [
+            *runs("fp32", 1, [30.24], device_type="cpu"),
+            *runs("fp32", 2, [43.5], device_type="cpu"),
+        ]
+    )
+
+    sentence = computed_sentence(table)
+
+    assert sentence.startswith("CPU, functional: fp32 on 2 CPU processes trains 43.5 ")
+    assert "1.44 times 1 CPU process" in sentence
+
+
+def test_sentence_of_nothing_is_an_error():
+    with pytest.raises(NotEnoughDataError, match="rows: there are 0"):
+        computed_sentence([])
+
+
+def test_points_are_an_arms_medians():
+    table = scaling_table([*FP16, *FP32])
+
+    assert [
+        (point.world_size, point.images_per_second) for point in points(table, "fp16")
+    ] == [(1, 1_000.0), (4, 3_610.0)]
+
+
+def test_document_has_a_row_a_size_and_a_column_an_arm():
+    table = scaling_table([*FP16, *FP32, *runs("fp16", 2, [1_900.0])])
+    outlooks = {
+        arm: project(points(table, arm), [8, 16], gpus_per_node=8)
+        for arm in ("fp16", "fp32")
+    }
+
+    text = json.dumps(result_document(table, outlooks, {"model": "resnet50"}))
+    document = json.loads(text)
+
+    assert document["arms"] == ["fp16", "fp32"]
+    assert [row["world_size"] for row in document["rows"]] == [1, 2, 4]
+    assert list(document["rows"][1]["results"]) == ["fp16"]
+    cell = document["rows"][2]["results"]["fp16"]
+    assert cell["images_per_second"] == 3_610
+    assert cell["n"] == 5
+    assert cell["ci_low"] < 3_610 < cell["ci_high"]
+    assert cell["speedup"] == pytest.approx(3.61)
+    assert cell["efficiency"] == pytest.approx(0.9025)
+    assert cell["cpu_ms_per_image"] == 2.5
+    assert "median over runs" in document["statistic"]
+    assert "Student t" in document["interval"]
+    assert document["conditions"] == {"model": "resnet50"}
+    assert document["functional_only"] is False
+
+
+def test_document_keeps_projected_apart_from_measured():
+    table = scaling_table(FP16)
+    outlook = project(points(table, "fp16"), [8, 16], gpus_per_node=8)
+
+    document = result_document(table, {"fp16": outlook})
+
+    assert document["origin"] == "measured"
+    (projection,) = document["projections"]
+    assert (projection["arm"], projection["world_size"]) == ("fp16", 8)
+    assert projection["origin"] == "projected"
+    (refusal,) = document["projections_refused"]
+    assert refusal["world_size"] == 16
+    assert "network" in refusal["reason"]

@@ -1,0 +1,173 @@
+"""Rules for every test: nothing is left behind, and in CI nothing is skipped."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pynvml
+import pytest
+
+# What a test starts inherits this variable, so that it is found even when it has left
+# the tree of children. Launching removes names that begin with NBKIT_.
+MARK = "TEST_SESSION_MARK"
+os.environ.setdefault(MARK, uuid.uuid4().hex)
+
+# A process that was told to end, or has written its last word, may take this long.
+GRACE_SECONDS = 5.0
+
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+# pytest names the running test in the first; torch notes its default in the second.
+NOT_OURS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_leaks_from_session() -> Iterator[None]:
+    """Fail the session if its fixtures leave something behind."""
+    with nothing_left_behind():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_leaks_from_test(no_leaks_from_session: None) -> Iterator[None]:
+    """Fail a test that leaves a process, a thread or an environment variable."""
+    with nothing_left_behind():
+        yield
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    """Compare processes, threads and variables before and after; end what is new."""
+    variables = _variables()
+    threads = set(threading.enumerate())
+    processes = _processes()
+    yield
+    leaks = [
+        *_changed_variables(variables),
+        *_new_threads(threads),
+        *_new_processes(processes),
+    ]
+    if leaks:
+        pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
+
+
+def _variables() -> dict[str, str]:
+    return {name: os.environ[name] for name in os.environ if name not in NOT_OURS}
+
+
+def _changed_variables(before: dict[str, str]) -> list[str]:
+    after = _variables()
+    changed = sorted(dict(before.items() ^ after.items()))
+    for name in changed:
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            del os.environ[name]
+    return [f"environment variable {name}" for name in changed]
+
+
+def _new_threads(before: set[threading.Thread]) -> list[str]:
+    deadline = time.monotonic() + GRACE_SECONDS
+    new = set(threading.enumerate()) - before
+    for thread in new:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [f"thread {thread.name!r}" for thread in new if thread.is_alive()]
+
+
+def _new_processes(before: set[psutil.Process]) -> list[str]:
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (new := _processes() - before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    described = [_describe(process) for process in new]
+    for process in new:
+        # Only a child can be waited for; another's end is seen by its own parent.
+        with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            process.kill()
+            process.wait(GRACE_SECONDS)
+    return described
+
+
+def _processes() -> set[psutil.Process]:
+    """Return children, zombies too, and everything else that carries the mark."""
+    found = set(psutil.Process().children(recursive=True))
+    mark = f"{MARK}={os.environ[MARK]}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes():
+                found.add(psutil.Process(int(folder.name)))
+        except (OSError, psutil.NoSuchProcess):
+            continue  # it ended, or belongs to another user
+    return {process for process in found if not _is_ours(process)}
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    """Tell whether this is pytest, what started it, or serves it to its end."""
+    if process.pid in _ANCESTORS:
+        return True
+    try:
+        return "multiprocessing.resource_tracker" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+_ANCESTORS = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return f"zombie {process.pid} ({process.name()})"
+        return f"process {process.pid} ({' '.join(process.cmdline())[:200]})"
+    except psutil.Error:
+        return f"process {process.pid}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if needing and not _has_gpu():
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+def _has_gpu() -> bool:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    try:
+        return pynvml.nvmlDeviceGetCount() > 0
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Turn a skip into a failure in CI, where everything a test needs has to be."""
+    report = yield
+    if not item.get_closest_marker("gpu"):
+        _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """Do the same to a whole file that is skipped while it is imported."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr
+        text = reason[2] if isinstance(reason, tuple) else str(reason)
+        report.outcome = "failed"
+        report.longrepr = f"a skip is a failure in CI: {text}"

@@ -1,0 +1,110 @@
+"""What importing costs, and that every public name is there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbkit
+
+ROOT = Path(__file__).parents[2]
+
+HEAVY = {
+    "IPython",
+    "altair",
+    "ipywidgets",
+    "jupyter_server",
+    "papermill",
+    "tornado",
+    "torch",
+    "torchvision",
+    "vl_convert",
+}
+
+
+def test_import_nbkit_loads_only_itself_and_the_standard_library():
+    loaded = modules_loaded_by("import nbkit")
+
+    others = top_level(loaded) - {"nbkit"} - set(sys.stdlib_module_names)
+    assert others == set()
+    assert {name for name in loaded if name.startswith("nbkit.")} == set()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import nbkit; nbkit.ExperimentConfig",
+        "import nbkit; nbkit.runs",
+        "import nbkit; nbkit.attach",
+        "import nbkit; nbkit.sweep",
+        "import nbkit.launch.start",
+        "import nbkit.launch.supervisor",
+        "import nbkit.store.runs",
+        "import nbkit.statistics",
+        "import nbkit.telemetry.sampler",
+        "from nbkit import registry; registry.names('models')",
+    ],
+)
+def test_describing_launching_and_reading_load_neither_torch_nor_jupyter(
+    statement: str,
+):
+    assert top_level(modules_loaded_by(statement)) & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", sorted(nbkit.__all__))
+def test_a_public_name_is_importable_and_listed(name: str):
+    assert getattr(nbkit, name) is not None
+    assert name in dir(nbkit)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'lunch'"):
+        nbkit.lunch()
+
+
+def test_every_module_has_the_names_that_it_says_are_public():
+    program = """
+import importlib, json, pkgutil, nbkit
+missing = []
+for found in pkgutil.walk_packages(nbkit.__path__, "nbkit."):
+    if found.name.rpartition(".")[2] == "__main__":
+        continue
+    module = importlib.import_module(found.name)
+    for name in getattr(module, "__all__", ()):
+        if not hasattr(module, name):
+            missing.append(f"{found.name}.{name}")
+print(json.dumps(missing))
+"""
+
+    assert answer(program) == []
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    """Return the modules that a fresh interpreter loads for a statement."""
+    return set(
+        answer(
+            "import sys, json\n"
+            "before = set(sys.modules)\n"
+            f"{statement}\n"
+            "print(json.dumps(sorted(set(sys.modules) - before)))"
+        )
+    )
+
+
+def top_level(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def answer(program: str) -> list[str]:
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(process.stdout)

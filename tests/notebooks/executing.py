@@ -1,0 +1,66 @@
+"""Plain papermill, and what it leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+import nbkit
+
+QUICK = ("-p", "device", "cpu", "-p", "steps", "4", "-p", "repeats", "1")
+"""Parameters of a notebook that two busy CPUs execute in a moment."""
+
+
+def papermill_argv(notebook: str, output: Path, *parameters: str) -> list[str]:
+    """Return the command line of a user who executes a canonical notebook."""
+    source = str(nbkit.notebook(notebook))
+    return [sys.executable, "-m", "papermill", source, str(output), *parameters]
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A notebook that papermill wrote."""
+
+    path: Path
+    returncode: int
+    terminal: str
+
+    @property
+    def cells(self) -> list[Any]:
+        """Code cells with their outputs."""
+        cells = nbformat.read(self.path, as_version=4).cells
+        return [cell for cell in cells if cell.cell_type == "code"]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Every output, in order."""
+        return [output for cell in self.cells for output in cell.outputs]
+
+    @property
+    def text(self) -> str:
+        """Everything a reader of the plain text sees."""
+        return "\n".join(map(_text, self.outputs))
+
+
+def execute(notebook: str, output: Path, *parameters: str) -> Executed:
+    """Execute a canonical notebook to its end, whatever that is."""
+    done = subprocess.run(
+        papermill_argv(notebook, output, *parameters),
+        cwd=output.parent,
+        capture_output=True,
+        text=True,
+    )
+    return Executed(output, done.returncode, done.stdout + done.stderr)
+
+
+def _text(output: Any) -> str:
+    if output.output_type == "stream":
+        return output.text
+    if output.output_type == "error":
+        return f"{output.ename}: {output.evalue}"
+    return output.data.get("text/plain", "")

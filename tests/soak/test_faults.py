@@ -1,0 +1,38 @@
+"""Every fault twenty times: right each time, and quickly where it can be noticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.store.record import RunState
+from tests.launch import faults
+from tests.launch.conftest import plugins, small, store
+
+__all__ = ["plugins", "small", "store"]
+
+ROUNDS = 20
+
+EXPECTED = {
+    faults.rank_raises: (RunState.FAILED, {"rank": 1, "kind": "exception"}),
+    faults.rank_is_killed: (RunState.FAILED, {"rank": 1, "signal": "SIGKILL"}),
+    faults.rank_crashes: (RunState.FAILED, {"rank": 1, "signal": "SIGSEGV"}),
+    faults.rank_hangs: (RunState.FAILED, {"rank": 1, "kind": "hang"}),
+    faults.supervisor_is_killed: (RunState.LOST, {"kind": "lost"}),
+    faults.ranks_ignore_sigterm: (RunState.STOPPED, {"forced": True}),
+    faults.owner_group_is_killed: (RunState.STOPPED, {"by": "owner exit"}),
+}
+
+
+@pytest.mark.parametrize("round_number", range(ROUNDS))
+@pytest.mark.parametrize("fault", EXPECTED, ids=lambda fault: fault.__name__)
+def test_fault(fault, round_number, small):
+    state, cause = EXPECTED[fault]
+
+    outcome = fault(small)
+
+    assert outcome.state is state
+    assert {key: outcome.cause[key] for key in cause} == cause
+    assert outcome.seconds <= faults.DETECTED_WITHIN_SECONDS
+    steps = [line["step"] for line in outcome.metrics]
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) >= 2

@@ -1,0 +1,52 @@
+"""A process is more than its pid."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nbkit.store.processes import ProcessIdentity
+from tests.waiting import wait_until
+
+
+def test_this_process_is_alive_and_survives_a_round_trip():
+    me = ProcessIdentity.of()
+
+    assert me.pid == os.getpid()
+    assert me.is_alive() is True
+    assert ProcessIdentity.from_dict(me.to_dict()) == me
+
+
+def test_a_pid_that_was_used_again_is_another_process():
+    me = ProcessIdentity.of()
+    before = dataclasses.replace(me, start_ticks=me.start_ticks - 1)
+
+    assert before.is_alive() is False
+    assert before.exists() is False
+
+
+def test_a_process_of_an_earlier_boot_is_dead():
+    assert dataclasses.replace(ProcessIdentity.of(), boot_id="b").is_alive() is False
+
+
+def test_of_a_process_on_another_host_nothing_is_known():
+    assert dataclasses.replace(ProcessIdentity.of(), host="other").is_alive() is None
+
+
+def test_a_zombie_does_not_run_but_is_still_there():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as child:
+        identity = ProcessIdentity.of(child.pid)
+        assert identity.is_alive() is True
+        child.kill()
+        wait_until(lambda: identity.is_alive() is False, "the child's death")
+        assert identity.exists() is True
+    assert identity.exists() is False
+
+
+def test_no_process_is_an_error():
+    with pytest.raises(ProcessLookupError, match="no process with pid"):
+        ProcessIdentity.of(2**22 + 1)

@@ -1,0 +1,53 @@
+"""The record is replaced whole; a request is made once."""
+
+from __future__ import annotations
+
+import threading
+
+from nbkit.store.record import read_json, write_json, write_json_once
+
+
+def test_a_reader_never_sees_half_a_record(tmp_path):
+    path = tmp_path / "record.json"
+    versions = [{"n": n, "text": str(n) * 5_000} for n in range(10)]
+    write_json(path, versions[0])
+    done = threading.Event()
+
+    def replace_many_times():
+        for turn in range(300):
+            write_json(path, versions[turn % 10])
+        done.set()
+
+    writer = threading.Thread(target=replace_many_times)
+    writer.start()
+    seen = 0
+    while not done.is_set():
+        assert read_json(path) in versions
+        seen += 1
+    writer.join()
+
+    assert seen > 0
+    assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_only_the_first_of_many_requests_is_written(tmp_path):
+    path = tmp_path / "stop.json"
+    written = []
+
+    def ask(who):
+        if write_json_once(path, {"by": who}):
+            written.append(who)
+
+    askers = [threading.Thread(target=ask, args=(n,)) for n in range(16)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+
+    assert len(written) == 1
+    assert read_json(path) == {"by": written[0]}
+    assert [file.name for file in tmp_path.iterdir()] == ["stop.json"]
+
+
+def test_a_file_that_is_not_there_reads_as_nothing(tmp_path):
+    assert read_json(tmp_path / "none.json") is None

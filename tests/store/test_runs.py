@@ -1,0 +1,103 @@
+"""Reading runs from their files alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import RunNotFoundError
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, write_json
+from nbkit.store.runs import (
+    StoredRun,
+    create_run_folder,
+    find_run_folder,
+    list_run_folders,
+)
+
+DEAD = {"pid": 1, "start_ticks": -1, "host": None, "boot_id": None}
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    return tmp_path
+
+
+def _run(config=None):
+    return StoredRun(create_run_folder(config or ExperimentConfig()).root)
+
+
+def _dead():
+    me = ProcessIdentity.of().to_dict()
+    return {**me, "start_ticks": me["start_ticks"] - 1}
+
+
+def test_runs_are_listed_newest_first_and_found_by_the_end_of_their_id(store):
+    made = {_run().run_id for _ in range(3)}
+
+    listed = [path.name for path in list_run_folders()]
+
+    assert set(listed) == made
+    assert listed == sorted(made, reverse=True)
+    assert find_run_folder(listed[0][-4:]).name == listed[0]
+
+
+def test_hostile_ids_find_nothing(store):
+    _run()
+    for name in ("..", "../..", "/etc", "", ".", "a/b", "a\0b"):
+        with pytest.raises(RunNotFoundError):
+            find_run_folder(name)
+
+
+def test_a_name_with_anything_in_it_becomes_a_harmless_folder(store):
+    run = _run(ExperimentConfig(name="../../ rm -rf '; $HOME\n ü"))
+
+    assert run.paths.root.parent == store / "runs"
+    assert "/" not in run.run_id
+    assert run.config.name == "../../ rm -rf '; $HOME\n ü"
+
+
+@pytest.mark.parametrize("state", ["starting", "running", "stopping"])
+def test_a_run_whose_supervisor_is_gone_is_lost(store, state):
+    run = _run()
+    write_json(run.paths.record, {"state": state, "attempt": 0, "supervisor": _dead()})
+    write_json(run.paths.submission, {"attempt": 0, "supervisor": _dead()})
+
+    assert run.state is RunState.LOST
+    assert run.cause is not None
+    assert run.cause["kind"] == "lost"
+
+
+def test_a_run_that_was_submitted_again_is_starting_whatever_its_old_record_says(store):
+    run = _run()
+    me = ProcessIdentity.of().to_dict()
+    write_json(run.paths.record, {"state": "failed", "attempt": 0, "supervisor": me})
+    write_json(run.paths.submission, {"attempt": 1, "supervisor": me})
+
+    assert run.state is RunState.STARTING
+
+
+def test_steps_that_a_resumed_attempt_repeats_take_the_place_of_the_earlier(store):
+    run = _run()
+    rows = [{"kind": "step", "attempt": 0, "step": n, "loss": 1} for n in (1, 2, 3, 4)]
+    rows += [{"kind": "evaluation", "attempt": 0, "step": 4, "top1_accuracy": 0}]
+    rows += [{"kind": "step", "attempt": 1, "step": n, "loss": 2} for n in (3, 4, 5)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    run.paths.metrics.write_text(text)
+
+    steps = [(row["step"], row["loss"]) for row in run.metrics()]
+
+    assert steps == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2)]
+    assert run.metrics("evaluation") == []
+
+
+def test_an_unknown_number_stays_unknown_in_the_summary(store):
+    summary = _run().summary
+
+    assert summary.n_steps == 0
+    assert summary.images_per_second is None
+    assert summary.cpu_ms_per_image is None
+    assert summary.loss is None

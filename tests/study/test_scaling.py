@@ -1,0 +1,139 @@
+"""What the scaling report says follows from what was measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbkit.analysis.scaling import MeasuredRun
+from nbkit.study.bandwidth import Bandwidth
+from nbkit.study.report import Note, Table
+from nbkit.study.scaling import ScalingResult
+from nbkit.study.scaling_plan import Devices, ScalingPlan
+
+A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
+NO_EXCHANGE = Bandwidth([], 1, "cuda")
+
+
+def measured(sizes, *, devices=A100, data_wait_share=0.01):
+    """Return the result of a study with three runs of every size, 8 GPUs asked for."""
+    plan = ScalingPlan(
+        arms={},
+        allreduce=None,
+        devices=devices,
+        asked=8,
+        measured=max(sizes),
+        gpus_per_node=8,
+        repeats=3,
+        environment={},
+        notes=("said first",),
+    )
+    runs = [
+        MeasuredRun(
+            arm="fp16",
+            world_size=size,
+            nnodes=1,
+            device_type=devices.device_type,
+            images_per_second=2500 * size * (1 - 0.01 * (size - 1)) + repeat,
+            data_wait_share=data_wait_share,
+            communication_share=None,
+            peak_memory_bytes=22 * 2**30,
+            cpu_ms_per_image=1.25,
+        )
+        for size in sizes
+        for repeat in range(3)
+    ]
+    return ScalingResult(plan, runs, {"model": "resnet50"})
+
+
+def test_the_table_has_every_size_and_a_dash_for_the_unknown():
+    table = measured([1, 2]).table
+
+    first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert first["GPUs"] == "1"
+    assert second["images/s"] == "4,951"
+    assert second["95 % interval (runs)"].endswith("(3)")
+    assert second["efficiency"] == "99.0 %"
+    assert second["communication"] == "–"
+    assert second["memory per GPU"] == "22.0 GiB"
+    assert second["CPU ms/image"] == "1.25"
+
+
+def test_sizes_that_were_asked_for_and_are_missing_are_projected_as_intervals():
+    result = measured([1, 2, 4])
+
+    projection = result.projection
+    assert isinstance(projection, Table)
+    assert [row[1] for row in projection.rows] == ["8"]
+    assert " to " in (projection.rows[0][2] or "")
+    assert "-p gpus 8" in result.report(NO_EXCHANGE).next_step
+
+
+def test_one_measured_size_is_not_projected_and_the_reason_is_said():
+    result = measured([1])
+
+    assert isinstance(result.projection, Note)
+    assert "at least 2 GPU counts" in result.projection.sentences[0]
+    assert any("at least 2 GPU counts" in note for note in result.notes)
+
+
+def test_cpu_processes_are_never_projected_and_never_called_gpus():
+    result = measured([1, 2], devices=Devices("cpu", 2))
+
+    assert isinstance(result.projection, Note)
+    assert "functional" in result.table.caption
+    assert "processes" in result.table.columns
+    assert result.report(NO_EXCHANGE).answer.startswith("CPU, functional")
+    assert isinstance(result.context, Table)
+    assert all("V100" in (row[0] or "") for row in result.context.rows)
+
+
+def test_published_curves_are_of_the_measured_gpu():
+    context = measured([1, 2]).context
+
+    assert isinstance(context, Table)
+    assert context.caption.startswith("Published by others")
+    assert all("A100" in (row[0] or "") for row in context.rows)
+
+
+def test_a_gpu_nobody_has_published_is_said_to_have_no_context():
+    context = measured([1], devices=Devices("cuda", 1, "Imaginary 9000")).context
+
+    assert isinstance(context, Note)
+    assert "Imaginary 9000" in context.sentences[0]
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(0.02, False), (0.4, True)])
+def test_a_starved_input_is_pointed_out(share, is_said):
+    notes = measured([1, 2], data_wait_share=share).notes
+
+    assert any("Input-bound" in note for note in notes) is is_said
+
+
+def test_the_report_has_measured_projected_and_published_in_tables_of_their_own():
+    report = measured([1, 2, 4]).report(NO_EXCHANGE)
+
+    starts = [table.caption.split()[0] for table in report.tables]
+    assert starts == ["Measured", "Projected,", "Published"]
+    assert report.notes[0] == "said first"
+    assert json.loads(json.dumps(report.to_dict()))["result"]["arms"] == ["fp16"]
+
+
+def test_bandwidth_names_its_best_message_and_one_device_has_none():
+    row = {
+        "message_bytes": 2**20,
+        "time_seconds": 1e-3,
+        "algorithm_bandwidth_bytes_per_second": 1.05e9,
+        "bus_bandwidth_bytes_per_second": 1.05e9,
+    }
+
+    bandwidth = Bandwidth([row], 2, "cpu")
+
+    assert "up to 1.05 GB/s bus bandwidth, with messages of 1 MiB" in (
+        bandwidth.note.to_text()
+    )
+    assert bandwidth.table.rows == [["1 MiB", "1", "1.05", "1.05"]]
+    assert len(bandwidth.figures) == 1
+    assert "nothing to reduce" in NO_EXCHANGE.note.to_text()
+    assert NO_EXCHANGE.figures == []

@@ -1,0 +1,146 @@
+"""A study runs its plan, keeps what finished, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import nbkit
+from nbkit.errors import (
+    ConfigError,
+    RunError,
+    RunFailedError,
+    RunStoppedError,
+    StoreError,
+)
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState
+from nbkit.study.parameters import Parameters
+from tests.waiting import wait_until
+
+
+def first_step_of_a_new_run(known=()):
+    """Wait for a run that was not known, and for its first step; return it."""
+
+    def look():
+        new = [run for run in nbkit.runs() if run.run_id not in known]
+        return new[0] if new and new[0].metrics() else None
+
+    return wait_until(look, "a first step", 120)
+
+
+def test_an_interrupted_study_goes_on_with_what_is_missing(small, capsys, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    arms = {
+        "quick": small(gpus=1, steps=3, warmup_steps=1),
+        "slow": small(gpus=1, steps=30, model="slow"),
+    }
+    study = nbkit.Study.create("demo", arms, environment={"OMP_NUM_THREADS": "1"})
+
+    def stop_the_slow_run():
+        quick = first_step_of_a_new_run()
+        first_step_of_a_new_run([quick.run_id]).stop()
+
+    stopper = threading.Thread(target=stop_the_slow_run)
+    stopper.start()
+    with pytest.raises(RunStoppedError) as stopped:
+        study.run()
+    stopper.join()
+
+    assert study.study_id in stopped.value.__notes__[0]
+    assert [slot.arm for slot in study.missing] == ["slow"]
+    [quick] = study.runs_by_arm()["quick"]
+
+    again = nbkit.Study.open(study.study_id).resume()
+
+    assert again.missing == []
+    assert [run.run_id for run in again.runs_by_arm()["quick"]] == [quick.run_id]
+    [slow] = again.runs_by_arm()["slow"]
+    assert slow.state is RunState.FINISHED
+    assert slow.record["tags"] == {
+        "study": study.study_id,
+        "arm": "slow",
+        "repeat": "0",
+    }
+    assert slow.record["environment"]["variables"]["OMP_NUM_THREADS"] == "1"
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("[1/2] quick, repeat 1: finished") for line in lines)
+    assert any(line.startswith("[2/2] slow, repeat 1: stopped") for line in lines)
+    assert any(line.startswith("[1/1] slow, repeat 1: finished") for line in lines)
+
+
+def test_a_failed_rank_ends_the_study_with_its_cause(small, capsys):
+    study = nbkit.Study.create("demo", {"bad": small(model="raises")})
+
+    with pytest.raises(
+        RunFailedError, match=r"on rank 1.*the bad rank raises"
+    ) as failed:
+        study.run()
+
+    assert failed.value.cause["rank"] == 1
+    assert len(study.missing) == 1
+    content = json.loads(study.paths.study.read_text())
+    assert content["executor"] is None
+    assert len(content["runs"]) == 1
+    assert "failed on rank 1" in capsys.readouterr().out
+
+
+def test_an_interrupt_stops_the_run_that_is_going_on(small):
+    study = nbkit.Study.create("demo", {"slow": small(model="slow", steps=10_000)})
+    code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, study.study_id],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as executor:
+        run = first_step_of_a_new_run()
+
+        with pytest.raises(RunError, match=f"process {executor.pid} "):
+            nbkit.Study.open(study.study_id).resume()
+        executor.send_signal(signal.SIGINT)
+        _, errors = executor.communicate(timeout=60)
+
+    assert "KeyboardInterrupt" in errors
+    assert run.state is RunState.STOPPED
+    assert run.cause["message"]
+
+
+def test_the_plan_keeps_parameters_origins_and_configurations(small):
+    parameters = Parameters({"gpus": 2}, {"gpus": "papermill"})
+
+    study = nbkit.Study.create("demo", {"a": small()}, parameters=parameters)
+
+    content = json.loads(study.paths.study.read_text())
+    assert content["parameters"] == {"gpus": 2}
+    assert content["origins"] == {"gpus": "papermill"}
+    assert nbkit.Study.open(study.study_id).arms == {"a": small()}
+
+
+def test_nothing_to_run_is_refused(small):
+    with pytest.raises(ConfigError, match="0 arms"):
+        nbkit.Study.create("demo", {})
+    with pytest.raises(ConfigError, match="repeats=0"):
+        nbkit.Study.create("demo", {"a": small()}, repeats=0)
+
+
+def test_a_study_that_does_not_exist_says_where_studies_are(store):
+    with pytest.raises(StoreError, match=str(store)):
+        nbkit.Study.open("20260101-000000-none-abcd")
+
+
+def test_a_dead_executor_does_not_block_its_study(small):
+    study = nbkit.Study.create("demo", {"a": small(gpus=1, steps=2, warmup_steps=1)})
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        gone = ProcessIdentity.of(process.pid).to_dict()
+        process.kill()
+    content = json.loads(study.paths.study.read_text())
+    study.paths.study.write_text(json.dumps({**content, "executor": gone}))
+
+    assert nbkit.Study.open(study.study_id).resume().missing == []

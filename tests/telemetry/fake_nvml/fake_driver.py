@@ -1,0 +1,246 @@
+"""A driver that does not exist, behind the functions of pynvml and below nothing else.
+
+Structs, constants and exceptions are pynvml's own; only its functions are replaced, by
+answers of a driver. Shared by tests in this process (`FakeDriver.install`) and by the
+``pynvml.py`` beside this file, which a child process imports through PYTHONPATH.
+"""
+
+# ruff: noqa: N802  (the functions have the names of NVML's)
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+GIBIBYTE = 2**30
+
+
+@dataclass
+class FakeMig:
+    """One MIG instance."""
+
+    uuid: str
+    used_bytes: int = GIBIBYTE
+    pids: tuple[int, ...] = ()
+
+
+@dataclass
+class FakeGpu:
+    """One GPU, and how it misbehaves."""
+
+    uuid: str
+    name: str = "NVIDIA H100 80GB HBM3"
+    used_bytes: int = 2 * GIBIBYTE
+    pids: tuple[int, ...] = ()
+    reasons: int = 0
+    migs: tuple[FakeMig | None, ...] | None = None
+    """Slots for instances; None with MIG off."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """NVML's error code by function; ``*`` is every function."""
+    field_errors: dict[int, int] = field(default_factory=dict)
+    """NVML's error code by number of a field counter."""
+    hangs_in: str = ""
+    """A function that never returns."""
+
+
+class FakeDriver:
+    """Answers NVML's functions for some GPUs, and counts what it is asked."""
+
+    def __init__(
+        self,
+        gpus: Iterable[FakeGpu] = (),
+        *,
+        missing: Iterable[str] = (),
+        init_error: int | None = None,
+    ) -> None:
+        self.gpus = list(gpus)
+        self.missing = set(missing)
+        """Functions that this driver's library does not have."""
+        self.init_error = init_error
+        self.calls: Counter[str] = Counter()
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> FakeDriver:
+        """Return the driver that JSON values describe."""
+        gpus = [FakeGpu(**gpu) for gpu in values.pop("gpus", [])]
+        return cls(gpus, **values)
+
+    def install(self, nvml: Any, setter: Callable[..., Any] = setattr) -> None:
+        """Replace pynvml's functions by this driver's."""
+        self._nvml = nvml
+        for name in dir(self):
+            if name.startswith("nvml"):
+                setter(nvml, name, self._counted(name))
+
+    def _counted(self, name: str) -> Callable[..., Any]:
+        function = getattr(self, name)
+
+        def call(*arguments: Any) -> Any:
+            self.calls[name] += 1
+            if name in self.missing:
+                raise self._nvml.NVMLError(self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            for argument in arguments:
+                if isinstance(argument, FakeGpu):
+                    self._misbehave(argument, name)
+            return function(*arguments)
+
+        return call
+
+    def _misbehave(self, gpu: FakeGpu, name: str) -> None:
+        if gpu.hangs_in == name:
+            threading.Event().wait()
+        code = gpu.errors.get(name, gpu.errors.get("*"))
+        if code is not None:
+            raise self._nvml.NVMLError(code)
+
+    # The library
+
+    def nvmlInit(self) -> None:
+        if self.init_error is not None:
+            raise self._nvml.NVMLError(self.init_error)
+
+    def nvmlShutdown(self) -> None:
+        pass
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.86.15"
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        return 12080
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
+        self._misbehave(self.gpus[index], "nvmlDeviceGetHandleByIndex")
+        return self.gpus[index]
+
+    # What does not change
+
+    def nvmlDeviceGetUUID(self, device: FakeGpu | FakeMig) -> str:
+        return device.uuid
+
+    def nvmlDeviceGetName(self, device: FakeGpu | FakeMig) -> str:
+        return device.name if isinstance(device, FakeGpu) else "MIG 1g.10gb"
+
+    def nvmlDeviceGetCudaComputeCapability(self, gpu: FakeGpu) -> tuple[int, int]:
+        return (9, 0)
+
+    def nvmlDeviceGetMaxClockInfo(self, gpu: FakeGpu, kind: int) -> int:
+        return {self._nvml.NVML_CLOCK_SM: 1980, self._nvml.NVML_CLOCK_MEM: 2619}[kind]
+
+    def nvmlDeviceGetPciInfo(self, gpu: FakeGpu) -> Any:
+        # A bus that no machine has, so that nothing is found in sysfs.
+        return self._nvml.nvmlPciInfo_t(busId=b"0000FFFF:FE:1F.7")
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, gpu: FakeGpu) -> int:
+        return 5
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, gpu: FakeGpu) -> int:
+        return 16
+
+    def nvmlDeviceGetPersistenceMode(self, gpu: FakeGpu) -> int:
+        return 1
+
+    def nvmlDeviceGetNvLinkState(self, gpu: FakeGpu, link: int) -> int:
+        if link >= 18:
+            raise self._nvml.NVMLError(self._nvml.NVML_ERROR_INVALID_ARGUMENT)
+        return 1
+
+    def nvmlDeviceGetP2PStatus(self, a: FakeGpu, b: FakeGpu, kind: int) -> int:
+        return self._nvml.NVML_P2P_STATUS_OK
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, a: FakeGpu, b: FakeGpu) -> int:
+        return self._nvml.NVML_TOPOLOGY_SYSTEM
+
+    # What changes
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
+        if gpu.migs is not None:
+            raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NOT_SUPPORTED)
+        return self._nvml.c_nvmlUtilization_t(gpu=87, memory=41)
+
+    def nvmlDeviceGetMemoryInfo(
+        self, device: FakeGpu | FakeMig, version: int | None = None
+    ) -> Any:
+        total, reserved = 80 * GIBIBYTE, GIBIBYTE // 2
+        if version is None:
+            used = device.used_bytes + reserved
+            return self._nvml.c_nvmlMemory_t(used=used, total=total, free=total - used)
+        if "nvmlDeviceGetMemoryInfo_v2" in self.missing:
+            raise self._nvml.NVMLError(self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return self._nvml.c_nvmlMemory_v2_t(
+            version=version, used=device.used_bytes, reserved=reserved, total=total
+        )
+
+    def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:
+        return 412_345
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, gpu: FakeGpu) -> int:
+        return 700_000
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> int:
+        return 1_000_500
+
+    def nvmlDeviceGetTemperature(self, gpu: FakeGpu, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetTemperatureV(self, gpu: FakeGpu, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetClockInfo(self, gpu: FakeGpu, kind: int) -> int:
+        return {self._nvml.NVML_CLOCK_SM: 1755, self._nvml.NVML_CLOCK_MEM: 2619}[kind]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: FakeGpu) -> int:
+        return gpu.reasons
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: FakeGpu) -> int:
+        return gpu.reasons
+
+    def nvmlDeviceGetFieldValues(
+        self, gpu: FakeGpu, fields: list[tuple[int, int]]
+    ) -> Any:
+        nvml = self._nvml
+        counts = {
+            nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES: 5_000,
+            nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: 6_000,
+            nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: 7,
+            nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: 8,
+        }
+        values = (nvml.c_nvmlFieldValue_t * len(fields))()
+        for value, (number, scope) in zip(values, fields, strict=True):
+            value.fieldId, value.scopeId = number, scope
+            value.nvmlReturn = gpu.field_errors.get(number, nvml.NVML_SUCCESS)
+            value.value.ullVal = counts[number]
+        return values
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(
+        self, device: FakeGpu | FakeMig
+    ) -> list[Any]:
+        return [
+            self._nvml.nvmlFriendlyObject({"pid": pid, "usedGpuMemory": GIBIBYTE})
+            for pid in device.pids
+        ]
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(
+        self, device: FakeGpu | FakeMig
+    ) -> list[Any]:
+        return self.nvmlDeviceGetComputeRunningProcesses_v3(device)
+
+    # MIG
+
+    def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> list[int]:
+        return [int(gpu.migs is not None)] * 2
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, gpu: FakeGpu) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: FakeGpu, slot: int) -> FakeMig:
+        slots = dict(enumerate(gpu.migs or ()))
+        instance = slots.get(slot)
+        if instance is None:
+            raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NOT_FOUND)
+        return instance

@@ -1,0 +1,169 @@
+"""Readings of this host and of processes on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nbkit.telemetry import host
+from nbkit.telemetry.host import HostReader
+
+
+def _burn_cpu_seconds(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_memory_adds_up_to_that_of_the_kernel():
+    sample = HostReader().read()
+
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    total = next(int(line.split()[1]) * 1024 for line in lines if "MemTotal" in line)
+    assert sample.memory_used_bytes + sample.memory_available_bytes == total
+
+
+def test_cpu_percent_is_unknown_in_the_first_reading():
+    assert HostReader().read().cpu_percent is None
+
+
+def test_two_readers_do_not_spoil_each_others_cpu_percent():
+    readers = [HostReader(), HostReader()]
+    for reader in readers:
+        reader.read()
+
+    _burn_cpu_seconds(0.3)
+    # Long enough after the first that the kernel's clock has moved between the two.
+    first = readers[0].read().cpu_percent
+    _burn_cpu_seconds(0.05)
+    second = readers[1].read().cpu_percent
+
+    lowest = 100 / os.cpu_count() / 4
+    assert lowest < first <= 100
+    assert lowest < second <= 100
+
+
+def test_only_hardware_counts_and_not_what_lies_on_it(tmp_path):
+    for name in ("nvme0n1", "eth0"):
+        (tmp_path / name / "device").mkdir(parents=True)
+    for name in ("dm-0", "loop0", "md127", "bond0", "docker0"):
+        (tmp_path / name).mkdir()
+
+    assert host._hardware(tmp_path) == {"nvme0n1", "eth0"}
+    assert host._hardware(tmp_path / "none") == set()
+
+
+def test_counters_of_disks_and_network_never_fall():
+    reader = HostReader()
+    names = ("disk_read_bytes", "disk_write_bytes", "net_rx_bytes", "net_tx_bytes")
+    readings = [reader.read() for _ in range(2)]
+
+    for name in names:
+        before, after = (getattr(reading, name) for reading in readings)
+        assert before is None or after >= before
+
+
+def test_no_processes_are_summed_unless_some_are_named():
+    sample = HostReader().read()
+
+    assert (sample.num_processes, sample.processes_cpu_seconds) == (None, None)
+    assert sample.processes_rss_bytes is None
+
+
+FAMILY = """
+import os, signal, sys, time
+held = bytearray(64 * 2**20)
+child = os.fork()
+end = time.process_time() + 0.2
+while time.process_time() < end:
+    pass
+print(os.getpid(), flush=True)
+if not child:
+    signal.pause()
+sys.stdin.readline()
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+print("collected", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def family():
+    """Start a process and its child, each with 64 MiB and 0.2 s of CPU to its name."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAMILY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    pids = {int(process.stdout.readline()) for _ in range(2)}
+    yield process, (pids - {process.pid}).pop()
+    process.communicate()
+
+
+def test_a_process_counts_with_its_descendants(family):
+    process, _ = family
+
+    sample = HostReader([process.pid]).read()
+
+    assert sample.num_processes == 2
+    # The kernel counts time in ticks of 10 ms or so.
+    assert 0.3 < sample.processes_cpu_seconds < 60
+    assert sample.processes_rss_bytes >= 2 * 64 * 2**20
+
+
+def test_a_child_that_is_a_root_too_counts_once(family):
+    process, child = family
+
+    assert HostReader([process.pid, child]).read().num_processes == 2
+
+
+def test_the_reader_itself_is_no_part_of_the_run(family):
+    process, child = family
+
+    sample = HostReader([os.getpid()]).read()
+
+    children = {each.pid for each in psutil.Process().children(recursive=True)}
+    assert {process.pid, child} <= children
+    assert sample.num_processes == len(children)
+
+
+def test_a_child_that_was_collected_counts_within_its_parent(family):
+    process, _ = family
+    reader = HostReader([process.pid])
+    before = reader.read()
+
+    process.stdin.write(b"\n")
+    assert process.stdout.readline() == b"collected\n"
+    after = reader.read()
+
+    assert after.num_processes == 1
+    assert after.processes_cpu_seconds >= before.processes_cpu_seconds
+
+
+def test_a_root_that_ended_counts_by_its_last_reading(family):
+    process, _ = family
+    reader = HostReader([process.pid])
+    process.stdin.write(b"\n")
+    process.stdout.readline()
+    before = reader.read()
+
+    process.communicate()
+    after = reader.read()
+
+    assert (after.num_processes, after.processes_rss_bytes) == (0, 0)
+    assert after.processes_cpu_seconds == before.processes_cpu_seconds
+
+
+def test_a_root_that_ended_before_the_start_is_no_failure():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+
+    assert HostReader([ended.pid]).read().num_processes == 0
