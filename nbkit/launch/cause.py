@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +14,19 @@ from typing import Any
 
 from nbkit.launch.ranks import RankProcess
 from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
 
 __all__ = ["failure_cause", "hang_cause", "oom_kills"]
 
 # A rank that dies closes its sockets a moment before its end can be noticed, so that a
-# neighbour may report the broken connection first. Signals that a neighbour's death
-# never causes are therefore dated back by more than that moment.
+# neighbour may report the broken connection first. Ends that a neighbour's death never
+# causes are therefore dated back by more than that moment: all but an abort, which is
+# how C++ ends when a connection breaks where nobody catches it.
 _HEAD_START_SECONDS = 1.0
-_OWN_SIGNALS = {"SIGKILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTERM"}
+_LAST_WORDS_BYTES = 16_384
+"""A traceback with its source lines takes a few of these."""
 
 _WHAT = {
     Phase.STARTING: "starting",
@@ -67,6 +74,8 @@ def failure_cause(
     if first.error is not None:
         return _exception_cause(first.error, rank.rank, log)
     code = rank.returncode or 0
+    if code > 0 and (message := _disk_is_full(paths)):
+        return _cause("store", rank.rank, message, log)
     if code < 0:
         return _signal_cause(rank, signal.Signals(-code).name, log, oom_kills_before)
     tail = _tail(log)
@@ -112,14 +121,16 @@ def oom_kills() -> int | None:
 
 def _candidate(rank: RankProcess, paths: RunPaths, attempt: int) -> _Candidate | None:
     file = paths.rank(attempt, rank.rank).error
-    error = read_json(file)
+    try:
+        error = read_json(file)
+    except json.JSONDecodeError:
+        error = None  # The disk was full, or the rank was killed, as it was written.
     if error is not None:
         return _Candidate(file.stat().st_mtime, rank, error)
     if rank.killed_by_us or rank.ended_at is None:
         return None
     code = rank.returncode or 0
-    named = signal.Signals(-code).name if code < 0 else ""
-    head_start = _HEAD_START_SECONDS if named in _OWN_SIGNALS else 0.0
+    head_start = 0.0 if code == -signal.SIGABRT else _HEAD_START_SECONDS
     return _Candidate(rank.ended_at - head_start, rank, None)
 
 
@@ -166,6 +177,15 @@ def _cause(
         "signal": None,
         "log": None if log is None else str(log),
     }
+
+
+def _disk_is_full(paths: RunPaths) -> str | None:
+    """Return what to say if not even a rank's last words found room."""
+    free = shutil.disk_usage(paths.root).free
+    if free >= _LAST_WORDS_BYTES:
+        return None
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return str(store_error(paths.root, full))
 
 
 def _tail(log: Path, lines: int = 5) -> list[str]:

@@ -62,6 +62,7 @@ class Run(StoredRun):
             time.sleep(_POLL_SECONDS)
         if on_poll is not None:
             on_poll(self)
+        self._wait_for_supervisor()
         if raise_on_failure:
             self._raise_unless_finished(state)
         return self
@@ -139,6 +140,15 @@ class Run(StoredRun):
             tags=old.get("tags", {}),
         )
         return self
+
+    def _wait_for_supervisor(self) -> None:
+        """Wait a moment for the supervisor, which ends right behind its last word."""
+        supervisor = self.submission.get("supervisor")
+        deadline = time.monotonic() + 5
+        while supervisor and time.monotonic() < deadline:
+            if not ProcessIdentity.from_dict(supervisor).exists():
+                return
+            time.sleep(0.005)
 
     def _engine(self) -> Any:
         return registry.resolve("engines", self.config.engine)()

@@ -41,8 +41,12 @@ class Data(Protocol):
     steps_per_epoch: int
     """Optimizer steps of one epoch."""
     evaluation_images: int
-    fingerprint: dict[str, Any]
-    """What was read: source, files, bytes and a hash of the listing."""
+    """Images of one evaluation; 0 if there are none."""
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What was read: source, files, bytes and a hash of the listing."""
+        ...
 
     def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield this rank's batches of one epoch.

@@ -48,17 +48,22 @@ class Synthetic:
         self._placement = placement
         self._batch_size = batch_size
         self._batches_per_epoch = self.steps_per_epoch * accumulation
-        generator = torch.Generator().manual_seed(config.seed * 1009 + placement.rank)
+        device = placement.device
+        generator = torch.Generator(device)
+        generator.manual_seed(config.seed * 1009 + placement.rank)
         layout = _layout(config)
         size = config.image_size
         self._pool: list[Batch] = []
         for _ in range(_POOL_BATCHES):
-            images = torch.randn(batch_size, 3, size, size, generator=generator)
+            # Made in one layout and then brought into the other, so that both hold the
+            # same images.
+            images = torch.randn(
+                batch_size, 3, size, size, generator=generator, device=device
+            ).contiguous(memory_format=layout)
             labels = torch.randint(
-                self.num_classes, (batch_size,), generator=generator
+                self.num_classes, (batch_size,), generator=generator, device=device
             )
-            images = images.to(placement.device, memory_format=layout)
-            self._pool.append((images, labels.to(placement.device)))
+            self._pool.append((images, labels))
 
     def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield the pool's batches in turn."""
