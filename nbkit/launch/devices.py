@@ -122,8 +122,9 @@ def choose_gpus(
     taken = [str(gpu.uuid) for gpu in wanted if gpu.uuid in held]
     if taken and not config.oversubscribe:
         message = (
-            f"devices={config.devices}: {', '.join(taken)} is held by a rank of another "
-            "run; wait for that run, name other devices, or set oversubscribe=True."
+            f"devices={config.devices}: {', '.join(taken)} is held by a rank of "
+            "another run; wait for that run, name other devices, or set "
+            "oversubscribe=True."
         )
         raise DeviceError(message)
     if len(wanted) < config.gpus and not (config.oversubscribe and wanted):

@@ -125,17 +125,7 @@ def describe_environment(paths: RunPaths) -> dict[str, Any]:
             for name, value in sorted(os.environ.items())
             if _RECORDED.match(name) and not _SECRET.search(name)
         },
-        "container": _container(),
     }
-
-
-def _container() -> str | None:
-    """Return the kind of container around this process, where it shows."""
-    if Path("/.dockerenv").exists():
-        return "docker"
-    if Path("/.singularity.d").exists():
-        return "apptainer"
-    return os.environ.get("container")
 
 
 def _git(cwd: Path, *arguments: str) -> str | None:

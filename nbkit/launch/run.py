@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 from nbkit import registry
-from nbkit.errors import LaunchError, RunError, RunFailedError, RunStoppedError
+from nbkit.errors import RunError, RunFailedError, RunStoppedError
 from nbkit.store.paths import runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, utc_now, write_json_once
-from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
+from nbkit.store.runs import (
+    StoredRun,
+    find_run_folder,
+    list_run_folders,
+    list_runs,
+)
 
 __all__ = ["Run", "attach", "runs"]
 
@@ -192,36 +197,11 @@ def runs(state: RunState | str | None = None, limit: int | None = None) -> list[
     Parameters
     ----------
     state
-        Only runs in this state.
+        Only runs in this state, by its name.
     limit
         At most so many.
     """
-    return list(_some(RunState(state) if state else None, limit))
-
-
-def _some(state: RunState | None, limit: int | None) -> Iterator[Run]:
-    found = 0
-    for folder in list_run_folders():
-        run = Run(folder)
-        if state is not None and run.state is not state:
-            continue
-        if limit is not None and found >= limit:
-            return
-        found += 1
-        yield run
-
-
-def check_store_is_writable() -> None:
-    """Raise if the store's folder cannot be made or written.
-
-    Raises
-    ------
-    LaunchError
-        With the folder and what to do.
-    """
-    folder = runs_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"the store {folder} cannot be made ({error}); set NBKIT_HOME."
-        raise LaunchError(message) from error
+    if state is None:
+        return [Run(folder) for folder in list_run_folders()[:limit]]
+    rows = [row for row in list_runs() if row.state == state]
+    return [Run(runs_folder() / row.run_id) for row in rows[:limit]]

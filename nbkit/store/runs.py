@@ -6,9 +6,11 @@ import datetime
 import os
 import re
 import secrets
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunNotFoundError, StoreError
@@ -18,11 +20,19 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
 from nbkit.store.summary import RunSummary, summarise_run
 
-__all__ = ["StoredRun", "create_run_folder", "find_run_folder", "list_run_folders"]
+__all__ = [
+    "RunRow",
+    "StoredRun",
+    "create_run_folder",
+    "find_run_folder",
+    "list_run_folders",
+    "list_runs",
+]
+
+_READERS = 8
 
 Line = dict[str, Any]
 Stream = Literal["stdout", "stderr"]
-_Handle = TypeVar("_Handle", bound="StoredRun")
 
 
 class StoredRun:
@@ -191,6 +201,18 @@ class StoredRun:
             raise store_error(path, error) from error
 
 
+@dataclass(frozen=True)
+class RunRow:
+    """One line of a list of runs."""
+
+    run_id: str
+    name: str | None
+    state: RunState
+    started: str | None
+    """UTC, ISO 8601; None before the supervisor's first word."""
+    ended: str | None
+
+
 def create_run_folder(config: ExperimentConfig) -> RunPaths:
     """Make the folder of a new run and write its configuration.
 
@@ -242,6 +264,31 @@ def list_run_folders() -> list[Path]:
     except FileNotFoundError:
         return []
     return [runs_folder() / name for name in sorted(names, reverse=True)]
+
+
+def list_runs() -> list[RunRow]:
+    """Return a row for every run, newest first, as things stand now."""
+    # Reading waits for the disk most of the time: a few threads wait side by side.
+    with ThreadPoolExecutor(_READERS) as pool:
+        rows = pool.map(_row, list_run_folders(), chunksize=64)
+        return [row for row in rows if row is not None]
+
+
+def _row(folder: Path) -> RunRow | None:
+    run = StoredRun(folder)
+    record = run.record
+    try:
+        state = run._state(record)
+    except StoreError:
+        return None  # It was removed meanwhile.
+    times = record.get("time", {})
+    return RunRow(
+        run_id=run.run_id,
+        name=record.get("name"),
+        state=state,
+        started=times.get("started"),
+        ended=times.get("ended"),
+    )
 
 
 def _without_repeats(lines: list[Line]) -> list[Line]:

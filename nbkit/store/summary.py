@@ -18,8 +18,8 @@ Line = dict[str, Any]
 class RunSummary:
     """One run in numbers; None where the run does not say.
 
-    The window is every step after ``warmup_steps``; there are no partial steps. The rate
-    of a step is global images / step time, data wait included.
+    The window is every step after ``warmup_steps``; there are no partial steps. The
+    rate of a step is global images / step time, data wait included.
     """
 
     n_steps: int

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _table(table: dict[str, Any]) -> str:
-    return Table(table["caption"], table["columns"], table["rows"]).to_text()
+    return Table(**table).to_text()
 
 
 if __name__ == "__main__":

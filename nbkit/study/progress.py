@@ -80,7 +80,8 @@ class Progress:
     def close(self) -> None:
         """Say that all is done."""
         seconds = time.monotonic() - self._began
-        text = f"{self._title}: {self._number} runs in {seconds:.0f} s"
+        runs = "1 run" if self._number == 1 else f"{self._number} runs"
+        text = f"{self._title}: {runs} in {seconds:.0f} s"
         if self._line is not None:
             self._line.update(_plain(text), raw=True)
         elif not self._quiet:

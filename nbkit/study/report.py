@@ -42,6 +42,10 @@ REPORT_MIME = "application/x.nbkit+json"
 
 MimeBundle = dict[str, Any]
 
+# Viewers that drop style sheets keep these.
+_LEFT = 'style="text-align: left"'
+_ONE_LINE = 'style="text-align: right; white-space: nowrap"'
+
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
@@ -49,10 +53,8 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 h1 { font-size: 1.5rem; line-height: 1.25; }
 .answer { font-size: 1.05rem; font-weight: 600; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: .4rem 0; white-space: nowrap; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #8886; }
-td { white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; }
+caption { font-weight: 600; padding: .4rem 0; white-space: nowrap; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #8886; }
 .wide { overflow-x: auto; margin: 1.2rem 0; }
 figure { margin: 1.2rem 0; }
 /* A chart is drawn in dark ink: it keeps its white ground in dark mode. */
@@ -94,17 +96,18 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str | None]]
     """Cells in the order of the columns; None is unknown and shows as a dash."""
+    notes: Sequence[str] = ()
+    """What a reader of these numbers has to know."""
 
     def to_html(self) -> str:
         """Return a table that needs no style sheet to be read."""
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
-            for row in self._filled()
-        )
+        caption = html.escape(self.caption)
+        body = "".join(_row(row, "td") for row in self._filled())
+        notes = Note(self.notes).to_html() if self.notes else ""
         return (
-            f'<div class="wide"><table><caption>{html.escape(self.caption)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+            f'<div class="wide"><table><caption {_LEFT}>{caption}</caption>'
+            f"<thead>{_row(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
+            f"</div>{notes}"
         )
 
     def to_text(self) -> str:
@@ -119,12 +122,17 @@ class Table:
             for line in lines
         ]
         rule = "-" * max(map(len, texts))
-        return "\n".join([self.caption, "", texts[0], rule, *texts[1:]])
+        notes = ["", *self.notes] if self.notes else []
+        return "\n".join([self.caption, "", texts[0], rule, *texts[1:], *notes])
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        rows = [list(row) for row in self.rows]
-        return {"caption": self.caption, "columns": list(self.columns), "rows": rows}
+        return {
+            "caption": self.caption,
+            "columns": list(self.columns),
+            "rows": [list(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
 
     def _filled(self) -> list[list[str]]:
         return [[UNKNOWN if c is None else c for c in row] for row in self.rows]
@@ -250,13 +258,15 @@ class SavedReport:
     """The report as JSON."""
 
     def bundle(self) -> MimeBundle:
-        """Return the answer with its notes, and the result for programs."""
+        """Return the answer, where the rest is, and the result for programs."""
         report = self.report
-        notes = [*report.notes, f"Report: {self.page}", f"Result: {self.result}"]
+        rest = [f"Report: {self.page}", f"Result: {self.result}"]
+        if report.next_step:
+            rest.append(f"Next: {report.next_step}")
         return {
             "text/html": f"<p><strong>{html.escape(report.answer)}</strong></p>"
-            f"{Note(notes).to_html()}",
-            "text/plain": "\n".join([report.answer, *notes]),
+            f"{Note(rest).to_html()}",
+            "text/plain": "\n".join([report.answer, *rest]),
             REPORT_MIME: {
                 **report.to_dict(),
                 "page": str(self.page),
@@ -268,6 +278,12 @@ class SavedReport:
         for figure in self.report.figures[:1]:
             display(figure)
         display(self.bundle(), raw=True)
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    first, *others = map(html.escape, cells)
+    row = "".join(f"<{tag} {_ONE_LINE}>{cell}</{tag}>" for cell in others)
+    return f"<tr><{tag} {_LEFT}>{first}</{tag}>{row}</tr>"
 
 
 def read_report(notebook: Path) -> dict[str, Any]:

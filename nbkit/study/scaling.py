@@ -104,17 +104,18 @@ class ScalingResult:
                 "CPU ms/image",
             ],
             [_cells(row) for row in self.rows],
+            _input_bound(self.rows),
         )
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know: the plan's notes, refusals, starved input."""
+        """What a reader has to know: the plan's notes, and what is not projected."""
         refusals = [
             refusal.reason
             for outlook in self.outlooks.values()
             for refusal in outlook.refusals
         ]
-        return [*self.plan.notes, *dict.fromkeys(refusals), *_input_bound(self.rows)]
+        return [*self.plan.notes, *dict.fromkeys(refusals)]
 
     @property
     def projection(self) -> Table | Note:

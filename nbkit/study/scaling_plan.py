@@ -124,7 +124,10 @@ def plan(parameters: Parameters) -> ScalingPlan:
         repeats=p.repeats,
         # A device of the sweep is one CPU: a lone process must not use them all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
-        notes=tuple(_notes(devices, asked, [n * s for n, s in sizes], p.repeats)),
+        notes=(
+            *_notes(devices, asked, [n * s for n, s in sizes], p.device == "cpu"),
+            _conditions(next(iter(arms.values())), p.repeats),
+        ),
     )
 
 
@@ -271,21 +274,21 @@ def _arm_name(precision: str, nodes: int, size: int, devices: Devices) -> str:
 
 
 def _notes(
-    devices: Devices, asked: int, sizes: Sequence[int], repeats: int
+    devices: Devices, asked: int, sizes: Sequence[int], cpu_was_asked: bool
 ) -> list[str]:
+    """Return what is measured, what is missing first."""
     listed = ", ".join(map(str, sizes))
-    starts = f"{repeats} process starts each, in balanced order"
     if devices.is_cpu:
+        why = "device=cpu was asked for" if cpu_was_asked else "there is no GPU here"
         shared = " Two of them share the one CPU." if devices.count < sizes[-1] else ""
         return [
-            f"CPU, functional: {asked} GPUs were asked for and none is here, so CPU "
-            "processes of one thread each stand in for them. The numbers show that "
-            f"everything works and say nothing about a GPU.{shared}",
-            f"Measured: {listed} processes, {starts}. Nothing is projected from CPUs.",
+            f"CPU, functional: {why}, so CPU processes of one thread each stand in for "
+            "the GPUs. The numbers show that everything works and say nothing about a "
+            f"GPU.{shared}",
+            f"Measured: {listed} processes. Nothing is projected from CPUs.",
         ]
-    name = devices.name or "GPU"
-    here = f"{devices.count} x {name}" if devices.name else "nodes that a queue gives"
-    measured = f"Measured: {listed} GPUs on {here}, {starts}."
+    here = f"{devices.count} x {devices.name}" if devices.name else "nodes of a queue"
+    measured = f"Measured: {listed} GPUs on {here}."
     if sizes[-1] >= asked:
         return [measured]
     beyond = (
@@ -298,3 +301,15 @@ def _notes(
         f"measured; {beyond}",
         measured,
     ]
+
+
+def _conditions(config: ExperimentConfig, repeats: int) -> str:
+    """Return what all arms have in common."""
+    starts = "1 process start" if repeats == 1 else f"{repeats} process starts"
+    size = config.image_size
+    return (
+        f"Conditions: {config.model}, {config.batch_size_per_gpu} images of {size} x "
+        f"{size} pixels per device and step, {config.memory_format}, "
+        f"{config.data} data; {starts} of each size in balanced order, "
+        f"{config.steps} steps of which the first {config.warmup_steps} are warm-up."
+    )

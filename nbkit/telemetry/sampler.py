@@ -275,5 +275,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # A thread that hangs in the driver would also hang an orderly exit.
+    # An orderly exit may wait for what a thread that hangs in the driver holds.
     os._exit(main())

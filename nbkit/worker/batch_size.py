@@ -1,11 +1,12 @@
 """`batch_size_per_gpu="max"`: the largest batch that fits, probed in another process.
 
 Running out of memory leaves a process with fragmented memory and a full cache; so the
-search runs in a process of its own, on rank 0's device, before the ranks allocate.
+search runs in a process of its own, beside the rank that has not allocated yet.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -20,6 +21,8 @@ from torch import nn
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.worker import models, optimizers
+from nbkit.worker.data import Placement, synthetic
+from nbkit.worker.distributed import gather
 from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
 
@@ -27,6 +30,14 @@ __all__ = ["fits", "largest", "resolve"]
 
 LIMIT = 8192
 """No search goes further: a global batch beyond this trains nothing sensibly."""
+
+# Batch normalisation refuses a single value per channel, as one small image gives, so
+# that sizes below this are tried only when it does not fit.
+_FIRST_SIZE = 16
+
+# What a probe may use of the free memory. The rest is for what it does not have: NCCL's
+# buffers, and fragmentation over thousands of steps.
+_USABLE_SHARE = 0.95
 
 
 def resolve(
@@ -37,31 +48,34 @@ def resolve(
 ) -> int:
     """Return the batch size of every rank; called by all.
 
+    With ``max`` each rank probes its own GPU, and the smallest answer holds for all:
+    on a shared machine one GPU may have less free memory than the others.
+
     Raises
     ------
     ConfigError
-        If ``max`` is asked for without a GPU.
+        If ``max`` is asked for without a GPU, or with several ranks on one.
     DeviceError
         If not even one image fits.
     """
     if config.batch_size_per_gpu != "max":
         return config.batch_size_per_gpu
-    if device.type != "cuda":
+    if device.type != "cuda" or config.oversubscribe:
+        found = "several ranks share a GPU" if config.oversubscribe else "it is on CPUs"
         message = (
-            "batch_size_per_gpu='max' is probed in GPU memory, and this run is on "
-            "CPUs; use a number."
+            "batch_size_per_gpu='max' is probed in the memory of a rank's own GPU, but "
+            f"in this run {found}; use a number."
         )
         raise ConfigError(message)
-    found = [_probe(rank) if rank.rank == 0 else 0]
-    if group is not None:
-        dist.broadcast_object_list(found, src=0, group=group)
-    if not found[0]:
+    answers = gather({"batch_size": _probe(rank)}, rank, group)
+    size = min(answer["batch_size"] for answer in answers)
+    if not size:
         message = (
             f"batch_size_per_gpu='max': not one image of {config.image_size} px fits "
             f"into the GPU's memory with {config.model}; use a smaller image or model."
         )
         raise DeviceError(message)
-    return found[0]
+    return size
 
 
 def largest(fits: Callable[[int], bool], limit: int = LIMIT) -> int:
@@ -73,17 +87,19 @@ def largest(fits: Callable[[int], bool], limit: int = LIMIT) -> int:
     Parameters
     ----------
     fits
-        Whether a size fits; asked for growing sizes only until one does not.
+        Whether a size fits; what is larger than a size that does not is not asked for.
     limit
         No larger size is tried.
     """
-    size = 1
-    if not fits(size):
-        return 0
-    while size * 2 <= limit and fits(size * 2):
+    size = _FIRST_SIZE
+    while size > limit or not fits(size):
+        size //= 2
+        if not size:
+            return 0
+    while size >= _FIRST_SIZE and size * 2 <= limit and fits(size * 2):
         size *= 2
     half_step = size + size // 2
-    if size > 1 and half_step <= limit and fits(half_step):
+    if half_step > size and half_step <= limit and fits(half_step):
         return half_step
     return size
 
@@ -95,32 +111,41 @@ def fits(config: ExperimentConfig, device: torch.device, size: int) -> bool:
     """
     try:
         _train_two_steps(config, device, size)
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        # cuDNN and cuBLAS say in words of their own that they got no workspace.
+        if not isinstance(error, torch.OutOfMemoryError) and "ALLOC_FAILED" not in str(
+            error
+        ):
+            raise
         return False
     finally:
+        gc.collect()
         torch.cuda.empty_cache()
     return True
 
 
-def _train_two_steps(
-    config: ExperimentConfig, device: torch.device, size: int
-) -> None:
+def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) -> None:
+    images_only = config.replace(
+        data="synthetic",
+        images_per_epoch=2 * size * config.gradient_accumulation_steps,
+        evaluation_period_epochs=None,
+        target_accuracy=None,
+    )
+    data = synthetic.load(images_only, Placement(device, 0, 1), size)
     precision = Precision(config, device)
-    model = models.build(config, config.num_classes or 1000).to(device)
-    model = precision.to_layout(model).train()
+    model = precision.to_layout(models.build(config, data.num_classes).to(device))
     optimizer = optimizers.build(config, model)
-    side = config.image_size
-    images = torch.randn(size, 3, side, side, device=device)
-    images = images.to(memory_format=precision.memory_format)
-    labels = torch.zeros(size, dtype=torch.int64, device=device)
-    criterion = nn.CrossEntropyLoss()
+    criterion = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
+    batches = data.train_batches(0)
     for _ in range(2):
-        optimizer.zero_grad(set_to_none=True)
+        images, labels = next(batches)
         with precision.autocast():
             loss = criterion(model(images), labels)
         precision.scaler.scale(loss).backward()
         precision.scaler.step(optimizer)
         precision.scaler.update()
+        # Gradients stay, as they do in the buckets of distributed training.
+        optimizer.zero_grad(set_to_none=False)
 
 
 def _probe(rank: Rank) -> int:
@@ -144,8 +169,13 @@ def main() -> None:
     """Print the largest batch size for the run in the folder given."""
     text = (Path(sys.argv[1]) / "config.json").read_bytes()
     config = ExperimentConfig.from_json(text)
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    index = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    share = _USABLE_SHARE * free_bytes / total_bytes
+    torch.cuda.set_per_process_memory_fraction(share, device)
+    torch.backends.cudnn.benchmark = not config.deterministic
     size = largest(lambda size: fits(config, device, size))
     sys.stdout.write(json.dumps({"batch_size": size}) + "\n")
 

@@ -6,6 +6,8 @@
         state.pt       rank 0: model, optimizer, scaler, position
         rank_<k>.pt    rank k: random state
         complete.json  rank 0, last: every file and its size
+
+A killed or failed save leaves the checkpoint before it in force.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from nbkit.errors import StoreError
+from nbkit.errors import RunError, StoreError
 from nbkit.store.metrics import store_error
 from nbkit.store.record import read_json, utc_now, write_json
 
@@ -35,7 +38,7 @@ def save(
     rank_state: dict[str, Any],
     rank: int,
     world_size: int,
-    barrier: Callable[[], None],
+    barrier: Callable[[], object],
     kept: int,
 ) -> Path:
     """Save a checkpoint; called by every rank at the same step.
@@ -73,19 +76,20 @@ def save(
         _write(path / f"rank_{rank}.pt", rank_state)
         if rank == 0:
             _write(path / "state.pt", state)
+        _sync_folder(folder)
     except OSError as error:
         raise store_error(path, error) from error
     barrier()
     if rank == 0:
-        sizes = {file.name: file.stat().st_size for file in path.glob("*.pt")}
         complete = {
             "schema": SCHEMA,
             "step": step,
             "time": utc_now(),
             "world_size": world_size,
-            "files": sizes,
+            "files": _sizes(path, world_size),
         }
         write_json(path / "complete.json", complete)
+        _sync_folder(path)
         _prune(folder, path, kept)
     barrier()
     return path
@@ -93,33 +97,52 @@ def save(
 
 def latest(folder: Path) -> Path | None:
     """Return the newest complete checkpoint whose files are all there, or None."""
-    for path in sorted(folder.glob("step_*"), reverse=True):
-        complete = read_json(path / "complete.json")
-        if complete is not None and all(
-            (path / name).exists() and (path / name).stat().st_size == size
-            for name, size in complete["files"].items()
-        ):
-            return path
-    return None
+    return next(filter(_is_complete, sorted(folder.glob("step_*"), reverse=True)), None)
 
 
 def load(
-    path: Path, rank: int, map_location: torch.device | str
+    path: Path,
+    rank: int,
+    map_location: torch.device | str,
+    world_size: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the shared state and this rank's own part.
 
+    Parameters
+    ----------
+    path
+        A checkpoint's folder.
+    rank
+        Of the caller.
+    map_location
+        Where the shared tensors go; a rank's own stay on the host.
+    world_size
+        Ranks now; None takes those of the process group, or 1 without one.
+
     Raises
     ------
+    RunError
+        If another number of ranks wrote it: then neither the position in the epoch nor
+        a rank's random state has a meaning.
     StoreError
-        If the checkpoint was written by fewer ranks.
+        If it is not complete.
     """
-    own = path / f"rank_{rank}.pt"
-    if not own.exists():
-        ranks = len(list(path.glob("rank_*.pt")))
-        message = f"{path} was written by {ranks} ranks; resume with gpus={ranks}."
+    complete = read_json(path / "complete.json")
+    if complete is None or not _is_complete(path):
+        message = f"{path} is not a complete checkpoint; resume from an older one."
         raise StoreError(message)
+    if world_size is None:
+        world_size = dist.get_world_size() if dist.is_initialized() else 1
+    written_by = complete["world_size"]
+    if written_by != world_size:
+        message = (
+            f"{path} was written by {written_by} ranks and cannot be resumed by "
+            f"{world_size}; resume with {written_by} ranks or start a new run."
+        )
+        raise RunError(message)
     state = torch.load(path / "state.pt", map_location=map_location, weights_only=True)
-    return state, torch.load(own, map_location="cpu", weights_only=True)
+    own = torch.load(path / f"rank_{rank}.pt", map_location="cpu", weights_only=True)
+    return state, own
 
 
 def random_state() -> dict[str, Any]:
@@ -152,22 +175,52 @@ def _write(path: Path, state: dict[str, Any]) -> None:
         temporary.replace(path)
     except (OSError, RuntimeError) as error:
         temporary.unlink(missing_ok=True)
-        # torch reports a full disk as a RuntimeError of its zip writer.
-        if isinstance(error, RuntimeError):
-            raise OSError(28, f"No space left on device ({error})") from error
+        # torch covers a failed write with a RuntimeError about its archive; one
+        # without a failed write below it has nothing to do with the store.
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
         raise
-    descriptor = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
+def _sizes(path: Path, world_size: int) -> dict[str, int]:
+    """Return the size in bytes of every file that a checkpoint consists of."""
+    names = ["state.pt", *(f"rank_{rank}.pt" for rank in range(world_size))]
+    missing = [name for name in names if not (path / name).exists()]
+    if missing:
+        message = (
+            f"{path} lacks {missing[0]}, which its rank has written: {len(missing)} of "
+            f"{len(names)} files are not seen by rank 0. Put the store (NBKIT_HOME) on "
+            "a file system that all nodes share."
+        )
+        raise StoreError(message)
+    return {name: (path / name).stat().st_size for name in names}
+
+
+def _is_complete(path: Path) -> bool:
+    complete = read_json(path / "complete.json")
+    return complete is not None and all(
+        (path / name).exists() and (path / name).stat().st_size == size
+        for name, size in complete["files"].items()
+    )
+
+
 def _prune(folder: Path, newest: Path, kept: int) -> None:
     """Remove complete checkpoints beyond ``kept`` and incomplete older ones."""
     older = sorted((p for p in folder.glob("step_*") if p < newest), reverse=True)
-    complete = [path for path in older if (path / "complete.json").exists()]
+    complete = list(filter(_is_complete, older))
     keep = set(complete[: kept - 1])
     for path in older:
         if path not in keep:
-            shutil.rmtree(path)
+            # What cannot be removed now is tried again after the next checkpoint; it
+            # is no reason to end the training.
+            shutil.rmtree(path, ignore_errors=True)

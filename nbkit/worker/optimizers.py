@@ -1,5 +1,9 @@
 """Optimizers by name: SGD with momentum, LARS and AdamW."""
 
+# torch has no public name for its operations on many tensors at once, with which its
+# own optimizers are written.
+# pyright: reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,7 +22,13 @@ def build(config: ExperimentConfig, model: nn.Module) -> Optimizer:
     """Return the configured optimizer over a model's parameters.
 
     Biases and normalisation weights (parameters of one dimension) are a group of their
-    own, which is not decayed unless ``decay_norm_and_bias`` says so.
+    own, which is not decayed unless ``decay_norm_and_bias`` says so. SGD and AdamW are
+    torch's in their fused form, in which one kernel updates many parameters.
+
+    References
+    ----------
+    He et al.: Bag of Tricks for Image Classification, section 3.1 (no bias decay),
+    https://arxiv.org/abs/1812.01187
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
@@ -66,11 +76,22 @@ class LARS(Optimizer):
     weight_decay
         Weight decay.
 
+    Notes
+    -----
+    Norms stay on the device, and with a GradScaler a step whose gradients overflowed
+    is skipped there too: the host never waits for either.
+
     References
     ----------
-    You, Gitman, Ginsburg: Large Batch Training of Convolutional Networks,
-    https://arxiv.org/abs/1708.03888
+    You, Gitman, Ginsburg: Large Batch Training of Convolutional Networks, equation 6
+    and algorithm 1, https://arxiv.org/abs/1708.03888
     """
+
+    # GradScaler.step then hands its scale and its finding over, as it does to torch's
+    # fused optimizers, in place of reading the finding back and unscaling itself.
+    _step_supports_amp_scaling = True
+    grad_scale: torch.Tensor | None = None
+    found_inf: torch.Tensor | None = None
 
     def __init__(
         self,
@@ -105,7 +126,7 @@ class LARS(Optimizer):
         return loss
 
     def _step_group(self, group: dict[str, Any], weights: list[torch.Tensor]) -> None:
-        gradients = [weight.grad for weight in weights]
+        gradients = self._unscaled([w.grad for w in weights if w.grad is not None])
         decay = group["weight_decay"]
         updates = torch._foreach_add(gradients, weights, alpha=decay)
         if group["adapt"]:
@@ -123,6 +144,23 @@ class LARS(Optimizer):
             if "velocity" not in state:
                 state["velocity"] = torch.zeros_like(weight)
             velocities.append(state["velocity"])
-        torch._foreach_mul_(velocities, group["momentum"])
-        torch._foreach_add_(velocities, updates)
-        torch._foreach_sub_(weights, velocities)
+        if self.found_inf is None:
+            torch._foreach_mul_(velocities, group["momentum"])
+            torch._foreach_add_(velocities, updates)
+            torch._foreach_sub_(weights, velocities)
+            return
+        # The same with factors that leave everything as it is after an overflow.
+        kept = 1 - self.found_inf
+        momentum = torch.where(self.found_inf > 0, 1.0, group["momentum"])
+        torch._foreach_mul_(velocities, momentum)
+        torch._foreach_add_(velocities, torch._foreach_mul(updates, kept))
+        torch._foreach_sub_(weights, torch._foreach_mul(velocities, kept))
+
+    def _unscaled(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return gradients without the loss scale; zeros after an overflow."""
+        if self.grad_scale is not None:
+            gradients = list(torch._foreach_mul(gradients, 1 / self.grad_scale))
+        if self.found_inf is not None:
+            overflowed = self.found_inf > 0
+            gradients = [gradient.masked_fill(overflowed, 0) for gradient in gradients]
+        return gradients

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from typing import TypeVar
 
 import torch
 from torch import nn
 
 from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
 
 __all__ = ["Precision"]
 
 _Module = TypeVar("_Module", bound=nn.Module)
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_LAYOUTS = {
+    "channels_last": torch.channels_last,
+    "channels_first": torch.contiguous_format,
+}
+
+# TF32 and bf16 came with the Ampere GPUs; torch emulates bf16 on older ones, slowly:
+# https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x
+_AMPERE = (8, 0)
 
 
 class Precision:
@@ -26,6 +36,12 @@ class Precision:
     device
         Where the model runs.
 
+    Raises
+    ------
+    ConfigError
+        If the device does not have the format. It is not replaced by another one: no
+        result may stand under the name of a format that it was not measured with.
+
     Notes
     -----
     ``fp32`` turns TF32 off for matrix products and convolutions alike; torch leaves it
@@ -34,12 +50,11 @@ class Precision:
     """
 
     def __init__(self, config: ExperimentConfig, device: torch.device) -> None:
+        _check_device(config.precision, device)
         self._device_type = device.type
         self._dtype = _AUTOCAST.get(config.precision)
-        tf32 = config.precision == "tf32"
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.backends.cudnn.allow_tf32 = tf32
-        self.memory_format = getattr(torch, _LAYOUTS[config.memory_format])
+        _allow_tf32(config.precision == "tf32")
+        self.memory_format = _LAYOUTS[config.memory_format]
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=config.precision == "fp16"
         )
@@ -56,4 +71,36 @@ class Precision:
         return module.to(memory_format=self.memory_format)  # type: ignore[call-overload]
 
 
-_LAYOUTS = {"channels_last": "channels_last", "channels_first": "contiguous_format"}
+def _allow_tf32(allowed: bool) -> None:
+    """Switch TF32 for matrix products and convolutions of this process.
+
+    There are newer switches (``fp32_precision``, from torch 2.9 on), but torch.compile
+    still reads these, which is an error once the newer ones were written:
+    https://github.com/pytorch/pytorch/issues/166387
+    """
+    with warnings.catch_warnings():
+        # Some versions of torch say once that these switches are the older ones.
+        warnings.filterwarnings("ignore", ".*new API settings to control TF32")
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        torch.backends.cudnn.allow_tf32 = allowed
+
+
+def _check_device(precision: str, device: torch.device) -> None:
+    if precision == "tf32" and device.type != "cuda":
+        message = (
+            "precision='tf32' is a format of NVIDIA GPUs, but this run is on "
+            f"{device.type}; use 'fp32' or 'bf16'."
+        )
+        raise ConfigError(message)
+    if precision in ("tf32", "bf16") and device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+        _check_capability(precision, torch.cuda.get_device_capability(device), name)
+
+
+def _check_capability(precision: str, capability: tuple[int, int], name: str) -> None:
+    if capability < _AMPERE:
+        message = (
+            f"precision={precision!r} needs compute capability 8.0 or newer, but "
+            f"{name} has {capability[0]}.{capability[1]}; use 'fp16' or 'fp32'."
+        )
+        raise ConfigError(message)

@@ -15,7 +15,6 @@ import contextlib
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist

@@ -39,9 +39,9 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path):
     kinds = {kind for output in done.outputs for kind in output.get("data", {})}
     assert "application/vnd.jupyter.widget-view+json" not in kinds
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
-    assert "CPU, functional: 2 GPUs were asked for" in done.text
+    assert "CPU, functional: device=cpu was asked for" in done.text
     assert "[2/2] fp32, 2 processes, repeat 1: finished" in done.text
-    assert "No projection: CPU processes" in done.text
+    assert "Nothing is projected from CPUs." in done.text
     picture, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
     assert "fp32 on 2 CPU processes trains" in answer["text/plain"]

@@ -15,6 +15,7 @@ from nbkit.store.runs import (
     create_run_folder,
     find_run_folder,
     list_run_folders,
+    list_runs,
 )
 
 DEAD = {"pid": 1, "start_ticks": -1, "host": None, "boot_id": None}
@@ -43,6 +44,19 @@ def test_runs_are_listed_newest_first_and_found_by_the_end_of_their_id(store):
     assert set(listed) == made
     assert listed == sorted(made, reverse=True)
     assert find_run_folder(listed[0][-4:]).name == listed[0]
+
+
+def test_the_list_has_the_state_of_every_run_and_skips_what_vanishes(store):
+    done, fresh = _run(), _run()
+    write_json(done.paths.submission, {"attempt": 0, "supervisor": _dead()})
+    record = {"state": "finished", "attempt": 0, "name": "x", "time": {"ended": "now"}}
+    write_json(done.paths.record, record)
+
+    rows = {row.run_id: row for row in list_runs()}
+
+    assert rows[done.run_id].state is RunState.FINISHED
+    assert (rows[done.run_id].name, rows[done.run_id].ended) == ("x", "now")
+    assert rows[fresh.run_id].state is RunState.STARTING
 
 
 def test_hostile_ids_find_nothing(store):

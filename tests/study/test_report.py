@@ -15,6 +15,7 @@ TABLE = Table(
     "Measured <b>",
     ["arm", "images/s"],
     [["fp32, 1 GPU", "371.2"], ["a & b", None]],
+    ["a < b"],
 )
 REPORT = Report(
     title="How fast?",
@@ -40,8 +41,10 @@ def saved_notebook(tmp_path):
 def test_a_table_in_html_is_escaped_and_shows_unknown_as_a_dash():
     page = TABLE.to_html()
 
-    assert "<caption>Measured &lt;b&gt;</caption>" in page
-    assert "<td>a &amp; b</td><td>–</td>" in page
+    assert ">Measured &lt;b&gt;</caption>" in page
+    assert ">a &amp; b</td>" in page
+    assert ">–</td>" in page
+    assert "<p>a &lt; b</p>" in page
 
 
 def test_a_table_in_text_has_aligned_columns():
@@ -52,6 +55,8 @@ def test_a_table_in_text_has_aligned_columns():
         "---------------------",
         "fp32, 1 GPU     371.2",
         "a & b               –",
+        "",
+        "a < b",
     ]
 
 

@@ -106,7 +106,7 @@ def test_a_gpu_nobody_has_published_is_said_to_have_no_context():
 
 @pytest.mark.parametrize(("share", "is_said"), [(0.02, False), (0.4, True)])
 def test_a_starved_input_is_pointed_out(share, is_said):
-    notes = measured([1, 2], data_wait_share=share).notes
+    notes = measured([1, 2], data_wait_share=share).table.notes
 
     assert any("Input-bound" in note for note in notes) is is_said
 

@@ -58,7 +58,8 @@ def test_cpu_processes_stand_in_for_gpus_and_the_plan_says_so_first():
 
     sizes = [config.world_size for config in planned.arms.values()]
     assert sizes[:2] == [1, 2]
-    assert planned.notes[0].startswith("CPU, functional: 8 GPUs were asked for")
+    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
+    assert "resnet18, 16 images of 64 x 64 pixels per device" in planned.notes[2]
     assert all(config.device == "cpu" for config in planned.arms.values())
     assert planned.environment == {"OMP_NUM_THREADS": "1"}
 

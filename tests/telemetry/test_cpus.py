@@ -80,6 +80,7 @@ def test_a_quota_larger_than_the_affinity_gives_no_more_cpus(system):
         # In a container: the host's name of the group, of which only the folder shows.
         ("/docker/1f2e", "/docker/1f2e", ""),
         ("/docker/1f2e", "/", ""),
+        ("/docker/1f2e/job", "/docker/1f2e", "job/"),
     ],
 )
 def test_a_quota_of_version_1_limits(system, group, mounted, folder):

@@ -220,6 +220,23 @@ def test_mig_instances_have_memory_and_processes_of_their_own(drive):
     assert whole.gpu_utilization_percent == 87
 
 
+def test_processes_of_mig_instances_that_may_not_be_seen_are_unknown(drive):
+    drive(
+        FakeGpu("GPU-a", migs=(FakeMig("MIG-x", pids=(11,)), FakeMig("MIG-y"))),
+        missing={
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            "nvmlDeviceGetComputeRunningProcesses_v2",
+        },
+    )
+
+    with open_nvml() as nvml:
+        (sample,) = nvml.read()
+
+    assert [instance.uuid for instance in sample.mig_instances] == ["MIG-x", "MIG-y"]
+    assert sample.processes is None
+    assert sample.unavailable["processes"] == "driver too old"
+
+
 def test_processes_that_may_not_be_seen_are_unknown_and_not_none_at_all(drive):
     name = "nvmlDeviceGetComputeRunningProcesses_v3"
     drive(

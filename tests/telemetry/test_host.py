@@ -83,13 +83,13 @@ child = os.fork()
 end = time.process_time() + 0.2
 while time.process_time() < end:
     pass
-print(os.getpid(), flush=True)
+os.write(1, b'%d\\n' % os.getpid())
 if not child:
     signal.pause()
 sys.stdin.readline()
 os.kill(child, signal.SIGKILL)
 os.waitpid(child, 0)
-print("collected", flush=True)
+os.write(1, b'collected\\n')
 sys.stdin.readline()
 """
 
@@ -103,9 +103,11 @@ def family():
         stdout=subprocess.PIPE,
         bufsize=0,
     )
-    pids = {int(process.stdout.readline()) for _ in range(2)}
-    yield process, (pids - {process.pid}).pop()
-    process.communicate()
+    try:
+        pids = {int(process.stdout.readline()) for _ in range(2)}
+        yield process, (pids - {process.pid}).pop()
+    finally:
+        process.communicate()
 
 
 def test_a_process_counts_with_its_descendants(family):

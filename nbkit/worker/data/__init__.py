@@ -27,7 +27,6 @@ class Placement:
     device: torch.device
     rank: int
     world_size: int
-    local_world_size: int = 1
 
 
 class Data(Protocol):

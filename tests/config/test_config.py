@@ -1,0 +1,102 @@
+"""Every field is declared once, checked at once, and survives the disk."""
+
+from __future__ import annotations
+
+import pytest
+import torchvision
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig, LoaderConfig
+from nbkit.errors import ConfigError, NbkitError
+
+
+def test_every_field_has_a_text_for_the_form():
+    for model in (ExperimentConfig, LoaderConfig):
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+
+
+def test_the_known_models_are_torchvisions_classification_models():
+    ours = {
+        entry.name
+        for entry in registry._entries("models")
+        if entry.value.startswith("torchvision.models:")
+    }
+
+    theirs = set(torchvision.models.list_models(module=torchvision.models))
+
+    # An older torchvision lacks the newest; whatever it has is known.
+    assert theirs <= ours
+
+
+def test_a_config_survives_the_disk():
+    config = ExperimentConfig(
+        model="resnet18", devices=(0, "GPU-1"), gpus=2, loader_config={"num_workers": 3}
+    )
+
+    assert ExperimentConfig.from_json(config.to_json()) == config
+
+
+def test_replace_checks_the_new_value():
+    with pytest.raises(ConfigError, match=r"batch_size_per_gpu=-5: is below 1"):
+        ExperimentConfig().replace(batch_size_per_gpu=-5)
+
+
+def test_a_new_length_takes_the_place_of_the_old():
+    by_steps = ExperimentConfig(steps=50)
+
+    by_epochs = by_steps.replace(epochs=2)
+
+    assert (by_epochs.epochs, by_epochs.steps) == (2, None)
+    assert by_epochs.replace(steps=30).epochs is None
+
+
+def test_a_config_without_a_length_is_short():
+    assert ExperimentConfig().steps == 100
+    assert ExperimentConfig(epochs=3).steps is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"gpus": "lots"}, r"gpus='lots': is not a whole number"),
+        ({"precision": "fp8"}, r"precision='fp8': is not one of 'fp32', 'tf32'"),
+        ({"epochs": 1, "steps": 5}, r"steps=5: set together with epochs=1; set one"),
+        ({"steps": 10}, r"warmup_steps=10: leaves none of steps=10 to measure; use 9"),
+        ({"learning_rate": float("nan")}, r"learning_rate=nan"),
+        ({"momentum": 1.0}, r"momentum=1.0: must be below 1"),
+        ({"crop_area_min": 0.5, "crop_area_max": 0.2}, r"below crop_area_min=0.5"),
+        ({"target_accuracy": 0.7}, r"set evaluation_period_epochs"),
+        ({"device": "cpu", "cuda_graphs": True}, r"CUDA graphs need a GPU"),
+        ({"device": "cpu", "batch_size_per_gpu": "max"}, r"use a number"),
+        ({"compile": True, "cuda_graphs": True}, r"choose one"),
+        ({"devices": (0, 0)}, r"names a device twice"),
+        ({"devices": (0,), "gpus": 2}, r"use gpus=1 or oversubscribe=True"),
+        ({"device": "cpu", "devices": (0,)}, r"remove one of the two"),
+        ({"loader": "tourch"}, r"Did you mean 'torch'"),
+        ({"engine": "slrum"}, r"not registered; known: .*local"),
+        ({"presicion": "fp16"}, r"not a field; remove it. Did you mean 'precision'"),
+        ({"loader_config": {"num_workers": -1}}, r"num_workers=-1: is below 0"),
+        ({"allreduce": {"bytes_min": 64, "bytes_max": 32}}, r"below bytes_min=64"),
+    ],
+)
+def test_a_bad_value_names_value_limit_and_remedy(fields, text):
+    with pytest.raises(ConfigError, match=text):
+        ExperimentConfig(**fields)
+
+
+def test_all_errors_are_told_at_once_one_line_each():
+    with pytest.raises(ConfigError) as raised:
+        ExperimentConfig(model="resnet5", gpus=0, precision="fp8", nodes=2)
+
+    assert len(str(raised.value).splitlines()) == 4
+
+
+def test_a_config_error_is_a_value_error_of_the_house():
+    assert issubclass(ConfigError, ValueError)
+    assert issubclass(ConfigError, NbkitError)
+
+
+def test_a_config_cannot_be_changed_in_place():
+    with pytest.raises(ValueError, match="frozen"):
+        ExperimentConfig().gpus = 8

@@ -1,0 +1,113 @@
+"""The first failure is the cause, whoever reports first."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+from nbkit.launch.cause import failure_cause, hang_cause
+from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.paths import RunPaths
+
+
+def _rank(number, returncode, ended_at, killed_by_us=False):
+    return SimpleNamespace(
+        rank=number,
+        returncode=returncode,
+        ended_at=ended_at,
+        killed_by_us=killed_by_us,
+    )
+
+
+def _error(paths, rank, message, moment):
+    file = paths.rank(0, rank).error
+    file.parent.mkdir(parents=True)
+    content = {"message": {"message": message, "extraInfo": {"py_callstack": "trace"}}}
+    file.write_text(json.dumps(content))
+    os.utime(file, (moment, moment))
+
+
+def test_the_earliest_error_file_wins_over_the_order_of_ends(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "RuntimeError: Connection closed by peer", 1000.5)
+    _error(paths, 1, "ValueError: mine", 1000.4)
+
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, 1, 1002)], paths, 0, None)
+
+    assert (cause["rank"], cause["message"]) == (1, "ValueError: mine")
+    assert cause["traceback"] == "trace"
+
+
+def test_a_killed_rank_wins_over_a_neighbour_that_reported_a_moment_earlier(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "RuntimeError: Connection reset by peer", 1000.0)
+
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -9, 1000.2)], paths, 0, None)
+
+    assert (cause["rank"], cause["kind"], cause["signal"]) == (1, "signal", "SIGKILL")
+
+
+def test_an_abort_behind_an_exception_is_its_consequence(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "ValueError: mine", 1000.0)
+
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -6, 1000.2)], paths, 0, None)
+
+    assert cause["rank"] == 0
+
+
+def test_a_rank_that_the_supervisor_killed_is_never_the_cause(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "ValueError: mine", 1005.0)
+    ranks = [_rank(0, 1, 1006), _rank(1, -9, 1000, killed_by_us=True)]
+
+    assert failure_cause(ranks, paths, 0, None)["rank"] == 0
+
+
+def test_running_out_of_gpu_memory_has_a_kind_of_its_own(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "OutOfMemoryError: CUDA out of memory.", 1000)
+
+    assert failure_cause([_rank(0, 1, 1001)], paths, 0, None)["kind"] == "out_of_memory"
+
+
+def test_a_kill_while_the_kernel_was_out_of_memory_says_so(tmp_path):
+    cause = failure_cause([_rank(0, -9, 1000)], RunPaths(tmp_path), 0, -1)
+
+    assert cause["kind"] == "out_of_memory"
+    assert "use a smaller batch_size_per_gpu" in cause["message"]
+
+
+def test_half_an_error_file_does_not_hide_the_failure(tmp_path):
+    paths = RunPaths(tmp_path)
+    file = paths.rank(0, 0).error
+    file.parent.mkdir(parents=True)
+    file.write_text('{"mess')
+
+    cause = failure_cause([_rank(0, 1, 1000)], paths, 0, None)
+
+    assert (cause["kind"], cause["rank"]) == ("exit", 0)
+
+
+def test_the_rank_furthest_behind_keeps_the_others_waiting():
+    beats = [
+        Beat(5, Phase.COLLECTIVE, 9),
+        Beat(5, Phase.DATA, 8),
+        Beat(5, Phase.COLLECTIVE, 9),
+    ]
+
+    cause = hang_cause(beats, 60, RunPaths(Path("/r")), 0)
+
+    assert cause["rank"] == 1
+    assert "rank 1 is waiting for data, step 5" in cause["message"]
+    assert "the others wait for it in a collective operation" in cause["message"]
+
+
+def test_ranks_that_are_all_in_the_same_place_are_not_accused_apart():
+    beats = [Beat(3, Phase.COLLECTIVE, 9)] * 4
+
+    message = hang_cause(beats, 60, RunPaths(Path("/r")), 0)["message"]
+
+    assert "all are in a collective operation, step 3" in message

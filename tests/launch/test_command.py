@@ -1,0 +1,83 @@
+"""From a configuration to environments and command lines, as text."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from nbkit.launch.command import RankPlan, rank_environment, torchrun_line
+from nbkit.store.paths import RunPaths
+
+PATHS = RunPaths(Path("/store/runs/a b'; echo foo"))
+PLAN = RankPlan(
+    attempt=2,
+    master_port=12345,
+    devices=["GPU-a", "GPU-b"],
+    cpus_per_rank=3,
+    listen_fd=7,
+    lifeline_fd=8,
+    heartbeat_fd=9,
+)
+
+
+def test_a_rank_gets_torchruns_contract(small):
+    environment = rank_environment(small(), PATHS, PLAN, 1, {"PATH": "/bin"})
+
+    expected = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "12345",
+        "TORCHELASTIC_ERROR_FILE": f"{PATHS.root}/logs/2/1/error.json",
+        "TORCHELASTIC_RESTART_COUNT": "2",
+        "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "NBKIT_DEVICE": "GPU-b",
+        "NBKIT_RUN_ID": "a b'; echo foo",
+        "OMP_NUM_THREADS": "3",
+        "PATH": "/bin",
+    }
+    assert expected.items() <= environment.items()
+    assert "NBKIT_LISTEN_FD" not in environment
+
+
+def test_only_rank_0_inherits_the_rendezvous_socket(small):
+    assert rank_environment(small(), PATHS, PLAN, 0, {})["NBKIT_LISTEN_FD"] == "7"
+
+
+def test_what_the_user_set_for_openmp_is_kept(small):
+    environment = rank_environment(small(), PATHS, PLAN, 0, {"OMP_NUM_THREADS": "11"})
+
+    assert environment["OMP_NUM_THREADS"] == "11"
+
+
+def test_deterministic_runs_fix_the_workspace_of_cublas(small):
+    plain = rank_environment(small(), PATHS, PLAN, 0, {})
+    exact = rank_environment(small(deterministic=True), PATHS, PLAN, 0, {})
+
+    assert "CUBLAS_WORKSPACE_CONFIG" not in plain
+    assert exact["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+@pytest.mark.parametrize("name", ["plain", "with blank", "a'; echo foo", "ü$HOME"])
+def test_the_torchrun_line_survives_any_folder_name(small, name):
+    root = Path("/store") / name
+
+    words = shlex.split(torchrun_line(small(), root))
+
+    assert words[0] == "torchrun"
+    assert words[1:3] == ["--standalone", "--nproc-per-node=2"]
+    assert words[-1] == str(root)
+
+
+def test_commands_use_this_interpreter(small):
+    from nbkit.launch.command import supervisor_argv, worker_argv
+
+    assert (
+        supervisor_argv(PATHS.root)[0] == worker_argv(PATHS.root)[0] == sys.executable
+    )

@@ -1,0 +1,104 @@
+"""Number formats: what is computed in which, and what a device does not have."""
+
+import pytest
+import torch
+from torch import nn
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.worker import precision
+from nbkit.worker.precision import Precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def tf32_as_before():
+    before = (
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+    )
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.parametrize(
+    ("name", "computed_in"),
+    [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+)
+def test_convolutions_are_computed_in_the_format_and_weights_stay_fp32(
+    name, computed_in
+):
+    format_ = Precision(ExperimentConfig(precision=name), CPU)
+    model = nn.Conv2d(3, 4, 3)
+
+    with format_.autocast():
+        output = model(torch.randn(2, 3, 8, 8))
+
+    assert output.dtype == computed_in
+    assert model.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("name", "scaled"), [("fp16", True), ("bf16", False)])
+def test_only_fp16_scales_the_loss_and_a_step_undoes_it(name, scaled):
+    format_ = Precision(ExperimentConfig(precision=name), CPU)
+    weight = nn.Parameter(torch.tensor([1.0]))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+
+    loss = format_.scaler.scale((2 * weight).sum())
+    loss.backward()
+    format_.scaler.step(optimizer)
+    format_.scaler.update()
+
+    assert (loss.item() > 2.0) == scaled
+    assert weight.item() == 0.0
+
+
+def test_fp32_turns_tf32_off_for_products_and_convolutions():
+    precision._allow_tf32(True)
+    assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
+
+    Precision(ExperimentConfig(precision="fp32"), CPU)
+
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_old_and_new_readers_of_tf32_agree(allowed):
+    precision._allow_tf32(allowed)
+
+    # torch.compile reads this one; it raises where old and new switches were mixed.
+    assert (torch.get_float32_matmul_precision() != "highest") == allowed
+    if hasattr(torch.backends.cudnn, "conv"):
+        assert (torch.backends.cudnn.conv.fp32_precision == "tf32") == allowed
+        assert (torch.backends.cuda.matmul.fp32_precision == "tf32") == allowed
+
+
+def test_tf32_on_a_cpu_is_refused_rather_than_replaced():
+    with pytest.raises(ConfigError, match="'tf32'.*cpu; use 'fp32'"):
+        Precision(ExperimentConfig(precision="tf32"), CPU)
+
+
+@pytest.mark.parametrize("name", ["bf16", "tf32"])
+def test_a_gpu_older_than_the_format_is_refused_with_a_format_it_has(name):
+    with pytest.raises(ConfigError, match=r"Tesla V100 has 7\.0; use 'fp16'"):
+        precision._check_capability(name, (7, 0), "Tesla V100")
+
+    precision._check_capability(name, (8, 0), "A100")
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("channels_last", torch.channels_last),
+        ("channels_first", torch.contiguous_format),
+    ],
+)
+def test_weights_lie_in_the_configured_layout(name, layout):
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+
+    Precision(ExperimentConfig(memory_format=name), CPU).to_layout(model)
+
+    assert model.weight.is_contiguous(memory_format=layout)
