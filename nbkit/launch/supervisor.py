@@ -304,7 +304,8 @@ class Supervisor:
         return {
             "code": describe_code(Path(self._submission["cwd"]), self._paths),
             "environment": describe_environment(self._paths),
-            "machine": describe_machine(),
+            # GPUs are described by the sampler: a hung driver never stops this process.
+            "machine": describe_machine(gpus=False),
             "storage": None if data == "synthetic" else describe_storage(Path(data)),
         }
 

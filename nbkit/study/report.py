@@ -44,11 +44,12 @@ MimeBundle = dict[str, Any]
 
 # Viewers that drop style sheets keep these.
 _LEFT = 'style="text-align: left"'
+_RIGHT = 'style="text-align: right"'
 _ONE_LINE = 'style="text-align: right; white-space: nowrap"'
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
 .answer { font-size: 1.05rem; font-weight: 600; }
@@ -102,12 +103,12 @@ class Table:
     def to_html(self) -> str:
         """Return a table that needs no style sheet to be read."""
         caption = html.escape(self.caption)
-        body = "".join(_row(row, "td") for row in self._filled())
+        head = _row(self.columns, "th", _RIGHT)
+        body = "".join(_row(row, "td", _ONE_LINE) for row in self._filled())
         notes = Note(self.notes).to_html() if self.notes else ""
         return (
             f'<div class="wide"><table><caption {_LEFT}>{caption}</caption>'
-            f"<thead>{_row(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
-            f"</div>{notes}"
+            f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{notes}"
         )
 
     def to_text(self) -> str:
@@ -280,9 +281,9 @@ class SavedReport:
         display(self.bundle(), raw=True)
 
 
-def _row(cells: Sequence[str], tag: str) -> str:
+def _row(cells: Sequence[str], tag: str, style: str) -> str:
     first, *others = map(html.escape, cells)
-    row = "".join(f"<{tag} {_ONE_LINE}>{cell}</{tag}>" for cell in others)
+    row = "".join(f"<{tag} {style}>{cell}</{tag}>" for cell in others)
     return f"<tr><{tag} {_LEFT}>{first}</{tag}>{row}</tr>"
 
 

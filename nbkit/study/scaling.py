@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -177,7 +177,13 @@ class ScalingResult:
             notes=[*self.notes, *bandwidth.note.sentences],
             tables=tables,
             figures=[self.figure, *bandwidth.figures],
-            result={**document, "allreduce": [dict(row) for row in bandwidth.rows]},
+            result={
+                **document,
+                "allreduce": [dict(row) for row in bandwidth.rows],
+                "published": [
+                    asdict(row) for rows in self.published.values() for row in rows
+                ],
+            },
             next_step=_next_step(self.plan),
         )
 

@@ -198,7 +198,7 @@ def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]
         # A short run still has something to measure.
         values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     if values["data"] != _SYNTHETIC:
-        folder = Path(values["data"]).expanduser().absolute()
+        folder = Path(values["data"]).expanduser().resolve()
         if not folder.is_dir():
             message = (
                 f"data={values['data']!r}: {folder} is not a folder; use the path of "

@@ -21,6 +21,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
 from nbkit.launch.run import Run, attach
 from nbkit.launch.start import launch
+from nbkit.store.metrics import store_error
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, utc_now, write_json
@@ -103,6 +104,8 @@ class Study:
         ------
         ConfigError
             If there is nothing to run.
+        StoreError
+            If the store cannot be written.
         """
         if not arms or repeats < 1:
             message = (
@@ -111,7 +114,10 @@ class Study:
             )
             raise ConfigError(message)
         root = studies_folder() / _study_id(name)
-        root.mkdir(parents=True)
+        try:
+            root.mkdir(parents=True)
+        except OSError as error:
+            raise store_error(root, error) from error
         content = {
             "schema": STUDY_SCHEMA,
             "study_id": root.name,

@@ -29,7 +29,8 @@ class Mount(NamedTuple):
 def describe_storage(path: Path | str) -> dict[str, Any]:
     """Return on what a file or folder lies, as JSON values; unknown is None.
 
-    A path that does not exist yet stands for the nearest folder above it that does.
+    A path that does not exist yet, or may not be looked at, stands for the nearest
+    folder above it that does and may.
     On a network file system whose server is silent, this waits for the server.
 
     Returns
@@ -39,11 +40,7 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
         ``total_bytes``, ``free_bytes`` (for ordinary users), and of a local disk
         ``device_model`` and ``rotational`` (whether it turns).
     """
-    found = Path(path).expanduser().absolute()
-    while not found.exists() and found != found.parent:
-        found = found.parent
-    found = found.resolve()
-    space = os.statvfs(found)
+    found, space = _nearest(Path(path).expanduser().absolute())
     description: dict[str, Any] = {
         "path": str(found),
         "mount_point": None,
@@ -105,6 +102,17 @@ def _parse(line: str) -> Mount:
 def _unescape(text: str) -> str:
     r"""Return a text in which the kernel wrote octal numbers: ``\040`` is a blank."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _nearest(path: Path) -> tuple[Path, os.statvfs_result]:
+    """Return the path or the nearest folder above it, resolved, and its space."""
+    while True:
+        try:
+            return path.resolve(), os.statvfs(path)
+        except OSError:
+            if path == path.parent:
+                raise
+            path = path.parent
 
 
 def _mount_of(path: Path) -> Mount | None:

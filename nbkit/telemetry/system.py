@@ -1,29 +1,18 @@
-"""What a run's samples add up to: energy, slowed seconds, other processes on its GPUs."""
+"""What a run's samples add up to: energy, slowed seconds, others on its GPUs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nbkit.telemetry.sample import GpuSample, Sample
 
-__all__ = ["read_samples", "summarise_system"]
+__all__ = ["summarise_system"]
 
-
-def read_samples(path: Path) -> list[Sample]:
-    """Return the samples in a file of the sampler, oldest first; empty without one."""
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    rows = (json.loads(line) for line in lines)
-    return [
-        Sample.from_dict({key: value for key, value in row.items() if key != "kind"})
-        for row in rows
-        if row["kind"] == "sample"
-    ]
+_MACHINE = ("driver_version", "cuda_driver_version", "devices", "topology")
 
 
 def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | None:
@@ -32,60 +21,107 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
     Parameters
     ----------
     path
-        The sampler's file.
+        The sampler's file; read line by line, for it may be long.
     run_pids
         Pids of the run's ranks; any other process on its GPUs is a stranger.
 
     Returns
     -------
     dict
-        ``samples``, ``seconds``, ``gpus`` (by UUID: ``energy_joules`` between first and
-        last sample, ``slowed_seconds`` in which power or heat held the clocks down,
+        ``samples``, ``seconds`` (between the first and the last sample of each
+        attempt), ``gpus`` (by UUID: ``energy_joules`` over those seconds,
+        ``slowed_seconds`` in which power or heat held the clocks down,
         ``gpu_utilization_percent_sum`` over ``gpu_utilization_samples``,
         ``memory_used_bytes_max``), ``other_gpu_processes`` (distinct strangers; None
-        where processes cannot be seen).
+        where processes cannot be seen), and of the newest header ``driver_version``,
+        ``cuda_driver_version``, ``devices``, ``topology``, ``gpus_unavailable``.
     """
-    samples = read_samples(path)
-    if not samples:
-        return None
-    readings: dict[str, list[tuple[float, GpuSample]]] = {}
-    for sample in samples:
+    sums = _Sums(set(run_pids))
+    for row in _rows(path):
+        if row["kind"] == "header":
+            sums.begin(row)
+        else:
+            values = {key: value for key, value in row.items() if key != "kind"}
+            sums.add(Sample.from_dict(values))
+    return sums.to_dict() if sums.samples else None
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
+    except FileNotFoundError:
+        return
+
+
+@dataclass
+class _Gpu:
+    """Sums of one GPU; None is what was never told."""
+
+    energy_joules: float | None = None
+    slowed_seconds: float | None = None
+    gpu_utilization_percent_sum: int | None = None
+    gpu_utilization_samples: int = 0
+    memory_used_bytes_max: int | None = None
+
+    def add(self, gpu: GpuSample) -> None:
+        busy, used = gpu.gpu_utilization_percent, gpu.memory_used_bytes
+        if busy is not None:
+            total = self.gpu_utilization_percent_sum or 0
+            self.gpu_utilization_percent_sum = total + busy
+            self.gpu_utilization_samples += 1
+        if used is not None:
+            self.memory_used_bytes_max = max(used, self.memory_used_bytes_max or 0)
+
+    def between(self, before: GpuSample, after: GpuSample, seconds: float) -> None:
+        if before.energy_joules is not None and after.energy_joules is not None:
+            used = after.energy_joules - before.energy_joules
+            self.energy_joules = (self.energy_joules or 0.0) + used
+        if before.is_slowed is not None:
+            slowed = seconds if before.is_slowed else 0.0
+            self.slowed_seconds = (self.slowed_seconds or 0.0) + slowed
+
+
+@dataclass
+class _Sums:
+    run_pids: set[int]
+    samples: int = 0
+    seconds: float = 0.0
+    header: dict[str, Any] = field(default_factory=dict)
+    gpus: dict[str, _Gpu] = field(default_factory=dict)
+    strangers: set[int] = field(default_factory=set)
+    sees_processes: bool = False
+    _last: Sample | None = None
+
+    def begin(self, header: dict[str, Any]) -> None:
+        """Begin an attempt: what happened since the one before is not the run's."""
+        self.header = header
+        self._last = None
+
+    def add(self, sample: Sample) -> None:
+        self.samples += 1
+        before = {gpu.uuid: gpu for gpu in self._last.gpus} if self._last else {}
+        passed = sample.t - self._last.t if self._last else 0.0
+        self.seconds += passed
         for gpu in sample.gpus:
-            readings.setdefault(gpu.uuid or str(gpu.index), []).append((sample.t, gpu))
-    strangers = {
-        process.pid
-        for series in readings.values()
-        for _, gpu in series
-        for process in gpu.processes or ()
-        if process.pid not in run_pids
-    }
-    seen = any(g.processes is not None for s in readings.values() for _, g in s)
-    return {
-        "samples": len(samples),
-        "seconds": samples[-1].t - samples[0].t,
-        "gpus": {uuid: _sums(series) for uuid, series in readings.items()},
-        "other_gpu_processes": len(strangers) if seen else None,
-    }
+            sums = self.gpus.setdefault(gpu.uuid or str(gpu.index), _Gpu())
+            sums.add(gpu)
+            if gpu.uuid in before:
+                sums.between(before[gpu.uuid], gpu, passed)
+            if gpu.processes is not None:
+                self.sees_processes = True
+                pids = {process.pid for process in gpu.processes}
+                self.strangers |= pids - self.run_pids
+        self._last = sample
 
-
-def _sums(series: list[tuple[float, GpuSample]]) -> dict[str, Any]:
-    energies = [gpu.energy_joules for _, gpu in series if gpu.energy_joules is not None]
-    busy = [
-        gpu.gpu_utilization_percent
-        for _, gpu in series
-        if gpu.gpu_utilization_percent is not None
-    ]
-    used = [g.memory_used_bytes for _, g in series if g.memory_used_bytes is not None]
-    slowed = [gpu.is_slowed for _, gpu in series]
-    steps = zip(series, series[1:], strict=False)
-    return {
-        "energy_joules": energies[-1] - energies[0] if len(energies) > 1 else None,
-        "slowed_seconds": None
-        if None in slowed
-        else sum(
-            after - before for (before, gpu), (after, _) in steps if gpu.is_slowed
-        ),
-        "gpu_utilization_percent_sum": sum(busy) if busy else None,
-        "gpu_utilization_samples": len(busy),
-        "memory_used_bytes_max": max(used) if used else None,
-    }
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "gpus": {uuid: vars(gpu) for uuid, gpu in self.gpus.items()},
+            "other_gpu_processes": len(self.strangers) if self.sees_processes else None,
+            **{key: self.header.get(key) for key in _MACHINE},
+            "gpus_unavailable": self._last.gpus_unavailable if self._last else None,
+        }

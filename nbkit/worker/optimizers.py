@@ -87,11 +87,10 @@ class LARS(Optimizer):
     and algorithm 1, https://arxiv.org/abs/1708.03888
     """
 
-    # GradScaler.step then hands its scale and its finding over, as it does to torch's
-    # fused optimizers, in place of reading the finding back and unscaling itself.
+    # GradScaler.step then hands its scale and its finding over for the length of a step
+    # (`grad_scale`, `found_inf`), as it does to torch's fused optimizers, in place of
+    # unscaling by itself and reading the finding back.
     _step_supports_amp_scaling = True
-    grad_scale: torch.Tensor | None = None
-    found_inf: torch.Tensor | None = None
 
     def __init__(
         self,
@@ -126,41 +125,55 @@ class LARS(Optimizer):
         return loss
 
     def _step_group(self, group: dict[str, Any], weights: list[torch.Tensor]) -> None:
-        gradients = self._unscaled([w.grad for w in weights if w.grad is not None])
-        decay = group["weight_decay"]
-        updates = torch._foreach_add(gradients, weights, alpha=decay)
-        if group["adapt"]:
-            weight_norms = torch.stack(torch._foreach_norm(weights))
-            gradient_norms = torch.stack(torch._foreach_norm(gradients))
-            norms = gradient_norms + decay * weight_norms
-            local = group["eta"] * weight_norms / norms
-            usable = (weight_norms > 0) & (gradient_norms > 0)
-            local = torch.where(usable, local, torch.ones_like(local))
-            torch._foreach_mul_(updates, list(local.unbind()))
-        torch._foreach_mul_(updates, group["lr"])
-        velocities: list[torch.Tensor] = []
-        for weight in weights:
-            state = self.state[weight]
-            if "velocity" not in state:
-                state["velocity"] = torch.zeros_like(weight)
-            velocities.append(state["velocity"])
-        if self.found_inf is None:
+        updates = self._updates(group, weights)
+        velocities = [self._velocity(weight) for weight in weights]
+        overflowed = self._overflowed()
+        if overflowed is None:
             torch._foreach_mul_(velocities, group["momentum"])
             torch._foreach_add_(velocities, updates)
             torch._foreach_sub_(weights, velocities)
             return
         # The same with factors that leave everything as it is after an overflow.
-        kept = 1 - self.found_inf
-        momentum = torch.where(self.found_inf > 0, 1.0, group["momentum"])
+        kept = torch.where(overflowed, 0.0, 1.0)
+        momentum = torch.where(overflowed, 1.0, group["momentum"])
         torch._foreach_mul_(velocities, momentum)
         torch._foreach_add_(velocities, torch._foreach_mul(updates, kept))
         torch._foreach_sub_(weights, torch._foreach_mul(velocities, kept))
 
+    def _updates(
+        self, group: dict[str, Any], weights: list[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """Return what is added to every velocity."""
+        gradients = self._unscaled([w.grad for w in weights if w.grad is not None])
+        decay = group["weight_decay"]
+        updates = tuple(torch._foreach_add(gradients, weights, alpha=decay))
+        if group["adapt"]:
+            weight_norms = torch.stack(torch._foreach_norm(weights))
+            gradient_norms = torch.stack(torch._foreach_norm(gradients))
+            norms = gradient_norms + decay * weight_norms
+            usable = (weight_norms > 0) & (gradient_norms > 0)
+            trust = torch.where(usable, group["eta"] * weight_norms / norms, 1.0)
+            torch._foreach_mul_(updates, list(trust.unbind()))
+        torch._foreach_mul_(updates, group["lr"])
+        return updates
+
     def _unscaled(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return gradients without the loss scale; zeros after an overflow."""
-        if self.grad_scale is not None:
-            gradients = list(torch._foreach_mul(gradients, 1 / self.grad_scale))
-        if self.found_inf is not None:
-            overflowed = self.found_inf > 0
+        scale = getattr(self, "grad_scale", None)
+        if scale is not None:
+            gradients = list(torch._foreach_mul(gradients, 1 / scale))
+        overflowed = self._overflowed()
+        if overflowed is not None:
             gradients = [gradient.masked_fill(overflowed, 0) for gradient in gradients]
         return gradients
+
+    def _overflowed(self) -> torch.Tensor | None:
+        """Return what GradScaler found; None in a step without one."""
+        found = getattr(self, "found_inf", None)
+        return None if found is None else found > 0
+
+    def _velocity(self, weight: torch.Tensor) -> torch.Tensor:
+        state = self.state[weight]
+        if "velocity" not in state:
+            state["velocity"] = torch.zeros_like(weight)
+        return state["velocity"]

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.launch.conftest import plugins, small, store
+from tests.telemetry.conftest import drive
 
-__all__ = ["plugins", "small", "store"]
+__all__ = ["drive", "plugins", "small", "store"]

@@ -7,6 +7,7 @@ import pytest
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.study.parameters import Parameters
 from nbkit.study.scaling_plan import plan, sweep_sizes
+from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 OPEN = {
     "gpus": 8,
@@ -62,6 +63,41 @@ def test_cpu_processes_stand_in_for_gpus_and_the_plan_says_so_first():
     assert "resnet18, 16 images of 64 x 64 pixels per device" in planned.notes[2]
     assert all(config.device == "cpu" for config in planned.arms.values())
     assert planned.environment == {"OMP_NUM_THREADS": "1"}
+
+
+def test_with_fewer_gpus_than_asked_what_exists_is_measured_and_it_is_said_first(
+    drive, monkeypatch
+):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    drive(*(FakeGpu(f"GPU-{index}") for index in range(3)))
+
+    planned = plan(parameters(device="auto"))
+
+    assert [config.world_size for config in planned.arms.values()] == [1, 2, 3]
+    assert planned.notes[0].startswith("8 GPUs were asked for and 3 are here")
+    assert "beyond 3 is a projection" in planned.notes[0]
+    assert "3 x NVIDIA H100 80GB HBM3" in planned.notes[1]
+    first = planned.arms["fp16, 1 GPU"]
+    assert (first.model, first.batch_size_per_gpu, first.steps) == (
+        "resnet50",
+        256,
+        110,
+    )
+    assert planned.environment == {}
+    with pytest.raises(DeviceError, match="use gpus=3"):
+        plan(parameters(device="auto", strict_gpus=True))
+
+
+def test_all_the_gpus_that_were_asked_for_are_measured_without_excuse(
+    drive, monkeypatch
+):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    drive(*(FakeGpu(f"GPU-{index}") for index in range(8)))
+
+    planned = plan(parameters(device="auto", gpus=6, strict_gpus=True))
+
+    assert [config.world_size for config in planned.arms.values()] == [1, 2, 4, 6]
+    assert planned.notes[0].startswith("Measured: 1, 2, 4, 6 GPUs on 8 x NVIDIA H100")
 
 
 def test_open_parameters_are_chosen_for_the_device():

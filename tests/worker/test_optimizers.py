@@ -1,5 +1,6 @@
 """Optimizers: LARS against its formula, who decays, what an overflow leaves alone."""
 
+import copy
 import math
 
 import pytest
@@ -144,14 +145,14 @@ def test_lars_goes_on_from_its_state():
     weight = nn.Parameter(torch.tensor([3.0, -4.0]))
     optimizer = lars(weight)
     do_steps(optimizer, weight, GRADIENTS[:1])
-    copy = nn.Parameter(weight.detach().clone())
-    resumed = LARS([copy], 123.0)
-    resumed.load_state_dict(optimizer.state_dict())
+    twin = nn.Parameter(weight.detach().clone())
+    resumed = LARS([twin], 123.0)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
 
     do_steps(optimizer, weight, GRADIENTS[1:])
-    do_steps(resumed, copy, GRADIENTS[1:])
+    do_steps(resumed, twin, GRADIENTS[1:])
 
-    assert torch.equal(copy, weight)
+    assert torch.equal(twin, weight)
 
 
 @pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])

@@ -77,7 +77,7 @@ def test_old_and_new_readers_of_tf32_agree(allowed):
 
 
 def test_tf32_on_a_cpu_is_refused_rather_than_replaced():
-    with pytest.raises(ConfigError, match="'tf32'.*cpu; use 'fp32'"):
+    with pytest.raises(ConfigError, match=r"'tf32'.*cpu; use 'fp32'"):
         Precision(ExperimentConfig(precision="tf32"), CPU)
 
 

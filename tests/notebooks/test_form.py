@@ -1,0 +1,67 @@
+"""Every canonical notebook has the form that its readers and papermill rely on."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+import nbkit
+from nbkit.study.parameters import check_parameters
+
+FOLDER = nbkit.notebook("scaling").parent
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture
+def notebook(path: Path):
+    content = nbformat.read(path, as_version=4)
+    nbformat.validate(content)
+    return content
+
+
+@pytest.fixture
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_it_has_no_outputs_and_the_ordinary_kernel(notebook, code):
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert set(notebook.metadata) <= {"kernelspec", "language_info"}
+
+
+def test_it_begins_with_a_question_and_has_prose_above_every_cell(notebook):
+    first = notebook.cells[0].source
+    assert first.startswith("# ")
+    assert first.splitlines()[0].endswith("?")
+    kinds = [cell.cell_type for cell in notebook.cells]
+    assert "code code" not in " ".join(kinds)
+
+
+def test_one_cell_declares_the_parameters_each_with_its_meaning(path, code):
+    [cell] = [c for c in code if "parameters" in c.metadata.get("tags", [])]
+
+    names = set(check_parameters([cell.source], {}))
+    declared = papermill.inspect_notebook(str(path))
+    assert set(declared) == names
+    assert all(parameter["help"] for parameter in declared.values())
+
+
+def test_no_cell_is_long_and_no_function_has_more_than_ten_lines(code):
+    for cell in code:
+        if "parameters" in cell.metadata.get("tags", []):
+            continue
+        assert len(cell.source.splitlines()) <= 15
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno is not None
+                assert node.end_lineno - node.lineno < 10

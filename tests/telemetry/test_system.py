@@ -1,0 +1,96 @@
+"""Sums over a run's samples, attempt by attempt."""
+
+from __future__ import annotations
+
+import json
+
+from nbkit.telemetry.sample import GpuProcess, GpuSample, Sample
+from nbkit.telemetry.system import summarise_system
+
+
+def _gpu(energy, busy=50, used=100, slowed=(), pids=(7,), uuid="GPU-a"):
+    return GpuSample(
+        index=0,
+        uuid=uuid,
+        energy_joules=energy,
+        gpu_utilization_percent=busy,
+        memory_used_bytes=used,
+        clock_event_reasons=slowed,
+        processes=tuple(GpuProcess(pid=pid) for pid in pids),
+    )
+
+
+def _write(path, *rows):
+    lines = [
+        {"kind": "header", **row}
+        if isinstance(row, dict)
+        else {"kind": "sample", **row.to_dict()}
+        for row in rows
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_energy_and_time_leave_out_the_pause_between_attempts(tmp_path):
+    path = tmp_path / "host.jsonl"
+    _write(
+        path,
+        {"driver_version": "570.1"},
+        Sample(t=0, gpus=(_gpu(1000.0),)),
+        Sample(t=1, gpus=(_gpu(1300.0),)),
+        {"driver_version": "570.2"},
+        Sample(t=100, gpus=(_gpu(9000.0),)),
+        Sample(t=102, gpus=(_gpu(9600.0),)),
+    )
+
+    sums = summarise_system(path, run_pids=[7])
+
+    assert sums["gpus"]["GPU-a"]["energy_joules"] == 900
+    assert sums["seconds"] == 3
+    assert sums["samples"] == 4
+    assert sums["driver_version"] == "570.2"
+
+
+def test_slowed_seconds_peak_memory_and_strangers(tmp_path):
+    path = tmp_path / "host.jsonl"
+    slowed = ("power cap",)
+    _write(
+        path,
+        {},
+        Sample(t=0, gpus=(_gpu(0.0, busy=10, used=5, slowed=slowed),)),
+        Sample(t=2, gpus=(_gpu(0.0, busy=90, used=9, pids=(7, 8, 9)),)),
+        Sample(t=5, gpus=(_gpu(0.0, busy=20, used=7, pids=(8,)),)),
+    )
+
+    sums = summarise_system(path, run_pids=[7])
+
+    gpu = sums["gpus"]["GPU-a"]
+    assert gpu["slowed_seconds"] == 2
+    assert gpu["memory_used_bytes_max"] == 9
+    assert gpu["gpu_utilization_percent_sum"] == 120
+    assert gpu["gpu_utilization_samples"] == 3
+    assert sums["other_gpu_processes"] == 2
+
+
+def test_what_was_never_told_stays_unknown(tmp_path):
+    path = tmp_path / "host.jsonl"
+    _write(path, {}, *(Sample(t=t, gpus=(GpuSample(index=0),)) for t in (0, 1)))
+
+    sums = summarise_system(path, run_pids=[])
+
+    gpu = sums["gpus"]["0"]
+    assert gpu["energy_joules"] is None
+    assert gpu["slowed_seconds"] is None
+    assert gpu["gpu_utilization_percent_sum"] is None
+    assert gpu["memory_used_bytes_max"] is None
+    assert sums["other_gpu_processes"] is None
+
+
+def test_half_a_line_and_a_missing_file_are_no_error(tmp_path):
+    path = tmp_path / "host.jsonl"
+    assert summarise_system(path, []) is None
+
+    _write(path, {}, Sample(t=0))
+    with path.open("a") as file:
+        file.write('{"kind":"sam')
+
+    assert summarise_system(path, [])["samples"] == 1

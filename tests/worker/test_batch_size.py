@@ -1,0 +1,115 @@
+"""The largest batch: which sizes are tried, and who may ask."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.store.paths import RunPaths
+from nbkit.worker import batch_size
+from nbkit.worker.rank import Rank
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found"),
+    [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (5, 4),
+        (6, 6),
+        (15, 12),
+        (16, 16),
+        (23, 16),
+        (24, 24),
+        (100, 96),
+        (127, 96),
+        (128, 128),
+        (300, 256),
+    ],
+)
+def test_powers_of_two_and_the_half_steps_between_are_found(capacity, found):
+    assert batch_size.largest(lambda size: size <= capacity) == found
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"), [(1, 1), (7, 6), (64, 64), (100, 96), (200, 192)]
+)
+def test_nothing_beyond_the_limit_is_tried(limit, found):
+    tried = []
+
+    assert batch_size.largest(lambda size: not tried.append(size), limit) == found
+    assert max(tried) <= limit
+
+
+def test_no_size_is_tried_above_one_that_did_not_fit():
+    tried = []
+
+    def fits(size):
+        tried.append(size)
+        return size <= 100
+
+    batch_size.largest(fits)
+
+    assert tried == [16, 32, 64, 128, 96]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw"])
+def test_two_steps_fit_in_ordinary_memory(optimizer):
+    config = ExperimentConfig(
+        model="squeezenet1_1", image_size=32, optimizer=optimizer, num_classes=10
+    )
+
+    assert batch_size.fits(config, CPU, 4)
+
+
+def test_an_error_that_is_not_about_memory_is_not_taken_for_it():
+    config = ExperimentConfig(model="resnet18", image_size=32, num_classes=10)
+
+    # The last map is one value per channel, which batch normalisation refuses.
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        batch_size.fits(config, CPU, 1)
+
+
+def test_a_number_is_taken_as_it_is(tmp_path):
+    config = ExperimentConfig(batch_size_per_gpu=48)
+
+    assert batch_size.resolve(config, lone_rank(tmp_path), CPU, None) == 48
+
+
+@pytest.mark.parametrize("oversubscribe", [False, True])
+def test_max_is_refused_without_a_gpu_of_its_own(tmp_path, oversubscribe):
+    config = ExperimentConfig(batch_size_per_gpu="max", oversubscribe=oversubscribe)
+
+    with pytest.raises(ConfigError, match=r"'max'.*use a number"):
+        batch_size.resolve(config, lone_rank(tmp_path), CPU, None)
+
+
+@pytest.mark.gpu
+def test_the_largest_batch_fits_its_gpu_and_twice_as_much_does_not(tmp_path):
+    config = ExperimentConfig(batch_size_per_gpu="max", precision="bf16")
+    (tmp_path / "config.json").write_text(config.to_json())
+
+    done = subprocess.run(
+        [sys.executable, "-m", "nbkit.worker.batch_size", str(tmp_path)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "LOCAL_RANK": "0"},
+    )
+
+    found = json.loads(done.stdout)["batch_size"]
+    device = torch.device("cuda", 0)
+    assert batch_size.fits(config, device, found)
+    assert not batch_size.fits(config, device, 2 * found)
+
+
+def lone_rank(folder):
+    return Rank(RunPaths(folder), 0, 0, 1, 1, 0, None)

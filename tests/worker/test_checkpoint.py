@@ -1,0 +1,207 @@
+"""Checkpoints: what survives, what counts, what a failing disk leaves behind."""
+
+import random
+import resource
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from nbkit.errors import RunError, StoreError
+from nbkit.store.record import read_json
+from nbkit.worker import checkpoint
+
+
+def save(folder, step, *, kept=10, state=None):
+    """Save as the only rank."""
+    values = {"step": step} if state is None else state
+    own = checkpoint.random_state()
+    return checkpoint.save(folder, step, values, own, 0, 1, lambda: None, kept)
+
+
+def save_as_ranks(folder, step, world_size):
+    """Save with one thread a rank."""
+    barrier = threading.Barrier(world_size)
+
+    def one(rank):
+        return checkpoint.save(
+            folder, step, {"step": step}, {"rank": rank}, rank, world_size,
+            barrier.wait, 10,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(world_size) as ranks:
+        return list(ranks.map(one, range(world_size)))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@contextmanager
+def files_no_larger_than(size_bytes):
+    """Let writes fail beyond a size, as they do on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_model_optimizer_and_position_come_back_as_they_were(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused=True)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": 7,
+    }
+
+    loaded, _ = checkpoint.load(save(tmp_path, 7, state=state), 0, "cpu")
+
+    assert loaded["step"] == 7
+    assert torch.equal(loaded["model"]["weight"], model.weight)
+    other = torch.optim.SGD(model.parameters(), 0.5, fused=True)
+    other.load_state_dict(loaded["optimizer"])
+    momentum = optimizer.state[model.weight]["momentum_buffer"]
+    assert torch.equal(other.state[model.weight]["momentum_buffer"], momentum)
+
+
+def test_random_numbers_go_on_where_they_were(tmp_path):
+    path = save(tmp_path, 1)
+    expected = (random.random(), torch.rand(2).tolist())
+    random.seed(1)
+    torch.manual_seed(1)
+
+    _, own = checkpoint.load(path, 0, "cpu")
+    checkpoint.restore_random_state(own)
+
+    assert (random.random(), torch.rand(2).tolist()) == expected
+
+
+def test_every_rank_gets_its_own_part_and_all_get_the_shared_one(tmp_path):
+    paths = save_as_ranks(tmp_path, 12, world_size=3)
+
+    loaded = [checkpoint.load(paths[0], rank, "cpu", 3) for rank in range(3)]
+
+    assert set(paths) == {tmp_path / "step_00000012"}
+    assert loaded == [({"step": 12}, {"rank": rank}) for rank in range(3)]
+
+
+def test_a_checkpoint_lists_its_files_and_leaves_no_others(tmp_path):
+    path = save_as_ranks(tmp_path, 12, world_size=2)[0]
+
+    complete = read_json(path / "complete.json")
+
+    assert names(path) == ["complete.json", "rank_0.pt", "rank_1.pt", "state.pt"]
+    assert complete["step"] == 12
+    assert complete["world_size"] == 2
+    assert complete["files"] == {
+        name: (path / name).stat().st_size
+        for name in ("rank_0.pt", "rank_1.pt", "state.pt")
+    }
+
+
+def test_it_is_complete_only_after_every_rank_has_written(tmp_path):
+    seen = []
+
+    def barrier():
+        seen.append(checkpoint.latest(tmp_path))
+
+    checkpoint.save(tmp_path, 5, {}, {}, 0, 1, barrier, 10)
+
+    assert seen[0] is None
+    assert checkpoint.latest(tmp_path) == tmp_path / "step_00000005"
+
+
+def test_the_newest_complete_one_counts(tmp_path):
+    assert checkpoint.latest(tmp_path / "none yet") is None
+    save(tmp_path, 5)
+    newest = save(tmp_path, 40)
+    unfinished = save(tmp_path, 41)
+    (unfinished / "complete.json").unlink()
+    cut = save(tmp_path, 42)
+    (cut / "state.pt").write_bytes(b"cut")
+
+    assert checkpoint.latest(tmp_path) == newest
+
+
+def test_an_incomplete_one_is_not_loaded(tmp_path):
+    path = save(tmp_path, 5)
+    (path / "rank_0.pt").unlink()
+
+    with pytest.raises(StoreError, match="not a complete checkpoint"):
+        checkpoint.load(path, 0, "cpu")
+
+
+def test_older_ones_are_removed_complete_or_not(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    (tmp_path / "step_00000003" / "complete.json").unlink()
+
+    save(tmp_path, 4, kept=2)
+
+    assert names(tmp_path) == ["step_00000002", "step_00000004"]
+
+
+def test_one_is_kept_when_one_is_asked_for(tmp_path):
+    save(tmp_path, 1)
+
+    save(tmp_path, 2, kept=1)
+
+    assert names(tmp_path) == ["step_00000002"]
+
+
+def test_saving_a_step_again_replaces_it(tmp_path):
+    save(tmp_path, 3, state={"value": 1})
+
+    path = save(tmp_path, 3, state={"value": 2, "more": "than before"})
+
+    assert checkpoint.latest(tmp_path) == path
+    assert checkpoint.load(path, 0, "cpu")[0]["value"] == 2
+
+
+@pytest.mark.parametrize("elements", [1 << 10, 1 << 16])
+def test_a_failed_write_is_a_store_error_and_the_one_before_stays(tmp_path, elements):
+    before = save(tmp_path, 1)
+    after = tmp_path / "step_00000002"
+    large = {"weights": torch.zeros(elements * 16)}
+
+    with files_no_larger_than(32_768), pytest.raises(StoreError, match=str(after)):
+        save(tmp_path, 2, state=large, kept=1)
+
+    assert checkpoint.latest(tmp_path) == before
+    assert not list(after.glob("*state*"))
+
+
+def test_an_error_that_is_not_the_disks_keeps_its_name(tmp_path):
+    with pytest.raises(AttributeError, match="pickle"):
+        save(tmp_path, 1, state={"function": lambda: None})
+
+    assert checkpoint.latest(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_made_is_a_store_error(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file")
+
+    with pytest.raises(StoreError, match="cannot be written"):
+        save(tmp_path / "checkpoints", 1)
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_another_number_of_ranks_is_refused(tmp_path, world_size):
+    path = save_as_ranks(tmp_path, 1, world_size=2)[0]
+
+    with pytest.raises(RunError, match="resume with 2 ranks"):
+        checkpoint.load(path, 0, "cpu", world_size)
+
+
+def test_a_store_that_nodes_do_not_share_is_named(tmp_path):
+    with pytest.raises(StoreError, match=r"rank_1\.pt.*NBKIT_HOME"):
+        checkpoint.save(tmp_path, 1, {}, {}, 0, 2, lambda: None, 10)
+
+    assert checkpoint.latest(tmp_path) is None
