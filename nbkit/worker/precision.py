@@ -53,6 +53,8 @@ class Precision:
         _check_device(config.precision, device)
         self._device_type = device.type
         self._dtype = _AUTOCAST.get(config.precision)
+        # A captured graph must cast its weights anew in every replay.
+        self._cache_casts = not config.cuda_graphs
         _allow_tf32(config.precision == "tf32")
         self.memory_format = _LAYOUTS[config.memory_format]
         self.scaler = torch.amp.GradScaler(
@@ -64,7 +66,9 @@ class Precision:
         """Return the context of a forward pass."""
         if self._dtype is None:
             return contextlib.nullcontext()
-        return torch.autocast(self._device_type, dtype=self._dtype)
+        return torch.autocast(
+            self._device_type, dtype=self._dtype, cache_enabled=self._cache_casts
+        )
 
     def to_layout(self, module: _Module) -> _Module:
         """Return the module with its weights in the configured layout."""

@@ -47,7 +47,7 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path):
     assert "fp32 on 2 CPU processes trains" in answer["text/plain"]
     report = answer[REPORT_MIME]
     assert [row["world_size"] for row in report["result"]["rows"]] == [1, 2]
-    assert report["result"]["rows"][1]["fp32"]["images_per_second"] > 0
+    assert report["result"]["rows"][1]["results"]["fp32"]["images_per_second"] > 0
     assert report["result"]["functional_only"] is True
     assert report["result"]["allreduce"][0]["bus_bandwidth_bytes_per_second"] > 0
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
