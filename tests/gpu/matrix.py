@@ -37,7 +37,9 @@ def main() -> None:
         visible_gpus("cuda")
     except NbkitError as error:
         sys.exit(f"make gpu needs an NVIDIA GPU: {error}")
-    study = nbkit.Study.create("gpu-matrix", _arms(arguments), arguments.repeats)
+    study = nbkit.Study.create(
+        "gpu-matrix", _arms(arguments), repeats=arguments.repeats
+    )
     study.run()
     rows = [_row(arm, runs) for arm, runs in study.runs_by_arm().items()]
     BUILD.mkdir(exist_ok=True)
@@ -109,7 +111,8 @@ def _published(row: PublishedRow) -> dict[str, Any]:
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
     print(f"\n{rows[0]['gpu_name']}, ResNet-50, synthetic data, measured here:")
-    print(f"{'arm':<32}{'img/s':>9}{'n':>3}{'bound':>9}{'of it':>7}{'GiB':>7}  published")
+    names = f"{'img/s':>9}{'n':>3}{'bound':>9}{'of it':>7}{'GiB':>7}"
+    print(f"{'arm':<32}{names}  published")
     for row in rows:
         rate, bound = row["images_per_second"], row["bound_images_per_second"]
         memory = row["peak_memory_bytes"]
