@@ -44,7 +44,7 @@ def place(config: ExperimentConfig) -> Placement:
         If there are too few devices, a named one is unknown, or one is held by a rank
         of another run and ``oversubscribe`` is not set.
     """
-    cpus = int(usable_cpus())
+    cpus = max(1, int(usable_cpus()))
     cpus_per_rank = max(1, cpus // config.gpus)
     gpus = () if config.device == "cpu" else visible_gpus(config.device)
     if gpus:

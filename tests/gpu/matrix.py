@@ -23,6 +23,8 @@ from nbkit.launch.devices import visible_gpus
 
 BUILD = Path(__file__).parents[2] / "build"
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+BEFORE_AMPERE = ("fp32", "fp16")
+AMPERE = 8.0
 MEMORY_FORMATS = ("channels_last", "channels_first")
 
 
@@ -34,12 +36,15 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     arguments = parser.parse_args()
     try:
-        visible_gpus("cuda")
+        gpu = visible_gpus("cuda")[0]
     except NbkitError as error:
         sys.exit(f"make gpu needs an NVIDIA GPU: {error}")
-    study = nbkit.Study.create(
-        "gpu-matrix", _arms(arguments), repeats=arguments.repeats
-    )
+    precisions = PRECISIONS
+    if float(gpu.compute_capability or 0) < AMPERE:
+        precisions = BEFORE_AMPERE
+        print(f"{gpu.name} has neither TF32 nor BF16: {', '.join(precisions)} only.")
+    arms = _arms(arguments, precisions)
+    study = nbkit.Study.create("gpu-matrix", arms, repeats=arguments.repeats)
     study.run()
     rows = [_row(arm, runs) for arm, runs in study.runs_by_arm().items()]
     BUILD.mkdir(exist_ok=True)
@@ -47,7 +52,9 @@ def main() -> None:
     _print_table(rows)
 
 
-def _arms(arguments: argparse.Namespace) -> dict[str, nbkit.ExperimentConfig]:
+def _arms(
+    arguments: argparse.Namespace, precisions: tuple[str, ...]
+) -> dict[str, nbkit.ExperimentConfig]:
     return {
         f"{precision} {memory_format}{' compile' if compiled else ''}": (
             nbkit.ExperimentConfig(
@@ -63,7 +70,7 @@ def _arms(arguments: argparse.Namespace) -> dict[str, nbkit.ExperimentConfig]:
             )
         )
         for precision, memory_format, compiled in itertools.product(
-            PRECISIONS, MEMORY_FORMATS, (False, True)
+            precisions, MEMORY_FORMATS, (False, True)
         )
     }
 
