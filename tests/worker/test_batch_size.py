@@ -50,16 +50,19 @@ def test_nothing_beyond_the_limit_is_tried(limit, found):
     assert max(tried) <= limit
 
 
-def test_no_size_is_tried_above_one_that_did_not_fit():
+@pytest.mark.parametrize(
+    ("capacity", "expected"), [(100, [16, 32, 64, 128, 96]), (5, [16, 8, 4, 6])]
+)
+def test_no_size_is_tried_twice_or_above_one_that_did_not_fit(capacity, expected):
     tried = []
 
     def fits(size):
         tried.append(size)
-        return size <= 100
+        return size <= capacity
 
     batch_size.largest(fits)
 
-    assert tried == [16, 32, 64, 128, 96]
+    assert tried == expected
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw"])

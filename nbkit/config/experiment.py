@@ -1,108 +1,19 @@
-"""`ExperimentConfig`: everything that decides what a run does, declared once.
-
-The docstring under a field is also the form's tooltip and the JSON Schema's
-description. A bad value raises `ConfigError` with one line for every bad field.
-"""
+"""One experiment, field by field."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from nbkit.errors import ConfigError
+from nbkit.config.model import Model
+from nbkit.config.nested import AllReduceConfig, LoaderConfig
 from nbkit.registry import Kind, names, suggest
 
-__all__ = ["AllReduceConfig", "ExperimentConfig", "LoaderConfig", "Model"]
+__all__ = ["ExperimentConfig"]
 
 IMAGENET_TRAIN_IMAGES = 1_281_167
 """ILSVRC2012 training images (https://image-net.org/challenges/LSVRC/2012/)."""
-
-
-class Model(BaseModel):
-    """Base of every nbkit configuration: frozen, strict about names."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        validate_default=True,
-        allow_inf_nan=False,
-    )
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            fields = list(type(self).model_fields)
-            lines: dict[str, str] = {}
-            for detail in error.errors(include_url=False):
-                # A union reports each of its members: the first says enough.
-                lines.setdefault(str(detail["loc"][:1]), _sentence(detail, fields))
-            raise ConfigError("\n".join(lines.values())) from None
-
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, validated anew.
-
-        Raises
-        ------
-        ConfigError
-            If the changed configuration is not valid.
-        """
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**given, **changes})
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Return the configuration that `to_json` wrote."""
-        return cls(**json.loads(text))
-
-    def to_json(self) -> str:
-        """Return every field, defaults included, as indented JSON."""
-        return self.model_dump_json(indent=1)
-
-
-class LoaderConfig(Model):
-    """How a loader reads; a loader says which of these it uses."""
-
-    num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
-    """Loading processes per GPU; None shares the usable CPUs between the ranks,
-    one of them left to the training process."""
-    prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
-    """Batches that each loading process prepares ahead."""
-    pin_memory: bool | None = None
-    """Copy through page-locked host memory; None does so on GPUs only."""
-
-
-class AllReduceConfig(Model):
-    """Message sizes of the all-reduce measurement (``task="allreduce"``)."""
-
-    bytes_min: Annotated[int, Field(ge=4, le=2**34)] = 2**10
-    """Smallest message, in bytes."""
-    bytes_max: Annotated[int, Field(ge=4, le=2**34)] = 2**28
-    """Largest message, in bytes; sizes grow by a factor of 4."""
-    iterations: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """Timed all-reduces of each size."""
-    warmup_iterations: Annotated[int, Field(ge=0, le=10_000)] = 5
-    """All-reduces of each size before the clock starts."""
-
-    @field_validator("bytes_max")
-    @classmethod
-    def _not_below_min(cls, value: int, info: ValidationInfo) -> int:
-        low = info.data.get("bytes_min")
-        if low is not None and value < low:
-            message = f"{value} is below bytes_min={low}; use {low} or more"
-            raise ValueError(message)
-        return value
 
 
 class ExperimentConfig(Model):
@@ -375,33 +286,3 @@ class ExperimentConfig(Model):
             )
             raise ValueError(message)
         return value
-
-
-def _sentence(error: Any, fields: list[str]) -> str:
-    """Return one line for one pydantic error: value, limit, what to do."""
-    where = ".".join(str(part) for part in error["loc"] if part in fields) or ".".join(
-        str(part) for part in error["loc"]
-    )
-    context = error.get("ctx", {})
-    value = repr(error.get("input"))
-    value = value if len(value) <= 80 else value[:77] + "..."
-    kind = error["type"]
-    if kind == "extra_forbidden":
-        return f"{where} is not a field; remove it.{suggest(where, fields)}"
-    texts = {
-        "greater_than_equal": "is below {ge}; use {ge} or more.",
-        "greater_than": "must be above {gt}; use a larger value.",
-        "less_than_equal": "is above {le}; use {le} or less.",
-        "less_than": "must be below {lt}; use a smaller value.",
-        "int_parsing": "is not a whole number; use one.",
-        "int_type": "is not a whole number; use one.",
-        "int_from_float": "is not a whole number; use one.",
-        "float_parsing": "is not a number; use one.",
-        "finite_number": "is not finite; use an ordinary number.",
-        "bool_parsing": "is neither true nor false; use one of the two.",
-        "literal_error": "is not one of {expected}; use one of these.",
-        "value_error": "{error}.",
-    }
-    said = texts.get(kind, "")
-    text = said.format(**context) if said else error["msg"] + "; change it."
-    return f"{where}={value}: {text}".replace("..", ".")

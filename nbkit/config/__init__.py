@@ -1,0 +1,11 @@
+"""`ExperimentConfig`: everything that decides what a run does, declared once.
+
+The docstring under a field is also the form's tooltip and the JSON Schema's
+description. A bad value raises `ConfigError` with one line for every bad field.
+"""
+
+from nbkit.config.experiment import ExperimentConfig
+from nbkit.config.model import Model
+from nbkit.config.nested import AllReduceConfig, LoaderConfig
+
+__all__ = ["AllReduceConfig", "ExperimentConfig", "LoaderConfig", "Model"]

@@ -1,0 +1,86 @@
+"""The base of every configuration: frozen, strict, and clear about what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nbkit.errors import ConfigError
+from nbkit.registry import suggest
+
+__all__ = ["Model"]
+
+
+class Model(BaseModel):
+    """Base of every nbkit configuration: frozen, strict about names."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        validate_default=True,
+        allow_inf_nan=False,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            fields = list(type(self).model_fields)
+            lines: dict[str, str] = {}
+            for detail in error.errors(include_url=False):
+                # A union reports each of its members: the first says enough.
+                lines.setdefault(str(detail["loc"][:1]), _sentence(detail, fields))
+            raise ConfigError("\n".join(lines.values())) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, validated anew.
+
+        Raises
+        ------
+        ConfigError
+            If the changed configuration is not valid.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**given, **changes})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the configuration that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """Return every field, defaults included, as indented JSON."""
+        return self.model_dump_json(indent=1)
+
+
+def _sentence(error: Any, fields: list[str]) -> str:
+    """Return one line for one pydantic error: value, limit, what to do."""
+    where = ".".join(str(part) for part in error["loc"] if part in fields) or ".".join(
+        str(part) for part in error["loc"]
+    )
+    context = error.get("ctx", {})
+    value = repr(error.get("input"))
+    value = value if len(value) <= 80 else value[:77] + "..."
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return f"{where} is not a field; remove it.{suggest(where, fields)}"
+    texts = {
+        "greater_than_equal": "is below {ge}; use {ge} or more.",
+        "greater_than": "must be above {gt}; use a larger value.",
+        "less_than_equal": "is above {le}; use {le} or less.",
+        "less_than": "must be below {lt}; use a smaller value.",
+        "int_parsing": "is not a whole number; use one.",
+        "int_type": "is not a whole number; use one.",
+        "int_from_float": "is not a whole number; use one.",
+        "float_parsing": "is not a number; use one.",
+        "finite_number": "is not finite; use an ordinary number.",
+        "bool_parsing": "is neither true nor false; use one of the two.",
+        "literal_error": "is not one of {expected}; use one of these.",
+        "value_error": "{error}.",
+    }
+    said = texts.get(kind, "")
+    text = said.format(**context) if said else error["msg"] + "; change it."
+    return f"{where}={value}: {text}".replace("..", ".")

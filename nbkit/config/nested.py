@@ -1,0 +1,45 @@
+"""Configurations inside `ExperimentConfig`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from nbkit.config.model import Model
+
+__all__ = ["AllReduceConfig", "LoaderConfig"]
+
+
+class LoaderConfig(Model):
+    """How a loader reads; a loader says which of these it uses."""
+
+    num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
+    """Loading processes per GPU; None shares the usable CPUs between the ranks,
+    one of them left to the training process."""
+    prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
+    """Batches that each loading process prepares ahead."""
+    pin_memory: bool | None = None
+    """Copy through page-locked host memory; None does so on GPUs only."""
+
+
+class AllReduceConfig(Model):
+    """Message sizes of the all-reduce measurement (``task="allreduce"``)."""
+
+    bytes_min: Annotated[int, Field(ge=4, le=2**34)] = 2**10
+    """Smallest message, in bytes."""
+    bytes_max: Annotated[int, Field(ge=4, le=2**34)] = 2**28
+    """Largest message, in bytes; sizes grow by a factor of 4."""
+    iterations: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """Timed all-reduces of each size."""
+    warmup_iterations: Annotated[int, Field(ge=0, le=10_000)] = 5
+    """All-reduces of each size before the clock starts."""
+
+    @field_validator("bytes_max")
+    @classmethod
+    def _not_below_min(cls, value: int, info: ValidationInfo) -> int:
+        low = info.data.get("bytes_min")
+        if low is not None and value < low:
+            message = f"{value} is below bytes_min={low}; use {low} or more"
+            raise ValueError(message)
+        return value
