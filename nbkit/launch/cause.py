@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -20,11 +21,14 @@ from nbkit.store.record import read_json
 
 __all__ = ["failure_cause", "hang_cause", "oom_kills"]
 
-# A rank that dies closes its sockets a moment before its end can be noticed, so that a
-# neighbour may report the broken connection first. Ends that a neighbour's death never
-# causes are therefore dated back by more than that moment: all but an abort, which is
-# how C++ ends when a connection breaks where nobody catches it.
-_HEAD_START_SECONDS = 1.0
+# What a rank says, or how C++ ends it, when a neighbour it talks to is gone. Neighbours
+# may notice before the supervisor does, so that such words are never the cause while
+# another rank has something of its own to say.
+_LOST_NEIGHBOUR = re.compile(
+    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|socket|NCCL|"
+    r"remote (process|worker)|timed out waiting|collective operation timeout",
+    re.IGNORECASE,
+)
 _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
 
@@ -44,6 +48,13 @@ class _Candidate:
     time: float
     rank: RankProcess
     error: dict[str, Any] | None
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether this looks like the echo of another rank's end."""
+        if self.error is None:
+            return self.rank.returncode == -signal.SIGABRT
+        return _LOST_NEIGHBOUR.search(_said(self.error)) is not None
 
 
 def failure_cause(
@@ -68,7 +79,7 @@ def failure_cause(
     ]
     if not candidates:
         return _cause("unknown", None, "no rank failed by itself", None)
-    first = min(candidates, key=lambda candidate: candidate.time)
+    first = min(candidates, key=lambda one: (one.is_consequence, one.time))
     rank = first.rank
     log = paths.rank(attempt, rank.rank).stderr
     if first.error is not None:
@@ -129,17 +140,15 @@ def _candidate(rank: RankProcess, paths: RunPaths, attempt: int) -> _Candidate |
         return _Candidate(file.stat().st_mtime, rank, error)
     if rank.killed_by_us or rank.ended_at is None:
         return None
-    code = rank.returncode or 0
-    head_start = 0.0 if code == -signal.SIGABRT else _HEAD_START_SECONDS
-    return _Candidate(rank.ended_at - head_start, rank, None)
+    return _Candidate(rank.ended_at, rank, None)
 
 
 def _exception_cause(error: dict[str, Any], rank: int, log: Path) -> dict[str, Any]:
     content = error["message"]
-    if isinstance(content, str):
-        return _cause("exception", rank, content, log)
-    said = str(content["message"])
-    traceback = content.get("extraInfo", {}).get("py_callstack")
+    said = _said(error)
+    traceback = None
+    if isinstance(content, dict):
+        traceback = content.get("extraInfo", {}).get("py_callstack")
     kinds = (
         ("OutOfMemoryError", "out_of_memory"),
         ("MemoryError", "out_of_memory"),
@@ -164,6 +173,12 @@ def _signal_cause(
         return _cause("out_of_memory", rank.rank, message, log) | {"signal": name}
     message = f"killed by signal {name} (not sent by nbkit)"
     return _cause("signal", rank.rank, message, log) | {"signal": name}
+
+
+def _said(error: dict[str, Any]) -> str:
+    """Return the exception's own line from torchelastic's file."""
+    content = error["message"]
+    return str(content["message"] if isinstance(content, dict) else content)
 
 
 def _cause(

@@ -194,18 +194,22 @@ def _rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
     The supervisor has bound the port already and rank 0 inherits the socket, so that
     no other program can take it meanwhile. Under plain torchrun the agent has it.
     """
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listener = os.environ.get("NBKIT_LISTEN_FD")
     under_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return TCPStore(
-        host,
-        port,
-        rank.world_size,
-        is_master=rank.rank == 0 and not under_agent,
-        timeout=timeout,
-        wait_for_workers=False,
-        master_listen_fd=int(listener) if listener else None,
-    )
+    options = {
+        "host_name": os.environ["MASTER_ADDR"],
+        "port": int(os.environ["MASTER_PORT"]),
+        "world_size": rank.world_size,
+        "is_master": rank.rank == 0 and not under_agent,
+        "timeout": timeout,
+        "wait_for_workers": False,
+        "master_listen_fd": int(listener) if listener else None,
+    }
+    try:
+        return TCPStore(**options)
+    except NotImplementedError:
+        # Until torch 2.7 only the older server takes an inherited socket.
+        return TCPStore(**options, use_libuv=False)
 
 
 def _why_no_cuda() -> str:

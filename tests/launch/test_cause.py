@@ -40,13 +40,21 @@ def test_the_earliest_error_file_wins_over_the_order_of_ends(tmp_path):
     assert cause["traceback"] == "trace"
 
 
-def test_a_killed_rank_wins_over_a_neighbour_that_reported_a_moment_earlier(tmp_path):
+def test_a_killed_rank_wins_over_a_neighbour_that_reported_earlier(tmp_path):
     paths = RunPaths(tmp_path)
     _error(paths, 0, "RuntimeError: Connection reset by peer", 1000.0)
 
-    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -9, 1000.2)], paths, 0, None)
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -9, 1007)], paths, 0, None)
 
     assert (cause["rank"], cause["kind"], cause["signal"]) == (1, "signal", "SIGKILL")
+
+
+def test_a_lost_connection_is_the_cause_where_nobody_says_more(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "RuntimeError: Connection reset by peer", 1000.0)
+    ranks = [_rank(0, 1, 1001), _rank(1, -9, 1000, killed_by_us=True)]
+
+    assert failure_cause(ranks, paths, 0, None)["rank"] == 0
 
 
 def test_an_abort_behind_an_exception_is_its_consequence(tmp_path):

@@ -1,9 +1,9 @@
 """Images for a rank: which, in what order, how they look, and who may not have any."""
 
-import os
 import random
 import shutil
-import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -484,22 +484,37 @@ def test_a_request_to_stop_reaches_the_training_process_alone(flat, opened):
     stream = one.train_batches(0)
     seen = [next(stream)[1].tolist()]
 
-    for process in psutil.Process().children():
-        os.kill(process.pid, signal.SIGTERM)
-        os.kill(process.pid, signal.SIGINT)
+    workers = [str(process.pid) for process in psutil.Process().children()]
+    for name in ("TERM", "INT"):
+        subprocess.run(["kill", f"-{name}", *workers], check=True)
 
     assert seen + labels_of(stream) == expected
 
 
-def test_ranks_share_the_usable_cpus():
-    def workers(**fields):
-        return folder._num_workers(ExperimentConfig(**fields))
+def test_a_program_that_forgets_to_close_still_ends(flat):
+    program = f"""
+import torch
+from nbkit.config import ExperimentConfig
+from nbkit.worker import data
 
-    usable = len(os.sched_getaffinity(0))
-    assert workers(gpus=1_024) == 1
-    assert workers(gpus=1) <= max(1, usable - 1)
-    assert workers(gpus=1_024, cpu_binding="cores") == workers(gpus=1)
-    assert workers(loader_config={"num_workers": 0}) == 0
+config = ExperimentConfig(data={str(flat)!r}, loader_config={{"num_workers": 1}})
+one = data.load(config, data.Placement(torch.device("cpu"), 0, 1), 2)
+stream = one.train_batches(0)
+next(stream)
+"""
+
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_ranks_share_the_usable_cpus():
+    def workers(cpus, **fields):
+        return folder._num_workers(ExperimentConfig(**fields), cpus)
+
+    assert workers(64.0, gpus=4) == 15
+    assert workers(1.5, gpus=4) == 1
+    assert workers(16.0, gpus=4, cpu_binding="cores") == 15
+    assert workers(256.0, gpus=1) == 32
+    assert workers(64.0, loader_config={"num_workers": 0}) == 0
 
 
 # The record

@@ -8,8 +8,11 @@ processes nor on that of ranks, and a resumed epoch goes on with the same batche
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import signal
+import threading
 from collections.abc import Generator, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
+from nbkit.telemetry.cpus import usable_cpus
 from nbkit.worker.data import Batch, EvaluationBatch, Placement
 from nbkit.worker.data.files import ImageFiles, ImageFolder
 from nbkit.worker.data.images import center_crop, random_crop
@@ -39,6 +43,8 @@ _MOST_WORKERS = 32
 _NO_IMAGE = -1
 """Index, and label, of what fills up a last batch."""
 
+_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
 Request: TypeAlias = tuple[int | None, list[int]]
 """A batch to load: its epoch (None: evaluation) and the indices of its files."""
 
@@ -53,7 +59,7 @@ class FolderData:
         self._config = config
         self._placement = placement
         self._batch_size = batch_size
-        self._num_workers = _num_workers(config)
+        self._num_workers = _num_workers(config, usable_cpus())
         self._requests = _Requests()
         self._loader: DataLoader[Any] | None = None
         self._streams: list[Generator[Any, None, None]] = []
@@ -311,29 +317,46 @@ class _Normalise:
 
 
 def _batches(loader: DataLoader[Any], finish: Any) -> Generator[Any, None, None]:
-    for loaded in loader:
+    with _signals_held():
+        iterator = iter(loader)
+    for loaded in iterator:
         if isinstance(loaded, str):
             raise ConfigError(loaded)
         yield finish(*loaded)
 
 
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold signals back while processes are started, which begin life that way."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _leave_signals_to_the_rank(worker: int) -> None:
-    """Ignore what is sent to the whole process group, as torchrun and Slurm do.
+    """Ignore what is sent to all processes of a run, as torchrun and Slurm do.
 
     A loading process that ended on it would make the training fail where it was asked
-    to stop at the next step; it ends with the training process.
+    to stop at the next step.
     """
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    threading.Thread(target=_obey, args=(os.getppid(),), daemon=True).start()
 
 
-def _num_workers(config: ExperimentConfig) -> int:
+def _obey(rank_pid: int) -> None:
+    """End on a SIGTERM of the training process, which waits for that when it exits."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != rank_pid:
+        pass
+    os._exit(0)
+
+
+def _num_workers(config: ExperimentConfig, cpus: float) -> int:
     """Return the loading processes of a rank: its CPUs less one for the training."""
     asked = config.loader_config.num_workers
     if asked is not None:
         return asked
-    from nbkit.telemetry.machine import usable_cpus
-
     # A rank bound to cores of its own counts only these.
     ranks = 1 if config.cpu_binding == "cores" else config.gpus
-    return min(_MOST_WORKERS, max(1, int(usable_cpus()) // ranks - 1))
+    return min(_MOST_WORKERS, max(1, int(cpus / ranks) - 1))
