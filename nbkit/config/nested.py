@@ -15,8 +15,8 @@ class LoaderConfig(Model):
     """How a loader reads; a loader says which of these it uses."""
 
     num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
-    """Loading processes per GPU; None shares the usable CPUs between the ranks,
-    one of them left to the training process."""
+    """Loading processes per GPU; None shares the usable CPUs between the ranks, one
+    of them left to the training process, and takes 32 at the most."""
     prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
     """Batches that each loading process prepares ahead."""
     pin_memory: bool | None = None

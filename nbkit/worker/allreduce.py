@@ -18,7 +18,7 @@ import torch.distributed as dist
 from nbkit import statistics
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.store.heartbeat import Phase
-from nbkit.worker.distributed import StopAgreement, choose_device, join
+from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank
@@ -68,8 +68,7 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
     write_facts(rank, config, device, group, None, None, completed=not stopped)
     rank.beat(0, Phase.DONE)
     log.close()
-    if group is not None:
-        dist.destroy_process_group()
+    leave(group)
 
 
 def message_sizes(config: AllReduceConfig) -> Iterator[int]:

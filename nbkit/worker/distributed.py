@@ -23,6 +23,7 @@ __all__ = [
     "cpu_seconds",
     "gather",
     "join",
+    "leave",
     "peak_memory",
 ]
 
@@ -109,6 +110,16 @@ def join(
     group = dist.new_group(backend="gloo", timeout=timeout)
     assert isinstance(group, dist.ProcessGroup)
     return group
+
+
+def leave(group: dist.ProcessGroup | None) -> None:
+    """Wait until every rank has said all it had to say.
+
+    The groups are not destroyed: with a peer gone, gloo's destructor has been seen to
+    wait for ever (torch 2.7). The process ends right behind this and frees them all.
+    """
+    if group is not None:
+        dist.barrier(group)
 
 
 class StopAgreement:

@@ -26,7 +26,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import Phase
 from nbkit.worker import batch_size, checkpoint, data, models, optimizers, schedule
-from nbkit.worker.distributed import StopAgreement, choose_device, join
+from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.precision import Precision
@@ -69,7 +69,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     step = epoch = first_batch = 0
     newest = checkpoint.latest(rank.paths.checkpoints) if rank.attempt else None
     if newest is not None:
-        state, rank_state = checkpoint.load(newest, rank.rank, device)
+        state, rank_state = checkpoint.load(newest, rank.rank, device, rank.world_size)
         raw_model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         precision.scaler.load_state_dict(state["scaler"])
@@ -183,8 +183,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     rank.beat(step, Phase.DONE)
     log.close()
     batches.close()
-    if host_group is not None:
-        dist.destroy_process_group()
+    leave(host_group)
 
 
 def _seed(config: ExperimentConfig) -> None:

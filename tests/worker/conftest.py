@@ -1,0 +1,44 @@
+"""Folders of small images, and data that is closed when the test ends."""
+
+import pytest
+
+from nbkit.config import ExperimentConfig
+from nbkit.worker import data
+from nbkit.worker.data import Placement
+from tests.worker.images import CPU, write_classes
+
+
+@pytest.fixture
+def flat(tmp_path):
+    """One image for each class, so that its label tells which one it is."""
+    return write_classes(tmp_path / "flat")
+
+
+@pytest.fixture
+def split(tmp_path):
+    root = tmp_path / "split"
+    write_classes(root / "train")
+    write_classes(root / "val")
+    return root
+
+
+@pytest.fixture
+def opened():
+    """Load data that is closed when the test ends."""
+    all_data = []
+
+    def load(root, batch_size=2, rank=0, world_size=1, **fields):
+        workers = fields.pop("num_workers", 0)
+        config = ExperimentConfig(
+            data=str(root),
+            image_size=32,
+            loader_config={"num_workers": workers},
+            **fields,
+        )
+        placement = Placement(CPU, rank, world_size)
+        all_data.append(data.load(config, placement, batch_size))
+        return all_data[-1]
+
+    yield load
+    for one in all_data:
+        one.close()

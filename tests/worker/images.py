@@ -1,0 +1,54 @@
+"""Small images with something in them, and ways to compare batches."""
+
+import random
+
+import torch
+from PIL import Image, ImageDraw
+
+CPU = torch.device("cpu")
+CLASSES = 10
+MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
+DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
+
+
+def picture(number, size=(48, 40)):
+    """Return an image with something in it, different for every number."""
+    drawn = random.Random(number)
+    image = Image.new("RGB", size, tuple(drawn.randrange(256) for _ in range(3)))
+    for _ in range(6):
+        corner = drawn.randrange(size[0] - 12), drawn.randrange(size[1] - 12)
+        colour = tuple(drawn.randrange(256) for _ in range(3))
+        opposite = corner[0] + drawn.randrange(12), corner[1] + drawn.randrange(12)
+        ImageDraw.Draw(image).rectangle([corner, opposite], fill=colour)
+    return image
+
+
+def write_classes(root, images_per_class=1, classes=CLASSES):
+    for label in range(classes):
+        (root / f"class {label:02d}").mkdir(parents=True)
+        for number in range(images_per_class):
+            path = root / f"class {label:02d}" / f"{number}.JPEG"
+            picture(100 * label + number).save(path)
+    return root
+
+
+def labels_of(batches):
+    return [labels.tolist() for _, labels in batches]
+
+
+def images_by_label(*streams):
+    return {
+        int(label): image
+        for stream in streams
+        for images, labels in stream
+        for image, label in zip(images, labels, strict=True)
+    }
+
+
+def same(batches, others):
+    pairs = list(zip(batches, others, strict=True))
+    return all(
+        torch.equal(one, other)
+        for pair in pairs
+        for one, other in zip(*pair, strict=True)
+    )

@@ -1,0 +1,231 @@
+"""How images look: layout, colours, crops; and those nobody can read."""
+
+import random
+
+import pytest
+import torch
+from PIL import Image
+
+from nbkit.errors import ConfigError
+from nbkit.worker.data.images import center_crop, random_crop
+from tests.worker.images import (
+    CLASSES,
+    DEVIATION,
+    MEAN,
+    picture,
+    same,
+)
+
+# torch warns of more loading processes than CPUs; some tests want several anyway.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
+def test_batches_are_normalised_and_in_the_configured_layout(flat, opened, layout):
+    one = opened(flat, 4, memory_format=layout)
+
+    images, labels = next(iter(one.train_batches(0)))
+
+    bytes_again = (images * DEVIATION + MEAN) * 255
+    assert images.dtype == torch.float32
+    assert images.shape == (4, 3, 32, 32)
+    assert labels.dtype == torch.int64
+    assert torch.allclose(bytes_again, bytes_again.round(), atol=1e-3)
+    assert bytes_again.max() > 128
+    expected = getattr(torch, layout.replace("channels_first", "contiguous_format"))
+    assert images.is_contiguous(memory_format=expected)
+
+
+def test_both_layouts_hold_the_same_images(flat, opened):
+    last = opened(flat, memory_format="channels_last").train_batches(0)
+    first = opened(flat, memory_format="channels_first").train_batches(0)
+
+    assert same(last, first)
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [
+        ("L", "jpg"), ("CMYK", "jpg"), ("RGBA", "png"), ("LA", "png"), ("P", "png"),
+        ("1", "png"), ("RGB", "webp"), ("RGB", "png"), ("RGB", "bmp"), ("RGB", "tiff"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_image_becomes_rgb(tmp_path, mode, suffix):
+    colour = (255, 255, 255) if mode == "1" else (200, 100, 40)
+    image = Image.new("RGB", (64, 64), colour).convert(mode)
+    path = tmp_path / f"image.{suffix}"
+    image.save(path, **({"lossless": True} if suffix == "webp" else {}))
+    grey = round(0.299 * 200 + 0.587 * 100 + 0.114 * 40)
+    expected = (grey,) * 3 if mode in ("L", "LA") else colour
+
+    for pixels in (
+        center_crop(path.read_bytes(), 32),
+        random_crop(path.read_bytes(), 32, (0.5, 1.0), random.Random(1)),
+    ):
+        assert pixels.shape == (32, 32, 3)
+        assert pixels.dtype == torch.uint8
+        difference = pixels.float() - torch.tensor(expected)
+        assert difference.abs().mean() < 4  # JPEG, and a palette of 256 colours
+
+
+def test_a_palette_with_transparency_becomes_rgb(tmp_path):
+    image = Image.new("P", (32, 32), 1)
+    image.putpalette([0, 0, 0, 200, 100, 40])
+    image.save(tmp_path / "p.png", transparency=b"\x00\x80")
+
+    pixels = center_crop((tmp_path / "p.png").read_bytes(), 32)
+
+    assert pixels[0, 0].tolist() == [200, 100, 40]
+
+
+def test_sixteen_bits_become_the_nearest_eight(tmp_path):
+    Image.new("I;16", (32, 32), 40_000).save(tmp_path / "deep.png")
+
+    pixels = center_crop((tmp_path / "deep.png").read_bytes(), 32)
+
+    assert (pixels - 40_000 // 256).abs().max() <= 1
+
+
+@pytest.mark.parametrize("size", [(48, 40), (100, 30), (300, 400)])
+def test_evaluation_shows_what_resizing_and_cutting_shows(tmp_path, size):
+    image = picture(3, size)
+    image.save(tmp_path / "image.png")
+    shorter = round(56 * 256 / 224)
+    scale = shorter / min(size)
+    width, height = round(size[0] * scale), round(size[1] * scale)
+    left, top = (width - 56) / 2, (height - 56) / 2
+    expected = image.resize((width, height), Image.Resampling.BILINEAR)
+    expected = expected.crop((left, top, left + 56, top + 56))
+
+    pixels = center_crop((tmp_path / "image.png").read_bytes(), 56)
+
+    reference = torch.frombuffer(bytearray(expected.tobytes()), dtype=torch.uint8)
+    difference = pixels.float() - reference.view(56, 56, 3)
+    assert difference.abs().mean() < 2.5
+
+
+def gradient(size):
+    """Return an image whose red and green tell a pixel's place."""
+    width, height = size
+    red = Image.linear_gradient("L").rotate(90).resize(size)
+    green = Image.linear_gradient("L").resize((width, height))
+    return Image.merge("RGB", (red, green, Image.new("L", size)))
+
+
+def crops(tmp_path, size, area, suffix="png"):
+    """Return the width and height of many random crops, as shares, and their flips."""
+    path = tmp_path / f"gradient.{suffix}"
+    gradient(size).save(path)
+    for seed in range(200):
+        pixels = random_crop(path.read_bytes(), 16, area, random.Random(seed)).float()
+        # Rotated by 90 degrees the gradient falls from left to right.
+        across = (pixels[:, 0, 0] - pixels[:, -1, 0]).mean().item()
+        down = (pixels[-1, :, 1] - pixels[0, :, 1]).mean().item()
+        yield abs(across) / 240, down / 240, across < 0
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_random_crops_keep_to_area_and_aspect_and_flip_half_of_the_time(
+    tmp_path, suffix
+):
+    seen = list(crops(tmp_path, (256, 256), (0.1, 0.5), suffix))
+
+    areas = [width * height for width, height, _ in seen]
+    assert 0.06 < min(areas) < 0.15
+    assert 0.42 < max(areas) < 0.56
+    assert all(0.6 < width / height < 1.6 for width, height, _ in seen)
+    assert 70 < sum(flipped for *_, flipped in seen) < 130
+
+
+def test_the_whole_image_is_taken_where_it_is_asked_for(tmp_path):
+    seen = list(crops(tmp_path, (256, 256), (1.0, 1.0)))
+
+    # At full area only the image's own aspect fits; else the middle, which is all.
+    assert all(width > 0.95 and height > 0.95 for width, height, _ in seen)
+
+
+def test_a_very_long_image_is_cropped_in_its_middle(tmp_path):
+    Image.new("RGB", (600, 20), (10, 20, 30)).save(tmp_path / "long.png")
+
+    pixels = random_crop(
+        (tmp_path / "long.png").read_bytes(), 16, (0.9, 1.0), random.Random(0)
+    )
+
+    assert pixels.shape == (16, 16, 3)
+    assert pixels[8, 8].tolist() == [10, 20, 30]
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path, opened):
+    with pytest.raises(ConfigError, match=r"nowhere' does not exist.*'synthetic'"):
+        opened(tmp_path / "nowhere")
+
+
+def test_a_file_is_not_a_data_set(tmp_path, opened):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigError, match="is a file; give the path of a folder"):
+        opened(tmp_path / "file")
+
+
+def test_images_without_class_folders_are_refused(tmp_path, opened):
+    picture(1).save(tmp_path / "1.png")
+
+    with pytest.raises(ConfigError, match=r"has 0 class folders.*train/<class>/"):
+        opened(tmp_path)
+
+
+def test_a_class_without_images_is_named(flat, opened):
+    (flat / "empty one").mkdir()
+
+    with pytest.raises(ConfigError, match=r"1 classes without images \(empty one\)"):
+        opened(flat)
+
+
+def test_an_evaluation_class_that_training_has_not_is_named(split, opened):
+    (split / "val" / "class 00").rename(split / "val" / "another")
+
+    with pytest.raises(ConfigError, match=r"1 classes that train/ has not \(another\)"):
+        opened(split)
+
+
+def test_too_few_images_for_one_global_batch_says_how_many_fit(flat, opened):
+    with pytest.raises(ConfigError, match=r"10 training images.*24.*use .*=2 or less"):
+        opened(flat, 6, world_size=2, gradient_accumulation_steps=2)
+    with pytest.raises(ConfigError, match="fewer GPUs"):
+        opened(flat, 6, world_size=12)
+
+
+def test_evaluation_without_evaluation_images_says_where_they_go(flat, opened):
+    assert list(opened(flat).evaluation_batches()) == []
+
+    with pytest.raises(ConfigError, match=r"no evaluation images.*val/<class>/"):
+        opened(flat, evaluation_period_epochs=1)
+
+
+def test_fewer_outputs_than_classes_are_refused(flat, opened):
+    assert opened(flat, num_classes=CLASSES).num_classes == CLASSES
+
+    with pytest.raises(ConfigError, match="num_classes=9 is below the 10"):
+        opened(flat, num_classes=CLASSES - 1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (b"no image at all", "not a format that Pillow knows"),
+        ("truncated", "truncated"),
+        (None, "No such file"),
+    ],
+)
+def test_an_unreadable_image_is_named(flat, opened, workers, broken, said):
+    one = opened(flat, num_workers=workers)
+    path = flat / "class 04" / "0.JPEG"
+    if broken is None:
+        path.unlink()
+    else:
+        cut = path.read_bytes()[:-50]
+        path.write_bytes(cut if broken == "truncated" else broken)
+
+    with pytest.raises(ConfigError, match=f"class 04/0.JPEG cannot be read.*{said}"):
+        list(one.train_batches(0))

@@ -1,0 +1,157 @@
+"""Loading processes, and data without any: synthetic images."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torch
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.worker.data import folder
+from tests.worker.images import labels_of, same
+
+# torch warns of more loading processes than CPUs; some tests want several anyway.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+def test_closing_in_the_middle_of_an_epoch_ends_the_loading_processes(split, opened):
+    one = opened(split, num_workers=2)
+    training, evaluating = one.train_batches(0), one.evaluation_batches()
+    next(training)
+    next(evaluating)
+    assert len(psutil.Process().children()) == 4
+
+    one.close()
+    one.close()
+
+    assert psutil.Process().children() == []
+
+
+def test_loading_processes_stay_for_the_next_epoch(flat, opened):
+    one = opened(flat, num_workers=1)
+
+    list(one.train_batches(0))
+    before = psutil.Process().children()
+    list(one.train_batches(1))
+
+    assert len(before) == 1
+    assert psutil.Process().children() == before
+
+
+def test_a_request_to_stop_reaches_the_training_process_alone(flat, opened):
+    expected = labels_of(opened(flat).train_batches(0))
+    one = opened(flat, num_workers=2)
+    stream = one.train_batches(0)
+    seen = [next(stream)[1].tolist()]
+
+    workers = [str(process.pid) for process in psutil.Process().children()]
+    for name in ("TERM", "INT"):
+        subprocess.run(["kill", f"-{name}", *workers], check=True)
+
+    assert seen + labels_of(stream) == expected
+
+
+def test_the_training_process_itself_still_gets_the_request(flat, opened):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    next(opened(flat, num_workers=1).train_batches(0))
+
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_a_program_that_forgets_to_close_still_ends(flat):
+    program = f"""
+import torch
+from nbkit.config import ExperimentConfig
+from nbkit.worker import data
+
+config = ExperimentConfig(data={str(flat)!r}, loader_config={{"num_workers": 1}})
+one = data.load(config, data.Placement(torch.device("cpu"), 0, 1), 2)
+stream = one.train_batches(0)
+next(stream)
+"""
+
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_ranks_share_the_usable_cpus():
+    def workers(cpus, **fields):
+        return folder._num_workers(ExperimentConfig(**fields), cpus)
+
+    assert workers(64.0, gpus=4) == 15
+    assert workers(1.5, gpus=4) == 1
+    assert workers(16.0, gpus=4, cpu_binding="cores") == 15
+    assert workers(256.0, gpus=1) == 32
+    assert workers(64.0, loader_config={"num_workers": 0}) == 0
+
+
+def synthetic(opened, batch_size=4, rank=0, world_size=1, **fields):
+    values = {"images_per_epoch": 50, "num_classes": 7, **fields}
+    return opened("synthetic", batch_size, rank, world_size, **values)
+
+
+def test_synthetic_batches_follow_seed_rank_epoch_and_number(opened):
+    def batches(epoch=1, first_batch=0, **fields):
+        return list(synthetic(opened, **fields).train_batches(epoch, first_batch))
+
+    whole = batches()
+    assert same(batches(), whole)
+    assert same(batches(first_batch=5), whole[5:])
+    assert not same(batches(seed=1), whole)
+    assert not same(batches(rank=1, world_size=2), whole[:6])
+    assert not torch.equal(whole[0][0], whole[1][0])
+
+
+def test_synthetic_batches_cost_no_copy(opened):
+    images = [images for images, _ in synthetic(opened).train_batches(0)]
+
+    assert len(images) == 12
+    assert len({image.data_ptr() for image in images}) < 12
+
+
+def test_synthetic_images_are_the_same_in_both_layouts(opened):
+    last, first = (
+        next(iter(synthetic(opened, memory_format=layout).train_batches(0)))[0]
+        for layout in ("channels_last", "channels_first")
+    )
+
+    assert torch.equal(last, first)
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert first.is_contiguous()
+    assert last.shape == (4, 3, 32, 32)
+
+
+def test_synthetic_labels_are_within_the_classes(opened):
+    one = synthetic(opened)
+
+    labels = torch.cat([labels for _, labels in one.train_batches(0)])
+
+    assert one.num_classes == 7
+    assert 0 <= labels.min() < labels.max() < 7
+    assert synthetic(opened, num_classes=None).num_classes == 1_000
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_synthetic_evaluation_has_a_twentieth_of_the_images(opened, world_size):
+    counts = [
+        sum(
+            int(mask.sum())
+            for *_, mask in synthetic(
+                opened, 4, rank, world_size, images_per_epoch=220
+            ).evaluation_batches()
+        )
+        for rank in range(world_size)
+    ]
+
+    assert sum(counts) == 11
+
+
+def test_a_synthetic_epoch_shorter_than_a_batch_is_refused(opened):
+    one = synthetic(opened, images_per_epoch=9)
+    assert (one.steps_per_epoch, one.train_images, one.dropped_images) == (2, 8, 1)
+
+    with pytest.raises(ConfigError, match=r"images_per_epoch=9 is less than .* 12"):
+        synthetic(opened, world_size=3, images_per_epoch=9)
