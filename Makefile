@@ -11,8 +11,10 @@ LOWER := $(shell sed -n 's/^ *"\(torch[a-z]*\)>=\([0-9.]*\)",/\1==\2/p' pyprojec
 # Measure how training scales on this machine, and print the answer.
 run: setup
 	@mkdir -p build
-	@echo "run: notebooks/scaling.ipynb; the notebook as it was run will be build/scaling.ipynb"
-	@$(BIN)/papermill --log-output --no-progress-bar notebooks/scaling.ipynb build/scaling.ipynb
+	@echo "run: notebooks/scaling.ipynb into build/scaling.ipynb (some minutes)"
+	@$(BIN)/papermill --stdout-file - --log-level WARNING --no-progress-bar \
+	  notebooks/scaling.ipynb build/scaling.ipynb
+	@echo
 	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
 
 # Everything that has to hold before a change is kept.
