@@ -28,7 +28,8 @@ def test_detached_process():
     subprocess.run(["/bin/sh", "-c", '"$@" &', "sh", *FOREVER], start_new_session=True)
 
 def test_zombie():
-    test_zombie.process = subprocess.Popen(["/bin/true"])
+    test_zombie.process = process = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 def test_thread():
     threading.Thread(target=threading.Event().wait, daemon=True, name="lazy").start()
