@@ -12,6 +12,7 @@ from nbkit.registry import Kind, names, suggest
 
 __all__ = ["ExperimentConfig"]
 
+DEFAULT_STEPS = 100
 IMAGENET_TRAIN_IMAGES = 1_281_167
 """ILSVRC2012 training images (https://image-net.org/challenges/LSVRC/2012/)."""
 
@@ -182,12 +183,13 @@ class ExperimentConfig(Model):
                 changes.setdefault(old, None)
         return super().replace(**changes)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _default_length(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("epochs") is None:
-            return {**values, "steps": values.get("steps") or 100}
-        return values
+    @model_validator(mode="after")
+    def _default_length(self) -> Self:
+        if self.steps is None and self.epochs is None:
+            # Set behind pydantic's back: nobody gave this value, and the record says
+            # which fields were given.
+            object.__setattr__(self, "steps", DEFAULT_STEPS)
+        return self
 
     @field_validator("model", "loader", "engine")
     @classmethod
@@ -210,6 +212,24 @@ class ExperimentConfig(Model):
             raise ValueError(message)
         return value
 
+    @field_validator("gradient_accumulation_steps")
+    @classmethod
+    def _graphs_do_not_accumulate(cls, value: int, info: ValidationInfo) -> int:
+        if value > 1 and info.data.get("cuda_graphs"):
+            # The next replay overwrites the gradients that are being summed:
+            # https://github.com/pytorch/pytorch/issues/181723
+            message = "cannot be combined with cuda_graphs=True; choose one"
+            raise ValueError(message)
+        return value
+
+    @field_validator("steps", mode="before")
+    @classmethod
+    def _steps_is_no_switch(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            message = "true and false are no number of steps; use a number"
+            raise ValueError(message)
+        return value
+
     @field_validator("steps")
     @classmethod
     def _one_length(cls, value: int | None, info: ValidationInfo) -> int | None:
@@ -222,6 +242,8 @@ class ExperimentConfig(Model):
     @classmethod
     def _leaves_steps_to_measure(cls, value: int, info: ValidationInfo) -> int:
         steps = info.data.get("steps")
+        if steps is None and info.data.get("epochs") is None:
+            steps = DEFAULT_STEPS
         if info.data.get("task") == "train" and steps is not None and value >= steps:
             message = (
                 f"leaves none of steps={steps} to measure; use {steps - 1} or less"
@@ -255,6 +277,9 @@ class ExperimentConfig(Model):
         if value == "cpu" and info.data.get("cuda_graphs"):
             message = "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'"
             raise ValueError(message)
+        if value == "cpu" and info.data.get("precision") == "tf32":
+            message = "TF32 is a format of GPUs; use precision='fp32' or 'bf16'"
+            raise ValueError(message)
         if value == "cpu" and info.data.get("batch_size_per_gpu") == "max":
             message = "batch_size_per_gpu='max' is probed in GPU memory; use a number"
             raise ValueError(message)
@@ -270,7 +295,7 @@ class ExperimentConfig(Model):
         if info.data.get("device") == "cpu":
             message = "names GPUs, but device='cpu'; remove one of the two"
             raise ValueError(message)
-        if len(set(value)) != len(value):
+        if len(set(map(str, value))) != len(value):
             message = "names a device twice; name each once (oversubscribe=True shares)"
             raise ValueError(message)
         return value

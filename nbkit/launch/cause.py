@@ -19,14 +19,15 @@ from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
 
-__all__ = ["failure_cause", "hang_cause", "oom_kills"]
+__all__ = ["failure_cause", "hang_cause", "oom_kills", "simple_cause", "stop_cause"]
 
 # What a rank says, or how C++ ends it, when a neighbour it talks to is gone. Neighbours
 # may notice before the supervisor does, so that such words are never the cause while
 # another rank has something of its own to say.
 _LOST_NEIGHBOUR = re.compile(
-    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|socket|NCCL|"
-    r"remote (process|worker)|timed out waiting|collective operation timeout",
+    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|got 0 bytes|"
+    r"remote (process|worker)|timed out waiting|watchdog caught collective|"
+    r"ncclRemoteError|ncclSystemError|communicator was aborted",
     re.IGNORECASE,
 )
 _LAST_WORDS_BYTES = 16_384
@@ -118,6 +119,42 @@ def hang_cause(
     log = paths.rank(attempt, behind[0]).stderr
     message += "; every rank's stack is in its stderr.log"
     return _cause("hang", behind[0], message, log)
+
+
+def stop_cause(
+    ranks: Sequence[RankProcess],
+    request: dict[str, Any],
+    paths: RunPaths,
+    attempt: int,
+) -> dict[str, Any]:
+    """Return why and how an attempt was stopped.
+
+    Parameters
+    ----------
+    request
+        The request to stop: ``by`` and more.
+    """
+    forced = any(rank.killed_by_us for rank in ranks)
+    # A rank that is not ready yet ends by the signal that asks it to stop.
+    early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
+    how = "before its ranks were ready" if early else "at a step boundary"
+    if forced:
+        how = "by force after the grace period"
+    message = f"stopped by {request['by']}, {how}"
+    own = [
+        rank
+        for rank in ranks
+        if rank.returncode not in (0, None, -signal.SIGTERM) and not rank.killed_by_us
+    ]
+    if own:
+        failure = failure_cause(own, paths, attempt, None)["message"]
+        message += f" (meanwhile: {failure})"
+    return simple_cause("stopped", message) | {"by": request["by"], "forced": forced}
+
+
+def simple_cause(kind: str, message: str) -> dict[str, Any]:
+    """Return a cause that is no single rank's."""
+    return _cause(kind, None, message, None)
 
 
 def oom_kills() -> int | None:

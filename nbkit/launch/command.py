@@ -22,6 +22,9 @@ __all__ = [
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
 """Marker of every process of a run; see `nbkit.launch.sweep`."""
 
+DEVICES_VARIABLE = "NBKIT_DEVICES"
+"""UUIDs of the GPUs that a run holds, from its supervisor's first moment on."""
+
 
 @dataclass(frozen=True)
 class RankPlan:
@@ -29,6 +32,8 @@ class RankPlan:
 
     attempt: int
     master_port: int
+    device_type: str
+    """``cuda`` or ``cpu``."""
     devices: Sequence[str]
     """GPU UUIDs in the order of local ranks; empty on CPUs."""
     cpus_per_rank: int
@@ -87,6 +92,7 @@ def rank_environment(
         "PYTHONUNBUFFERED": "1",
         RUN_ID_VARIABLE: paths.run_id,
         "NBKIT_ATTEMPT": str(plan.attempt),
+        "NBKIT_DEVICE_TYPE": plan.device_type,
         "NBKIT_LIFELINE_FD": str(plan.lifeline_fd),
         "NBKIT_HEARTBEAT_FD": str(plan.heartbeat_fd),
     }
@@ -95,11 +101,6 @@ def rank_environment(
         environment["NBKIT_LISTEN_FD"] = str(plan.listen_fd)
     if plan.devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
-        environment["NBKIT_DEVICE"] = plan.devices[rank % len(plan.devices)]
-    if config.deterministic:
-        # cuBLAS is only deterministic with a fixed workspace:
-        # https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility
-        environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return environment
 
 

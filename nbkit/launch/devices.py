@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
+from nbkit.launch.command import DEVICES_VARIABLE
 from nbkit.launch.sweep import marked_processes
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.sample import GpuDevice
 
-__all__ = ["Placement", "choose_gpus", "place", "visible_gpus"]
+__all__ = ["Placement", "choose_gpus", "place", "placing", "visible_gpus"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,21 @@ class Placement:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
+
+
+@contextmanager
+def placing() -> Iterator[None]:
+    """Let one process of this user at a time choose devices and start a supervisor.
+
+    Between the choice and the start nobody could see that the devices are taken.
+    """
+    path = Path(tempfile.gettempdir()) / f"nbkit-placing-{os.getuid()}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def place(config: ExperimentConfig) -> Placement:
@@ -83,7 +102,7 @@ def visible_gpus(device: str) -> Sequence[GpuDevice]:
     gpus: Sequence[GpuDevice] = ()
     try:
         with open_nvml() as nvml:
-            found = [gpu for gpu in nvml.devices() if gpu.uuid is not None]
+            found = [gpu for gpu in nvml.devices() if gpu.uuid and not gpu.error]
         gpus = _visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
         if not gpus:
             reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none"
@@ -156,6 +175,12 @@ def _visible(gpus: Sequence[GpuDevice], setting: str | None) -> list[GpuDevice]:
     """
     if setting is None:
         return list(gpus)
+    if "MIG-" in setting:
+        message = (
+            f"CUDA_VISIBLE_DEVICES={setting!r}: MIG instances cannot be used yet; name "
+            "whole GPUs, or unset it."
+        )
+        raise DeviceError(message)
     chosen: list[GpuDevice] = []
     for part in (part.strip() for part in setting.split(",")):
         match = [g for g in gpus if part == str(g.index) or _is_uuid(part, str(g.uuid))]
@@ -170,7 +195,7 @@ def _is_uuid(part: str, uuid: str) -> bool:
 
 
 def _held_devices() -> set[str]:
-    """Return the UUIDs that living ranks of any run on this host hold."""
+    """Return the UUIDs that living runs on this host hold."""
     held: set[str] = set()
     for _, process in marked_processes():
         try:
@@ -178,6 +203,7 @@ def _held_devices() -> set[str]:
         except OSError:
             continue
         for entry in environment.split(b"\0"):
-            if entry.startswith(b"NBKIT_DEVICE="):
-                held.add(entry.partition(b"=")[2].decode(errors="replace"))
+            if entry.startswith(f"{DEVICES_VARIABLE}=".encode()):
+                uuids = entry.partition(b"=")[2].decode(errors="replace")
+                held.update(filter(None, uuids.split(",")))
     return held

@@ -23,8 +23,16 @@ class Engine(Protocol):
         """
         ...
 
-    def submit(self, paths: RunPaths, attempt: int) -> dict[str, Any]:
-        """Start the supervisor of one attempt; return its identity."""
+    def submit(
+        self, paths: RunPaths, attempt: int, placement: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Start the supervisor of one attempt; return its identity.
+
+        Parameters
+        ----------
+        placement
+            What `check` returned.
+        """
         ...
 
     def reap(self, paths: RunPaths) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
+import sys
 from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, LaunchError
-from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
+from nbkit.launch.command import DEVICES_VARIABLE, RUN_ID_VARIABLE, supervisor_argv
 from nbkit.launch.devices import place
 from nbkit.launch.sweep import sweep
 from nbkit.store.paths import RunPaths
@@ -55,9 +57,17 @@ class LocalEngine:
                 "or an engine that reaches several."
             )
             raise ConfigError(message)
+        if importlib.util.find_spec("torch") is None:
+            message = (
+                f"torch is not installed for {sys.executable}; "
+                'pip install "nbkit[train]" adds it.'
+            )
+            raise LaunchError(message)
         return place(config).to_dict()
 
-    def submit(self, paths: RunPaths, attempt: int) -> dict[str, Any]:
+    def submit(
+        self, paths: RunPaths, attempt: int, placement: dict[str, Any]
+    ) -> dict[str, Any]:
         """Start the supervisor in a session of its own; return its identity."""
         log = paths.supervisor_log(attempt)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +78,11 @@ class LocalEngine:
         }
         shell = subprocess.run(
             ["/bin/sh", "-c", _DETACH, str(log), *supervisor_argv(paths.root)],
-            env={**inherited, RUN_ID_VARIABLE: paths.run_id},
+            env={
+                **inherited,
+                RUN_ID_VARIABLE: paths.run_id,
+                DEVICES_VARIABLE: ",".join(placement["devices"]),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import platform
+import queue
 import re
 import subprocess
 import sys
+import threading
+import traceback
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from nbkit.config import ExperimentConfig
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RECORD_SCHEMA, RunState, utc_now
 from nbkit.store.runs import StoredRun
+from nbkit.telemetry.machine import describe_machine, describe_storage
 
-__all__ = ["describe_code", "describe_environment", "first_record"]
+__all__ = ["Description", "describe_code", "describe_environment", "first_record"]
 
 _RECORDED = re.compile(
     r"^(NCCL|CUDA|CUBLAS|CUDNN|OMP|MKL|KMP|GLOO|TORCH|TORCHINDUCTOR|PYTORCH|DALI|SLURM"
@@ -70,6 +76,42 @@ def first_record(
         "worker": None,
         "system": None,
     }
+
+
+class Description(threading.Thread):
+    """Describes code, environment, machine and storage beside a run.
+
+    A thread that nobody waits for long: git, a package's metadata or a file server may
+    fail or hang, and the run goes on with an unknown.
+    """
+
+    def __init__(self, config: ExperimentConfig, paths: RunPaths, cwd: Path) -> None:
+        super().__init__(daemon=True)
+        self._found: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._parts: dict[str, Callable[[], Any]] = {
+            "code": lambda: describe_code(cwd, paths),
+            "environment": lambda: describe_environment(paths),
+            # GPUs are described by the sampler: a hung driver stops only that.
+            "machine": lambda: describe_machine(gpus=False),
+        }
+        if config.data != "synthetic":
+            self._parts["storage"] = lambda: describe_storage(config.data)
+
+    def run(self) -> None:
+        """Describe one part after the other; a part that fails stays unknown."""
+        for name, describe in self._parts.items():
+            try:
+                self._found.put((name, describe()))
+            except Exception:  # noqa: BLE001 - unknown is no reason to end a run
+                traceback.print_exc()
+
+    def take(self) -> dict[str, Any]:
+        """Return the parts that were described since the last call."""
+        found: dict[str, Any] = {}
+        while not self._found.empty():
+            name, description = self._found.get()
+            found[name] = description
+        return found
 
 
 def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:

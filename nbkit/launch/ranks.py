@@ -89,6 +89,7 @@ def start_ranks(
         plan = RankPlan(
             attempt=attempt,
             master_port=listener.getsockname()[1],
+            device_type=placement["device_type"],
             devices=placement["devices"],
             cpus_per_rank=placement["cpus_per_rank"],
             listen_fd=listener.fileno(),

@@ -89,10 +89,18 @@ class Run(StoredRun):
         Notes
         -----
         Stopping a run that has ended does nothing. Only the first request counts.
+
+        Raises
+        ------
+        RunError
+            If torchrun started the run, not nbkit.
         """
         if self.state.is_final:
             self._engine().reap(self.paths)
             return self
+        if not self.submission:
+            message = f"run {self.run_id} was started by torchrun; end it there."
+            raise RunError(message)
         if grace_seconds is None:
             grace_seconds = self.config.stop_grace_seconds
         me = ProcessIdentity.of().to_dict()

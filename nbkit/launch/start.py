@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -10,8 +11,10 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.command import torchrun_line
+from nbkit.launch.devices import placing
 from nbkit.launch.engine import Engine
 from nbkit.launch.run import Run
+from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
@@ -73,19 +76,24 @@ def launch(
     if config.data != "synthetic":
         # The run outlives this process's idea of the current folder.
         config = config.replace(data=str(Path(config.data).expanduser().absolute()))
-    engine: Engine = registry.resolve("engines", config.engine)()
-    placement = engine.check(config)
-    paths = create_run_folder(config)
     known = dict.fromkeys(given, "given") | (origins or {})
-    submit(
-        config,
-        paths,
-        attempt=0,
-        on_owner_exit=on_owner_exit,
-        origins=known,
-        tags=tags or {},
-        placement=placement,
-    )
+    with placing():
+        placement = _engine(config).check(config)
+        paths = create_run_folder(config)
+        try:
+            submit(
+                config,
+                paths,
+                attempt=0,
+                on_owner_exit=on_owner_exit,
+                origins=known,
+                tags=tags or {},
+                placement=placement,
+            )
+        except BaseException:
+            # A supervisor that finds its folder gone ends by itself.
+            shutil.rmtree(paths.root, ignore_errors=True)
+            raise
     return Run(paths.root)
 
 
@@ -106,9 +114,12 @@ def submit(
     placement
         What `Engine.check` returned; None checks now.
     """
-    engine: Engine = registry.resolve("engines", config.engine)()
+    engine = _engine(config)
     placement = engine.check(config) if placement is None else placement
-    supervisor = engine.submit(paths, attempt)
+    try:
+        supervisor = engine.submit(paths, attempt, placement)
+    except OSError as error:
+        raise store_error(paths.root, error) from error
     write_json(
         paths.submission,
         {
@@ -126,3 +137,7 @@ def submit(
             **placement,
         },
     )
+
+
+def _engine(config: ExperimentConfig) -> Engine:
+    return registry.resolve("engines", config.engine)()

@@ -16,21 +16,17 @@ import errno
 import os
 import selectors
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.launch import cause as causes
-from nbkit.launch.provenance import (
-    describe_code,
-    describe_environment,
-    first_record,
-)
+from nbkit.launch.provenance import Description, first_record
 from nbkit.launch.ranks import RankProcess, start_ranks
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.heartbeat import Beat, HeartbeatBoard
@@ -39,13 +35,14 @@ from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now, write_json
 from nbkit.store.runs import StoredRun
 from nbkit.telemetry.child import SamplerProcess, start_sampler
-from nbkit.telemetry.machine import describe_machine, describe_storage
 from nbkit.telemetry.system import summarise_system
 
 _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the
 # record says what each of them saw.
 _AFTERMATH_SECONDS = 1.0
+_KILL_SECONDS = 10.0
+_DESCRIBE_SECONDS = 2.0
 _RESERVE_BYTES = 256 * 1024
 _OWNER_EXIT = "owner exit"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -77,6 +74,8 @@ class Supervisor:
         self._deadline: float | None = None
         self._store_error: StoreError | None = None
         self._terminated_by: str | None = None
+        cwd = Path(self._submission["cwd"])
+        self._description = Description(self._config, self._paths, cwd)
         self._oom_kills = causes.oom_kills()
 
     def run(self) -> None:
@@ -89,34 +88,34 @@ class Supervisor:
         except OSError:
             self._paths.reserve.unlink(missing_ok=True)
         self._write_record()
-        with ThreadPoolExecutor(1) as pool:
-            try:
-                self._ranks = start_ranks(
-                    self._config,
-                    self._paths,
-                    self._attempt,
-                    self._submission,
-                    board,
-                    lifeline,
-                )
-                self._event("ranks_started", pids=[r.identity.pid for r in self._ranks])
-                self._sampler = self._start_sampler()
-                self._watch(board, pool.submit(self._describe))
-            except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
-                traceback.print_exc()
-                self._cause = self._cause or _own_failure(error)
-            finally:
-                self._end_everything()
+        try:
+            self._ranks = start_ranks(
+                self._config,
+                self._paths,
+                self._attempt,
+                self._submission,
+                board,
+                lifeline,
+            )
+            self._event("ranks_started", pids=[r.identity.pid for r in self._ranks])
+            self._sampler = self._start_sampler()
+            self._description.start()
+            self._watch(board)
+        except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
+            traceback.print_exc()
+            what = f"the supervisor failed: {type(error).__name__}: {error}"
+            self._cause = self._cause or causes.simple_cause("supervisor", what)
+        finally:
+            self._end_everything()
         self._finish()
 
     # Watching
 
-    def _watch(self, board: HeartbeatBoard, described: Future[dict[str, Any]]) -> None:
+    def _watch(self, board: HeartbeatBoard) -> None:
         for rank in self._ranks:
             self._selector.register(rank.pidfd, selectors.EVENT_READ)
         self._watch_owner()
         beats, moved = board.read(), time.monotonic()
-        waiting: Future[dict[str, Any]] | None = described
         while not all(rank.ended_at for rank in self._ranks):
             for key, _ in self._selector.select(_TICK_SECONDS):
                 if key.data == _OWNER_EXIT:
@@ -124,10 +123,7 @@ class Supervisor:
                     os.close(key.fd)
                     self._terminated_by = _OWNER_EXIT
             self._reap()
-            if waiting is not None and waiting.done():
-                self._record.update(waiting.result())
-                waiting = None
-                self._write_record()
+            self._take_descriptions()
             self._note_progress()
             self._look_for_stop()
             now = time.monotonic()
@@ -137,8 +133,6 @@ class Supervisor:
                 self._on_hang(beats)
             if self._deadline is not None and now > self._deadline:
                 self._kill_ranks()
-        if waiting is not None:
-            self._record.update(waiting.result())
 
     def _reap(self) -> None:
         for rank in self._ranks:
@@ -161,8 +155,9 @@ class Supervisor:
             self._kill_ranks()
 
     def _look_for_stop(self) -> None:
-        if self._stop is not None:
-            return
+        failed = any(rank.returncode for rank in self._ranks)
+        if self._stop is not None or self._cause is not None or failed:
+            return  # What came first is what happened.
         request = read_json(self._paths.stop)
         if self._terminated_by is not None:
             grace = self._config.stop_grace_seconds
@@ -211,7 +206,12 @@ class Supervisor:
         """Leave no process of the run but this one, and no zombie."""
         self._kill_ranks()
         for rank in self._ranks:
-            rank.popen.wait()
+            try:
+                rank.popen.wait(_KILL_SECONDS)
+            except subprocess.TimeoutExpired:
+                # It hangs in a driver or a file server; nobody can end it now.
+                self._event("cannot_be_killed", **rank.to_dict())
+                continue
             rank.reap()
         self._selector.close()
         if self._sampler is not None:
@@ -240,25 +240,31 @@ class Supervisor:
         failed = [rank for rank in self._ranks if rank.returncode]
         completed = worker.get("completed") and worker.get("attempt") == self._attempt
         if self._store_error is not None:
-            state, self._cause = RunState.FAILED, _store_cause(self._store_error)
+            state, self._cause = (
+                RunState.FAILED,
+                causes.simple_cause("store", str(self._store_error)),
+            )
         elif self._cause is not None:
             state = RunState.FAILED
         elif self._stop is not None and not (completed and not failed):
-            state, self._cause = RunState.STOPPED, self._stop_cause()
+            state = RunState.STOPPED
+            self._cause = causes.stop_cause(
+                self._ranks, self._stop, self._paths, self._attempt
+            )
         elif failed:
             state = RunState.FAILED
             self._cause = self._failure()
         elif not completed:
             state = RunState.FAILED
-            self._cause = {
-                "kind": "exit",
-                "rank": None,
-                "message": "every rank ended with exit code 0 before the last step",
-            }
+            self._cause = causes.simple_cause(
+                "exit", "every rank ended with exit code 0 before the last step"
+            )
+        self._description.join(_DESCRIBE_SECONDS)
+        self._take_descriptions()
         self._record["worker"] = worker or None
         self._record["system"] = summarise_system(
             self._paths.system(hostname()),
-            [rank.identity.pid for rank in self._ranks],
+            self._pids_of_all_attempts(),
         )
         self._record["cause"] = self._cause
         self._set_state(state, cause=self._cause)
@@ -269,22 +275,6 @@ class Supervisor:
         return causes.failure_cause(
             self._ranks, self._paths, self._attempt, self._oom_kills
         )
-
-    def _stop_cause(self) -> dict[str, Any]:
-        stop = self._stop or {}
-        forced = any(rank.killed_by_us for rank in self._ranks)
-        how = "by force after the grace period" if forced else "at a step boundary"
-        message = f"stopped by {stop['by']}, {how}"
-        failed = [r for r in self._ranks if r.returncode and not r.killed_by_us]
-        if failed:
-            message += f" (meanwhile: {self._failure()['message']})"
-        return {
-            "kind": "stopped",
-            "rank": None,
-            "by": stop["by"],
-            "forced": forced,
-            "message": message,
-        }
 
     # Writing
 
@@ -299,15 +289,10 @@ class Supervisor:
         message = f"{self._paths.submission} never named this supervisor; launch again."
         raise StoreError(message)
 
-    def _describe(self) -> dict[str, Any]:
-        data = self._config.data
-        return {
-            "code": describe_code(Path(self._submission["cwd"]), self._paths),
-            "environment": describe_environment(self._paths),
-            # GPUs are described by the sampler: a hung driver never stops this process.
-            "machine": describe_machine(gpus=False),
-            "storage": None if data == "synthetic" else describe_storage(Path(data)),
-        }
+    def _take_descriptions(self) -> None:
+        if found := self._description.take():
+            self._record.update(found)
+            self._write_record()
 
     def _start_sampler(self) -> SamplerProcess:
         with self._paths.supervisor_log(self._attempt).open("ab") as log:
@@ -317,6 +302,12 @@ class Supervisor:
                 process_roots=[rank.identity.pid for rank in self._ranks],
                 stderr=log,
             )
+
+    def _pids_of_all_attempts(self) -> list[int]:
+        pids = [rank.identity.pid for rank in self._ranks]
+        for attempt in self._record["attempts"]:
+            pids += [rank["pid"] for rank in attempt["ranks"]]
+        return pids
 
     def _worker(self) -> dict[str, Any]:
         return read_json(self._paths.worker) or {}
@@ -363,15 +354,6 @@ class Supervisor:
             self._store_error = self._store_error or error
             sys.stderr.write(f"{error}\n")
             sys.stderr.flush()
-
-
-def _store_cause(error: StoreError) -> dict[str, Any]:
-    return {"kind": "store", "rank": None, "message": str(error)}
-
-
-def _own_failure(error: Exception) -> dict[str, Any]:
-    message = f"the supervisor failed: {type(error).__name__}: {error}"
-    return {"kind": "supervisor", "rank": None, "message": message}
 
 
 def _wait_for_orphans() -> None:

@@ -21,7 +21,6 @@ from nbkit.statistics.steps import (
     measured_steps,
     share,
     step_images_per_second,
-    without_warmup,
 )
 from nbkit.statistics.student_t import student_t_quantile
 from nbkit.statistics.summary import (
@@ -46,5 +45,4 @@ __all__ = [
     "step_images_per_second",
     "student_t_quantile",
     "summarise",
-    "without_warmup",
 ]

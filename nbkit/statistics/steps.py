@@ -6,35 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbkit.errors import NotEnoughDataError
-
-
-def without_warmup(values: Sequence[float], warmup_steps: int) -> list[float]:
-    """Return the values after the first ``warmup_steps`` of them.
-
-    Parameters
-    ----------
-    values
-        One number a step, in the order they were measured.
-    warmup_steps
-        Leading steps left out (compilation, cuDNN autotuning, first batches).
-
-    Raises
-    ------
-    NotEnoughDataError
-        If nothing remains, or the number of warm-up steps is negative.
-    """
-    if warmup_steps < 0 or len(values) <= warmup_steps:
-        message = (
-            f"warmup_steps={warmup_steps} leaves nothing of {len(values)} steps; "
-            f"use a value from 0 to {max(len(values) - 1, 0)}, or measure more steps."
-        )
-        raise NotEnoughDataError(message)
-    return list(values[warmup_steps:])
-
 
 def measured_steps(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the steps that count: those behind the warm-up.
+    """Return the steps that count: those behind the warm-up, which may be none.
 
     A recorded step is never partial: loaders drop the remainder of an epoch and count
     what they dropped.
@@ -43,21 +17,8 @@ def measured_steps(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     ----------
     rows
         Rows of a run's ``metrics.jsonl``; other kinds of rows are ignored.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there is no such step.
     """
-    steps = [row for row in rows if row["kind"] == "step"]
-    kept = [row for row in steps if not row["warmup"]]
-    if not kept:
-        message = (
-            f"0 of {len(steps)} steps lie after the warm-up; "
-            "train for more steps than warmup_steps."
-        )
-        raise NotEnoughDataError(message)
-    return kept
+    return [row for row in rows if row["kind"] == "step" and not row["warmup"]]
 
 
 def step_images_per_second(steps: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,14 +40,23 @@ class JsonLinesWriter:
             raise store_error(path, error) from error
 
     def write(self, *objects: dict[str, Any]) -> None:
-        """Append objects with one system call; NaN and infinity become null."""
+        """Append all objects, or none if it fails; NaN and infinity become null.
+
+        One system call as a rule. A disk that fills takes a part of the data before it
+        refuses the rest: that part is cut off, so that a later call begins a line.
+        """
         if not objects:
             return
         data = "".join(map(to_json_line, objects)).encode()
         try:
-            written = os.write(self._fd, data)
-            if written < len(data):
-                os.write(self._fd, data[written:])
+            size = os.fstat(self._fd).st_size
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError:
+                with suppress(OSError):  # what went wrong first is what matters
+                    os.ftruncate(self._fd, size)
+                raise
             if not os.fstat(self._fd).st_nlink:
                 raise FileNotFoundError(errno.ENOENT, "the file was removed")
         except OSError as error:

@@ -6,6 +6,7 @@ import datetime
 import os
 import re
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 _READERS = 8
+_SUBMITTED_WITHIN_SECONDS = 60
+"""A folder that nobody has submitted by then lost its launcher in between."""
 
 Line = dict[str, Any]
 Stream = Literal["stdout", "stderr"]
@@ -189,7 +192,9 @@ class StoredRun:
             return RunState.FINISHED
         process = read_json(self.paths.rank(0, 0).process)
         if process is None:
-            return RunState.STARTING
+            age_seconds = time.time() - self.paths.root.stat().st_mtime
+            young = age_seconds < _SUBMITTED_WITHIN_SECONDS
+            return RunState.STARTING if young else RunState.LOST
         if ProcessIdentity.from_dict(process).is_alive() is False:
             return RunState.LOST
         return RunState.RUNNING if worker else RunState.STARTING
@@ -295,8 +300,13 @@ def _without_repeats(lines: list[Line]) -> list[Line]:
     kept: list[Line] = []
     for line in lines:
         if kept and line.get("attempt", 0) > kept[-1].get("attempt", 0):
-            first = line.get("first_step", line.get("step", 0))
-            while kept and kept[-1].get("step", -1) >= first:
-                kept.pop()
+            # A step comes again; what follows a step (an evaluation) comes behind it.
+            again = line["step"] if line["kind"] == "step" else line["step"] + 1
+            kept = [
+                old
+                for old in kept
+                if old["step"] < again
+                and (old["kind"], old["step"]) != (line["kind"], line["step"])
+            ]
         kept.append(line)
     return kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -70,7 +70,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         ``record.json``, or an empty object.
     """
     steps = [line for line in lines if line["kind"] == "step"]
-    window = [line for line in steps if not line["warmup"]]
+    window = statistics.measured_steps(lines)
     rates = statistics.step_images_per_second(window)
     seconds = [line["step_time_seconds"] for line in window]
     q25, q75 = statistics.quartiles(rates) if rates else (None, None)
@@ -109,9 +109,11 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     )
 
 
-def _share(ranks: Sequence[Line], part: str, window: Sequence[Line]) -> float | None:
+def _share(
+    ranks: Sequence[Line], part: str, window: Sequence[Mapping[str, Any]]
+) -> float | None:
     """Return a part's share of the window: over all ranks, else rank 0's lines."""
-    rows = ranks or window
+    rows: Sequence[Mapping[str, Any]] = ranks or window
     return statistics.share(
         [row[part] for row in rows], [row["step_time_seconds"] for row in rows]
     )

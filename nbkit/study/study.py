@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
@@ -67,7 +67,7 @@ class Study:
 
     def __init__(self, root: Path) -> None:
         self.paths = StudyPaths(root)
-        self._content = read_json(self.paths.study) or {}
+        self._last_content: dict[str, Any] = {}
         if not self._content:
             message = (
                 f"{self.paths.study} does not exist; Study.create() makes a study, and "
@@ -180,14 +180,14 @@ class Study:
 
     def runs_by_arm(self) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats."""
-        finished = self._finished()
+        content, finished = self._content, self._finished()
         return {
             arm: [
                 finished[Slot(arm, repeat)]
-                for repeat in range(self._content["repeats"])
+                for repeat in range(content["repeats"])
                 if Slot(arm, repeat) in finished
             ]
-            for arm in self._content["arms"]
+            for arm in content["arms"]
         }
 
     def run(self, *, progress: bool = True) -> Self:
@@ -240,18 +240,30 @@ class Study:
             "arm": slot.arm,
             "repeat": str(slot.repeat),
         }
-        with _environment(self._content["environment"]):
+        content = self._content
+        with _environment(content["environment"]):
             run = launch(
                 self.arms[slot.arm],
                 on_owner_exit="stop",
-                origins=self._content["origins"],
+                origins=content["origins"],
                 tags=tags,
             )
-        self._content["runs"].append(
-            {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
-        )
-        write_json(self.paths.study, self._content)
+        entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
+        self._write(runs=[*content["runs"], entry])
         return run
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        """What the file says now: another process may be executing the study.
+
+        What it said last if it was removed meanwhile.
+        """
+        self._last_content = read_json(self.paths.study) or self._last_content
+        return self._last_content
+
+    def _write(self, **changes: Any) -> None:
+        """Change fields of the file; for the process that executes the study."""
+        write_json(self.paths.study, {**self._content, **changes})
 
     def _finished(self) -> dict[Slot, Run]:
         finished: dict[Slot, Run] = {}
@@ -268,18 +280,15 @@ class Study:
     @contextmanager
     def _executing(self) -> Iterator[None]:
         """Be the one process that executes the study and writes its file."""
-        self._content = read_json(self.paths.study) or self._content
         executor = self._content["executor"]
         if executor is not None:
             self._refuse_while_alive(ProcessIdentity.from_dict(executor))
             self._wait_for_the_last_run()
-        self._content["executor"] = ProcessIdentity.of().to_dict()
-        write_json(self.paths.study, self._content)
+        self._write(executor=ProcessIdentity.of().to_dict())
         try:
             yield
         finally:
-            self._content["executor"] = None
-            write_json(self.paths.study, self._content)
+            self._write(executor=None)
 
     def _refuse_while_alive(self, executor: ProcessIdentity) -> None:
         if executor == ProcessIdentity.of() or executor.is_alive() is False:

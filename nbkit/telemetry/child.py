@@ -32,7 +32,7 @@ def start_sampler(
     interval_seconds
         Time between samples, at least 0.25 s.
     gpu_uuids
-        The GPUs to read; all by default.
+        The GPUs to read: all by default, none if empty (a run on CPUs).
     process_roots
         Pids of processes whose trees make up a run.
     stderr
@@ -45,6 +45,8 @@ def start_sampler(
     command += ["--parent-fd", str(read_end)]
     for pid in process_roots:
         command += ["--process-root", str(pid)]
+    if gpu_uuids is not None and not gpu_uuids:
+        command += ["--no-gpus"]
     for uuid in gpu_uuids or ():
         command += ["--gpu", uuid]
     try:

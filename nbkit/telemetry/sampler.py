@@ -49,7 +49,7 @@ class Sampler:
     Parameters
     ----------
     gpu_uuids
-        The GPUs to read; all by default.
+        The GPUs to read: all by default, none if empty.
     process_roots
         Pids of processes whose trees make up a run.
     """
@@ -232,11 +232,15 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="PID",
         help="also sum up this process and its descendants; may be repeated",
     )
-    parser.add_argument(
+    gpus = parser.add_mutually_exclusive_group()
+    gpus.add_argument(
         "--gpu",
         action="append",
         metavar="UUID",
         help="read this GPU only; may be repeated; default all",
+    )
+    gpus.add_argument(
+        "--no-gpus", action="store_const", dest="gpu", const=[], help="read no GPU"
     )
     return parser.parse_args(argv)
 

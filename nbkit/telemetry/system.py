@@ -23,7 +23,8 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
     path
         The sampler's file; read line by line, for it may be long.
     run_pids
-        Pids of the run's ranks; any other process on its GPUs is a stranger.
+        Pids of the ranks of all attempts; any other process on the run's GPUs is a
+        stranger.
 
     Returns
     -------
@@ -33,8 +34,14 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
         ``slowed_seconds`` in which power or heat held the clocks down,
         ``gpu_utilization_percent_sum`` over ``gpu_utilization_samples``,
         ``memory_used_bytes_max``), ``other_gpu_processes`` (distinct strangers; None
-        where processes cannot be seen), and of the newest header ``driver_version``,
+        where they cannot be told), and of the newest header ``driver_version``,
         ``cuda_driver_version``, ``devices``, ``topology``, ``gpus_unavailable``.
+
+    Notes
+    -----
+    In a container with pids of its own, NVML gives the host's pids or none at all, and
+    the run's own processes would pass for strangers. Strangers are counted only if one
+    of the ranks was seen on the GPUs, which shows that both speak of the same pids.
     """
     sums = _Sums(set(run_pids))
     for row in _rows(path):
@@ -78,7 +85,8 @@ class _Gpu:
     def between(self, before: GpuSample, after: GpuSample, seconds: float) -> None:
         if before.energy_joules is not None and after.energy_joules is not None:
             used = after.energy_joules - before.energy_joules
-            self.energy_joules = (self.energy_joules or 0.0) + used
+            if used >= 0:  # the counter starts anew when the driver is reloaded
+                self.energy_joules = (self.energy_joules or 0.0) + used
         if before.is_slowed is not None:
             slowed = seconds if before.is_slowed else 0.0
             self.slowed_seconds = (self.slowed_seconds or 0.0) + slowed
@@ -92,7 +100,7 @@ class _Sums:
     header: dict[str, Any] = field(default_factory=dict)
     gpus: dict[str, _Gpu] = field(default_factory=dict)
     strangers: set[int] = field(default_factory=set)
-    sees_processes: bool = False
+    sees_ranks: bool = False
     _last: Sample | None = None
 
     def begin(self, header: dict[str, Any]) -> None:
@@ -111,8 +119,8 @@ class _Sums:
             if gpu.uuid in before:
                 sums.between(before[gpu.uuid], gpu, passed)
             if gpu.processes is not None:
-                self.sees_processes = True
                 pids = {process.pid for process in gpu.processes}
+                self.sees_ranks |= not pids.isdisjoint(self.run_pids)
                 self.strangers |= pids - self.run_pids
         self._last = sample
 
@@ -121,7 +129,7 @@ class _Sums:
             "samples": self.samples,
             "seconds": self.seconds,
             "gpus": {uuid: vars(gpu) for uuid, gpu in self.gpus.items()},
-            "other_gpu_processes": len(self.strangers) if self.sees_processes else None,
+            "other_gpu_processes": len(self.strangers) if self.sees_ranks else None,
             **{key: self.header.get(key) for key in _MACHINE},
             "gpus_unavailable": self._last.gpus_unavailable if self._last else None,
         }

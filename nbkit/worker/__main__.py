@@ -16,6 +16,10 @@ def main() -> None:
     rank = Rank.enter(Path(sys.argv[1]))
     try:
         config = ExperimentConfig.from_json(rank.paths.config.read_bytes())
+        if config.deterministic:
+            # cuBLAS is only deterministic with a fixed workspace:
+            # https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if config.cpu_binding == "cores":
             bind_cpus(rank)
         from torch.distributed.elastic.multiprocessing.errors import record

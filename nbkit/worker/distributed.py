@@ -36,8 +36,8 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
     DeviceError
         If GPUs were promised and torch cannot use them, or there are fewer than ranks.
     """
-    promised = "NBKIT_DEVICE" in os.environ or config.device == "cuda"
-    if config.device == "cpu" or not (promised or torch.cuda.is_available()):
+    kind = os.environ.get("NBKIT_DEVICE_TYPE") or config.device
+    if kind == "cpu" or (kind == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise DeviceError(_why_no_cuda())
@@ -92,12 +92,13 @@ def join(
     """Make the process group; return a group for objects and flags on the host.
 
     A lone rank needs none and gets None. NCCL refuses two ranks on a device, so that
-    oversubscribed GPUs talk through gloo.
+    ranks which really share a GPU talk through gloo.
     """
     if rank.world_size == 1:
         return None
     timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
-    nccl = device.type == "cuda" and not config.oversubscribe
+    shared = device.type == "cuda" and rank.local_world_size > torch.cuda.device_count()
+    nccl = device.type == "cuda" and not shared
     options: dict[str, Any] = {"device_id": device} if nccl else {}
     dist.init_process_group(
         "nccl" if nccl else "gloo",
@@ -120,6 +121,11 @@ def leave(group: dist.ProcessGroup | None) -> None:
     """
     if group is not None:
         dist.barrier(group)
+
+
+# From the flags in the wheels of the package index: 2.8 dropped Maxwell and Pascal,
+# 2.11 dropped Volta.
+_LAST_WHEELS = (((7, 0), "<2.8"), ((7, 5), "<2.11"))
 
 
 class StopAgreement:
@@ -246,6 +252,9 @@ def _why_no_cuda() -> str:
 
 
 def _remedy(capability: tuple[int, int]) -> str:
-    if capability < (7, 5):
-        return "install the last that had it: pip install 'torch<2.11' torchvision"
+    for newest, bound in _LAST_WHEELS:
+        if capability < newest:
+            return (
+                f"install the last that has it: pip install 'torch{bound}' torchvision"
+            )
     return "install a newer torch: pip install --upgrade torch torchvision"

@@ -30,9 +30,11 @@ class Window:
     _cpu_start: float | None = field(default=None, repr=False)
 
     def open(self) -> None:
-        """Start counting CPU time: the warm-up is over; a second call does nothing."""
-        if self._cpu_start is None:
-            self._cpu_start = cpu_seconds()
+        """Start counting CPU time: the next step to be issued is the window's first.
+
+        A GPU may still be busy with the warm-up, but no longer for the host's account.
+        """
+        self._cpu_start = cpu_seconds()
 
     def close(self) -> None:
         """Stop counting CPU time."""
@@ -78,7 +80,7 @@ class MetricsLog:
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
         self._tensorboard: Any = None
 
-    def steps(self, finished: list[StepTimes], epoch: int) -> None:
+    def steps(self, finished: list[StepTimes]) -> None:
         """Count and write finished steps."""
         lines: list[dict[str, Any]] = []
         for times in finished:
@@ -86,10 +88,8 @@ class MetricsLog:
             warmup = self._steps <= self._config.warmup_steps
             if not warmup:
                 self.window.add(times, self._images // self._rank.world_size)
-            lines.append(self._line(times, epoch, warmup=warmup))
+            lines.append(self._line(times, warmup=warmup))
         self._write(lines)
-        if lines and self._steps >= self._config.warmup_steps:
-            self.window.open()
         if lines and self._writer is not None and self._config.tensorboard:
             self._to_tensorboard(lines)
 
@@ -111,11 +111,11 @@ class MetricsLog:
         if self._tensorboard is not None:
             self._tensorboard.close()
 
-    def _line(self, times: StepTimes, epoch: int, *, warmup: bool) -> dict[str, Any]:
+    def _line(self, times: StepTimes, *, warmup: bool) -> dict[str, Any]:
         return {
             "kind": "step",
             "attempt": self._rank.attempt,
-            "epoch": epoch,
+            "epoch": times.epoch,
             "step": times.step,
             "t": times.ended_at,
             "loss": times.loss,

@@ -31,6 +31,7 @@ class StepTimes:
     """One finished step."""
 
     step: int
+    epoch: int
     loss: float
     """Mean loss of this rank's images, before the update."""
     learning_rate: float
@@ -50,6 +51,7 @@ class StepTimes:
 @dataclass
 class _Marks:
     step: int
+    epoch: int
     start: Any
     learning_rate: float = 0.0
     waits: list[tuple[Any, Any]] = field(default_factory=list)
@@ -72,16 +74,17 @@ class StepClock:
         self._on_gpu = device.type == "cuda"
         self._mark: Callable[[], Any] = _event if self._on_gpu else time.perf_counter
         self._pending: deque[_Marks] = deque()
-        self._current = _Marks(0, None)
+        self._current = _Marks(0, 0, None)
         self._wait_start: Any = None
 
     def restart(self) -> None:
         """Begin the next step here: what came before (an evaluation) is no step."""
-        self._current.start = self._mark()
+        self._current = _Marks(0, 0, self._mark())
 
-    def begin(self, step: int) -> None:
+    def begin(self, step: int, epoch: int) -> None:
         """Begin a step where the one before ended."""
-        self._current = _Marks(step, self._current.end or self._current.start)
+        start = self._current.start if self._current.end is None else self._current.end
+        self._current = _Marks(step, epoch, start)
 
     def ask_for_batch(self) -> None:
         """Mark that the loop now wants a batch."""
@@ -138,6 +141,7 @@ class StepClock:
         assert marks.loss is not None
         return StepTimes(
             step=marks.step,
+            epoch=marks.epoch,
             loss=float(marks.loss),
             learning_rate=marks.learning_rate,
             total_seconds=self._seconds(marks.start, marks.end),

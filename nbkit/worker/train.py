@@ -2,8 +2,8 @@
 
 1. Device, process group, seeds.
 2. Batch size, data, model, optimizer.
-3. A checkpoint to go on from, if this is a resumed attempt.
-4. Gradient exchange (DDP), compiled or replayed as configured.
+3. Gradient exchange (DDP), compiled or replayed as configured.
+4. The state of an earlier attempt, if this is a resumed one.
 5. The loop: batch, forward, backward, update; no synchronisation with the device.
 6. Evaluation and checkpoints between steps.
 7. What only a torch process knows, for the record.
@@ -51,8 +51,14 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     host_group = join(rank, config, device)
     _seed(config)
 
-    # 2. Batch size, data, model, optimizer
-    per_rank = batch_size.resolve(config, rank, device, host_group)
+    # 2. Batch size, data, model, optimizer; or where an earlier attempt left off
+    newest = checkpoint.latest(rank.paths.checkpoints) if rank.attempt else None
+    saved, own = {}, {}
+    if newest is not None:
+        saved, own = checkpoint.load(newest, rank.rank, device, rank.world_size)
+    per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
+        config, rank, device, host_group
+    )
     placement = data.Placement(device, rank.rank, rank.world_size)
     batches = data.load(config, placement, per_rank)
     accumulation = config.gradient_accumulation_steps
@@ -65,18 +71,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     criterion = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
     images_per_step = per_rank * rank.world_size * accumulation
 
-    # 3. A checkpoint to go on from
-    step = epoch = first_batch = 0
-    newest = checkpoint.latest(rank.paths.checkpoints) if rank.attempt else None
-    if newest is not None:
-        state, rank_state = checkpoint.load(newest, rank.rank, device, rank.world_size)
-        raw_model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        precision.scaler.load_state_dict(state["scaler"])
-        step, epoch, first_batch = state["step"], state["epoch"], state["batch"]
-        checkpoint.restore_random_state(rank_state)
-
-    # 4. Gradient exchange
+    # 3. Gradient exchange
     clock = StepClock(device)
     if config.cuda_graphs:
         _capture(raw_model, config, precision, device, per_rank)
@@ -85,8 +80,19 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     log = MetricsLog(rank, config, images_per_step)
     write_facts(rank, config, device, host_group, batches, per_rank, completed=False)
 
+    # 4. The state of an earlier attempt, behind everything that draws random numbers
+    step = epoch = first_batch = 0
+    if newest is not None:
+        step, epoch, first_batch = saved["step"], saved["epoch"], saved["batch"]
+        _settle(model, config, precision, device, per_rank, passes=min(step, 2))
+        raw_model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        precision.scaler.load_state_dict(saved["scaler"])
+        checkpoint.restore_random_state(own)
+
     def save() -> None:
         rank.beat(step, Phase.CHECKPOINT)
+        log.steps(clock.finished(wait=True))
         began = time.perf_counter()
         path = checkpoint.save(
             rank.paths.checkpoints,
@@ -98,6 +104,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                 "step": step,
                 "epoch": epoch,
                 "batch": first_batch,
+                "batch_size_per_gpu": per_rank,
             },
             checkpoint.random_state(),
             rank.rank,
@@ -115,13 +122,17 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         clock.restart()
 
     # 5. The loop
-    stopped = reached_target = False
+    done = stopped = False
+    steps_until_window = config.warmup_steps
+    if not steps_until_window:
+        log.window.open()
     clock.restart()
-    while step < total_steps and not (stopped or reached_target):
+    while not (done or stopped):
         model.train()
-        stream = iter(batches.train_batches(epoch, first_batch))
+        left = steps_per_epoch * accumulation - first_batch
+        stream = iter(batches.train_batches(epoch, first_batch)) if left else iter(())
         while step < total_steps and first_batch < steps_per_epoch * accumulation:
-            clock.begin(step + 1)
+            clock.begin(step + 1, epoch)
             rate = schedule.learning_rate(config, step, steps_per_epoch, total_steps)
             optimizers.set_learning_rate(optimizer, rate)
             optimizer.zero_grad(set_to_none=True)
@@ -145,7 +156,10 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             clock.end(step_loss, rate)
             step += 1
             first_batch += accumulation
-            log.steps(clock.finished(), epoch)
+            steps_until_window -= 1
+            if steps_until_window == 0:
+                log.window.open()
+            log.steps(clock.finished())
 
             # 6. Between steps
             period = config.checkpoint_period_steps
@@ -154,18 +168,19 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                 save()
             if stopped:
                 break
+        done = step >= total_steps
         if first_batch >= steps_per_epoch * accumulation:
             epoch, first_batch = epoch + 1, 0
-        if not stopped and _evaluation_is_due(config, epoch, step == total_steps):
-            log.steps(clock.finished(wait=True), epoch - 1)
+        if not stopped and _evaluation_is_due(config, epoch, done):
+            log.steps(clock.finished(wait=True))
             accuracy = _evaluate(
                 raw_model, batches, precision, rank, log, epoch=epoch, step=step
             )
-            reached_target = accuracy >= (config.target_accuracy or 2.0)
+            done = done or accuracy >= (config.target_accuracy or 2.0)
             clock.restart()
 
     # 7. The end
-    log.steps(clock.finished(wait=True), epoch)
+    log.steps(clock.finished(wait=True))
     log.window.close()
     agreement.close()
     if config.checkpoint_at_end and not stopped:
@@ -221,6 +236,31 @@ def _wrap(
 
         model.register_comm_hook(None, exchange)
     return torch.compile(model) if config.compile else model  # type: ignore[return-value]
+
+
+def _settle(
+    model: nn.Module,
+    config: ExperimentConfig,
+    precision: Precision,
+    device: torch.device,
+    batch: int,
+    *,
+    passes: int,
+) -> None:
+    """Bring gradient exchange to where it stood when the checkpoint was written.
+
+    DDP sorts its buckets anew during the first steps, and the order in which gradients
+    of three or more ranks are added up depends on the buckets. Passes that are thrown
+    away make a resumed attempt add in the order of an uninterrupted one.
+    """
+    side = config.image_size
+    for _ in range(passes):
+        images = torch.zeros(batch, 3, side, side, device=device)
+        images = images.to(memory_format=precision.memory_format)
+        with precision.autocast():
+            outputs = model(images)
+        outputs.float().sum().backward()
+        model.zero_grad(set_to_none=True)
 
 
 def _capture(

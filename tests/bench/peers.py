@@ -9,29 +9,18 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
-from typing import Any
 
 import nbkit
+from tests.bench.settings import BUILD, nbkit_fields, run_loop, share_cpus
 
 ROUNDS = int(os.environ.get("NBKIT_BENCH_ROUNDS", "5"))
-SETTINGS = {
-    "model": "resnet18",
-    "image_size": 64,
-    "batch_size_per_gpu": 16,
-    "steps": 30,
-    "warmup_steps": 5,
-}
-RANKS = 2
-BUILD = Path(__file__).parents[2] / "build"
 
 
 def main() -> None:
     """Measure every arm in turn and print the medians."""
+    share_cpus()
     arms: dict[str, list[dict[str, float]]] = {
         "nbkit": [],
         "torchrun, plain DDP": [],
@@ -53,8 +42,7 @@ def main() -> None:
 
 def _nbkit() -> dict[str, float]:
     began = time.time()
-    fixed: dict[str, Any] = {"gpus": RANKS, "device": "cpu", "oversubscribe": True}
-    run = nbkit.launch(**SETTINGS, **fixed, decay_norm_and_bias=True).wait()
+    run = nbkit.launch(**nbkit_fields()).wait()
     cpu_ms = run.summary.cpu_ms_per_image
     assert cpu_ms is not None
     return {
@@ -65,22 +53,7 @@ def _nbkit() -> dict[str, float]:
 
 def _script(name: str) -> dict[str, float]:
     began = time.time()
-    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone"]
-    torchrun.append(f"--nproc-per-node={RANKS}")
-    starter = torchrun if name == "plain_ddp.py" else [sys.executable]
-    done = subprocess.run(
-        [
-            *starter,
-            str(Path(__file__).with_name(name)),
-            json.dumps({**SETTINGS, "ranks": RANKS}),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    line = json.loads(done.stdout.splitlines()[-1])
+    line = run_loop(name)
     return {
         "cpu_ms_per_image": line["cpu_ms_per_image"],
         "first_step_seconds": line["first_step_at"] - began,

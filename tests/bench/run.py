@@ -25,23 +25,25 @@ import psutil
 import nbkit
 from nbkit import statistics
 from nbkit.store.record import RunState
+from nbkit.telemetry.cpus import usable_cpus
+from tests.bench.settings import (
+    BUILD,
+    RANKS,
+    SETTINGS,
+    THREADS_PER_RANK,
+    nbkit_fields,
+    run_loop,
+    share_cpus,
+)
 
-ROOT = Path(__file__).parents[2]
 Row = dict[str, Any]
 
 PAIRS = int(os.environ.get("NBKIT_BENCH_PAIRS", "10"))
-SETTINGS = {
-    "model": "resnet18",
-    "image_size": 64,
-    "batch_size_per_gpu": 16,
-    "steps": 30,
-    "warmup_steps": 5,
-}
-RANKS = 2
 
 
 def main() -> None:
     """Measure every budget, print the table, write the file."""
+    share_cpus()
     with tempfile.TemporaryDirectory() as home:
         os.environ["NBKIT_HOME"] = home
         rows = [
@@ -53,9 +55,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["NBKIT_HOME"] = home
         rows.append(listing_ten_thousand_runs(Path(home)))
-    build = ROOT / "build"
-    build.mkdir(exist_ok=True)
-    (build / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
+    BUILD.mkdir(exist_ok=True)
+    (BUILD / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
     _print_table(rows)
     if any(row["ok"] is False for row in rows):
         sys.exit(1)
@@ -78,7 +79,7 @@ def launch_returns() -> Row:
         "t = time.perf_counter(); run = nbkit.launch(**c); "
         "print(time.perf_counter() - t); run.stop(grace_seconds=0)"
     )
-    config = json.dumps(_fields(steps=5, warmup_steps=1))
+    config = json.dumps(nbkit_fields(steps=5, warmup_steps=1))
     seconds = [float(_python(code, config)) for _ in range(10)]
     return _row(
         "launch() returns",
@@ -107,7 +108,8 @@ def worker_against_plain_ddp() -> list[Row]:
             print(f"pair {pair + 1}/{PAIRS} {arm}: {cpu_ms:.2f} CPU ms/image, first "
                   f"step after {first_seconds:.2f} s", flush=True)  # fmt: skip
     conditions = (
-        f"{PAIRS} interleaved pairs, {RANKS} gloo ranks on {os.cpu_count()} CPUs, "
+        f"{PAIRS} interleaved pairs, {RANKS} gloo ranks on {usable_cpus():g} usable "
+        f"CPUs with OMP_NUM_THREADS={THREADS_PER_RANK}, "
         f"{SETTINGS['model']} {SETTINGS['image_size']} px, batch "
         f"{SETTINGS['batch_size_per_gpu']}, {SETTINGS['steps']} steps; "
     )
@@ -131,7 +133,7 @@ def worker_against_plain_ddp() -> list[Row]:
 
 def supervisor_memory() -> Row:
     """Read the resident memory of a supervisor whose run is under way."""
-    run = nbkit.launch(**_fields(steps=10_000))
+    run = nbkit.launch(**nbkit_fields(steps=10_000))
     while run.state is not RunState.RUNNING or len(run.metrics()) < 3:
         time.sleep(0.1)
     supervisor = psutil.Process(run.record["supervisor"]["pid"])
@@ -148,7 +150,7 @@ def supervisor_memory() -> Row:
 
 def listing_ten_thousand_runs(home: Path) -> Row:
     """Time a fresh process that lists 10,000 runs with state and name."""
-    run = nbkit.launch(**_fields(steps=5, warmup_steps=1)).wait()
+    run = nbkit.launch(**nbkit_fields(steps=5, warmup_steps=1)).wait()
     for number in range(10_000):
         copy = run.paths.root.with_name(f"20200101-{number:06d}-copy-aaaa")
         copy.mkdir()
@@ -176,7 +178,7 @@ def listing_ten_thousand_runs(home: Path) -> Row:
 
 def _nbkit() -> tuple[float, float]:
     began = time.time()
-    run = nbkit.launch(**_fields()).wait()
+    run = nbkit.launch(**nbkit_fields()).wait()
     first = run.metrics()[0]["t"] - began
     cpu_ms = run.summary.cpu_ms_per_image
     assert cpu_ms is not None
@@ -185,29 +187,8 @@ def _nbkit() -> tuple[float, float]:
 
 def _plain() -> tuple[float, float]:
     began = time.time()
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("torchrun")),
-            "--standalone",
-            f"--nproc-per-node={RANKS}",
-            str(Path(__file__).with_name("plain_ddp.py")),
-            json.dumps(SETTINGS),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    line = json.loads(done.stdout)
+    line = run_loop("plain_ddp.py")
     return line["cpu_ms_per_image"], line["first_step_at"] - began
-
-
-def _fields(**changes: Any) -> dict[str, Any]:
-    fixed = {"gpus": RANKS, "device": "cpu", "oversubscribe": True}
-    # The plain loop decays every parameter alike and never changes its rate.
-    same = {"decay_norm_and_bias": True, "schedule": "constant"}
-    return {**SETTINGS, **fixed, **same, **changes}
 
 
 def _ratio_row(

@@ -53,6 +53,7 @@ def test_a_new_length_takes_the_place_of_the_old():
 
 def test_a_config_without_a_length_is_short():
     assert ExperimentConfig().steps == 100
+    assert ExperimentConfig().model_fields_set == set()
     assert ExperimentConfig(epochs=3).steps is None
 
 
@@ -70,6 +71,11 @@ def test_a_config_without_a_length_is_short():
         ({"device": "cpu", "cuda_graphs": True}, r"CUDA graphs need a GPU"),
         ({"device": "cpu", "batch_size_per_gpu": "max"}, r"use a number"),
         ({"compile": True, "cuda_graphs": True}, r"choose one"),
+        ({"cuda_graphs": True, "gradient_accumulation_steps": 2}, r"choose one"),
+        ({"steps": 0}, r"steps=0: is below 1"),
+        ({"steps": False}, r"no number of steps"),
+        ({"device": "cpu", "precision": "tf32"}, r"TF32 is a format of GPUs"),
+        ({"devices": (0, "0")}, r"names a device twice"),
         ({"devices": (0, 0)}, r"names a device twice"),
         ({"devices": (0,), "gpus": 2}, r"use gpus=1 or oversubscribe=True"),
         ({"device": "cpu", "devices": (0,)}, r"remove one of the two"),

@@ -28,44 +28,48 @@ class Outcome:
     cause: dict
     metrics: list[dict]
     seconds: float
-    """From the fault to the final state, where the round knows the moment."""
+    """From when the fault could be noticed until the run was over."""
 
 
 def rank_raises(make: Make) -> Outcome:
     run = nbkit.launch(make(model="raises", steps=1000))
-    return _outcome(run.wait(120, raise_on_failure=False))
+    run.wait(120, raise_on_failure=False)
+    return outcome(run, _last_step_at(run))
 
 
 def rank_is_killed(make: Make) -> Outcome:
     run = _running(make(model="slow", steps=10_000))
-    began = time.monotonic()
+    began = time.time()
     os.kill(_rank_pid(run, 1), signal.SIGKILL)
-    return _outcome(run.wait(120, raise_on_failure=False), began)
+    return outcome(run.wait(120, raise_on_failure=False), began)
 
 
 def rank_crashes(make: Make) -> Outcome:
     run = nbkit.launch(make(model="crashes", steps=1000))
-    return _outcome(run.wait(120, raise_on_failure=False))
+    run.wait(120, raise_on_failure=False)
+    return outcome(run, _last_step_at(run))
 
 
 def rank_hangs(make: Make) -> Outcome:
     run = nbkit.launch(make(model="sleeps", steps=1000, hang_timeout_seconds=8))
-    return _outcome(run.wait(120, raise_on_failure=False))
+    run.wait(120, raise_on_failure=False)
+    # A rank that stands still is not a fault before the limit.
+    return outcome(run, _last_step_at(run) + run.config.hang_timeout_seconds)
 
 
 def supervisor_is_killed(make: Make) -> Outcome:
     run = _running(make(model="slow", steps=10_000))
-    began = time.monotonic()
+    began = time.time()
     os.kill(run.record["supervisor"]["pid"], signal.SIGKILL)
-    return _outcome(run.wait(120, raise_on_failure=False), began)
+    return outcome(run.wait(120, raise_on_failure=False), began)
 
 
 def ranks_ignore_sigterm(make: Make) -> Outcome:
     # The plug-in's model shuts its ears when it is built: the request comes later.
     run = _running(make(model="stubborn", steps=10_000))
-    began = time.monotonic()
+    began = time.time()
     run.stop(grace_seconds=1)
-    return _outcome(run, began)
+    return outcome(run, began)
 
 
 def owner_group_is_killed(make: Make) -> Outcome:
@@ -87,9 +91,9 @@ def owner_group_is_killed(make: Make) -> Outcome:
         assert owner.stdout is not None
         run = nbkit.attach(owner.stdout.readline().strip())
         wait_until(run.metrics, "a first step")
-        began = time.monotonic()
+        began = time.time()
         os.killpg(owner.pid, signal.SIGKILL)
-    return _outcome(run.wait(120, raise_on_failure=False), began)
+    return outcome(run.wait(120, raise_on_failure=False), began)
 
 
 def _running(config: ExperimentConfig) -> nbkit.Run:
@@ -103,7 +107,19 @@ def _rank_pid(run: nbkit.Run, rank: int) -> int:
     return started["pids"][rank]
 
 
-def _outcome(run: nbkit.Run, began: float | None = None) -> Outcome:
-    seconds = 0.0 if began is None else time.monotonic() - began
+def _last_step_at(run: nbkit.Run) -> float:
+    """Return when the last step before a fault of the model itself ended."""
+    return run.metrics()[-1]["t"]
+
+
+def outcome(run: nbkit.Run, began: float) -> Outcome:
+    """Return how a run ended, once it has left no process behind.
+
+    Parameters
+    ----------
+    began
+        Unix time from which the fault could be noticed.
+    """
+    seconds = time.time() - began
     wait_until(lambda: not processes_of_run(run.paths), "no process left", 10)
     return Outcome(run.state, run.cause or {}, run.metrics(), seconds)

@@ -82,13 +82,18 @@ def test_a_living_rank_of_any_run_holds_its_device():
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={"NBKIT_RUN_ID": "another", "NBKIT_DEVICE": "GPU-held"},
+        env={"NBKIT_RUN_ID": "another", "NBKIT_DEVICES": "GPU-x,GPU-held"},
     ) as rank:
         assert rank.stdout is not None
         rank.stdout.readline()
         wait_until(lambda: "GPU-held" in _held_devices(), "the rank to be seen")
         rank.kill()
     assert "GPU-held" not in _held_devices()
+
+
+def test_mig_instances_are_refused_rather_than_ignored():
+    with pytest.raises(DeviceError, match="MIG instances cannot be used yet"):
+        _visible(GPUS, "MIG-5f0e")
 
 
 def test_cpus_are_shared_between_ranks(small):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
 
+import pynvml
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, DeviceError, RunError, RunNotFoundError
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
+from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
 
 def test_a_run_finishes_with_metrics_record_and_no_process_left(small):
@@ -108,7 +111,8 @@ def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(small, tmp_p
 
 
 def test_the_record_says_who_asked_and_never_a_secret(small, monkeypatch):
-    monkeypatch.setenv("NCCL_API_TOKEN", "hush")
+    secret = secrets.token_hex()
+    monkeypatch.setenv("NCCL_API_TOKEN", secret)
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
 
     run = nbkit.launch(small(), tags={"study": "s1"}).wait()
@@ -119,7 +123,35 @@ def test_the_record_says_who_asked_and_never_a_secret(small, monkeypatch):
     assert record["origins"]["batch_size_per_gpu"] == "given"
     assert record["environment"]["variables"]["NCCL_DEBUG"] == "WARN"
     files = [path for path in run.paths.root.rglob("*") if path.is_file()]
-    assert not any(b"hush" in path.read_bytes() for path in files)
+    assert not any(secret.encode() in path.read_bytes() for path in files)
+
+
+def test_a_run_stopped_at_once_is_stopped_and_nothing_else(small):
+    run = nbkit.launch(small(model="slow", steps=10_000))
+
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert len(run.metrics()) <= 3
+    assert run.cause is not None
+    assert run.cause["message"] in (
+        "stopped by user, before its ranks were ready",
+        "stopped by user, at a step boundary",
+    )
+
+
+def test_a_broken_package_in_the_environment_does_not_end_a_run(
+    small, tmp_path, monkeypatch
+):
+    broken = tmp_path / "site" / "broken-1.0.dist-info"
+    broken.mkdir(parents=True)
+    (broken / "METADATA").write_bytes(b"Name: broken\nVersion: 1.0\nAuthor: \xe9\xff\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent), prepend=os.pathsep)
+
+    run = nbkit.launch(small()).wait()
+
+    assert run.record["environment"] is None
+    assert run.record["machine"] is not None
 
 
 def test_allreduce_reports_bus_bandwidth_by_message_size(small):
@@ -140,8 +172,16 @@ def test_more_ranks_than_cpus_are_refused_unless_oversubscribed(small):
         nbkit.launch(small(gpus=1000, oversubscribe=False))
 
 
-def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(small, store):
-    with pytest.raises(DeviceError, match="there is no GPU to use"):
+def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(
+    small, store, monkeypatch
+):
+    # The machine has a GPU, whichever this is, and the user may not use it.
+    FakeDriver([FakeGpu("GPU-a")]).install(pynvml, monkeypatch.setattr)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    with pytest.raises(
+        DeviceError, match="there is no GPU to use: CUDA_VISIBLE_DEVICES hides"
+    ):
         nbkit.launch(small(device="cuda"))
 
     assert not list(store.glob("runs/*"))

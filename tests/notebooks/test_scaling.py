@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 import nbkit
-from nbkit.launch.sweep import marked_processes
 from nbkit.store.paths import studies_folder
-from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.study.headline import headline
 from nbkit.study.report import REPORT_MIME
-from tests.notebooks.executing import QUICK, execute, papermill_argv
-from tests.waiting import wait_until
+from tests.notebooks.executing import QUICK, execute
+from tests.notebooks.faults import papermill_is_ended
 
 
 def test_a_report_is_static_complete_and_says_what_it_is(tmp_path):
@@ -120,21 +116,9 @@ def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_papermill_that_is_ended_leaves_nothing_running(tmp_path, how):
-    argv = papermill_argv(
-        "scaling",
-        tmp_path / "out.ipynb",
-        *("-p", "device", "cpu", "-p", "gpus", "1", "-p", "model", "slow"),
-        *("-p", "steps", "100000", "-p", "repeats", "1"),
-    )
-    with subprocess.Popen(argv, stdout=-3, stderr=-3) as papermill:
-        run = wait_until(lambda: nbkit.runs() and nbkit.runs()[0], "a run", 120)
-        wait_until(run.metrics, "a first step", 120)
-        kernel = ProcessIdentity.from_dict(run.submission["owner"])
-        os.kill(papermill.pid, how)
+    outcome = papermill_is_ended(tmp_path, how)
 
-    wait_until(lambda: run.state.is_final, "the run's end", 60)
-    assert run.state is RunState.STOPPED
-    assert not kernel.is_alive()
-    mine = lambda: [p for name, p in marked_processes() if name == run.run_id]  # noqa: E731
-    wait_until(lambda: not mine(), "no process left", 10)
-    assert run.metrics()
+    assert outcome.state is RunState.STOPPED
+    assert outcome.cause["by"] == "owner exit"
+    steps = [line["step"] for line in outcome.metrics]
+    assert steps == list(range(1, len(steps) + 1))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from nbkit.store.record import RunState
 from tests.launch import faults
 from tests.launch.conftest import plugins, small, store
+from tests.notebooks.faults import kernel_group_is_killed, papermill_is_ended
 
 __all__ = ["plugins", "small", "store"]
 
@@ -20,6 +23,7 @@ EXPECTED = {
     faults.supervisor_is_killed: (RunState.LOST, {"kind": "lost"}),
     faults.ranks_ignore_sigterm: (RunState.STOPPED, {"forced": True}),
     faults.owner_group_is_killed: (RunState.STOPPED, {"by": "owner exit"}),
+    kernel_group_is_killed: (RunState.STOPPED, {"by": "owner exit"}),
 }
 
 
@@ -30,6 +34,17 @@ def test_fault(fault, round_number, small):
 
     outcome = fault(small)
 
+    _check(outcome, state, cause)
+
+
+@pytest.mark.parametrize("round_number", range(ROUNDS))
+def test_papermill_is_killed(round_number, tmp_path):
+    outcome = papermill_is_ended(tmp_path, signal.SIGKILL)
+
+    _check(outcome, RunState.STOPPED, {"by": "owner exit"})
+
+
+def _check(outcome, state, cause):
     assert outcome.state is state
     assert {key: outcome.cause[key] for key in cause} == cause
     assert outcome.seconds <= faults.DETECTED_WITHIN_SECONDS

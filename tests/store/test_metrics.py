@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 
 import pytest
@@ -71,3 +72,23 @@ def test_writing_into_a_removed_folder_says_so(tmp_path):
     with pytest.raises(StoreError, match="the run folder is gone"):
         writer.write({"step": 2})
     writer.close()
+
+
+def test_a_disk_that_fills_leaves_no_half_line_behind(tmp_path):
+    path = tmp_path / "events.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    with JsonLinesWriter(path) as writer:
+        writer.write({"step": 1})
+        # The kernel then writes a part of the lines and refuses the rest, as it does
+        # on a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 15, hard))
+        try:
+            with pytest.raises(StoreError, match="cannot be written"):
+                writer.write({"step": 2}, {"step": 3})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert path.read_bytes() == b'{"step":1}\n'
+        writer.write({"step": 2})
+
+    assert read_json_lines(path) == [{"step": 1}, {"step": 2}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -106,6 +107,27 @@ def test_steps_that_a_resumed_attempt_repeats_take_the_place_of_the_earlier(stor
 
     assert steps == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2)]
     assert run.metrics("evaluation") == []
+
+
+def test_an_evaluation_that_comes_first_after_a_resume_leaves_its_step_alone(store):
+    run = _run()
+    rows = [{"kind": "step", "attempt": 0, "step": n} for n in (1, 2)]
+    rows += [{"kind": "evaluation", "attempt": 0, "step": 2, "top1_accuracy": 0.1}]
+    rows += [{"kind": "evaluation", "attempt": 1, "step": 2, "top1_accuracy": 0.2}]
+    rows += [{"kind": "step", "attempt": 1, "step": 3}]
+    run.paths.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3]
+    assert [row["top1_accuracy"] for row in run.metrics("evaluation")] == [0.2]
+
+
+def test_a_folder_that_nobody_ever_submitted_is_lost(store):
+    run = _run()
+    assert run.state is RunState.STARTING
+
+    os.utime(run.paths.root, (1, 1))
+
+    assert run.state is RunState.LOST
 
 
 def test_an_unknown_number_stays_unknown_in_the_summary(store):

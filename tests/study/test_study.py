@@ -144,3 +144,15 @@ def test_a_dead_executor_does_not_block_its_study(small):
     study.paths.study.write_text(json.dumps({**content, "executor": gone}))
 
     assert nbkit.Study.open(study.study_id).resume().missing == []
+
+
+def test_a_study_that_is_open_sees_what_another_process_executes(small):
+    arms = {"a": small(gpus=1, steps=2, warmup_steps=1)}
+    viewer = nbkit.Study.create("demo", arms)
+    assert len(viewer.missing) == 1
+
+    nbkit.Study.open(viewer.study_id).run(progress=False)
+
+    assert viewer.missing == []
+    assert [len(runs) for runs in viewer.runs_by_arm().values()] == [1]
+    assert "1 of 1 runs finished" in repr(viewer)

@@ -149,6 +149,16 @@ def test_a_named_gpu_alone_is_sampled(start, drive_child, tmp_path):
     assert [gpu["uuid"] for gpu in row["gpus"]] == ["GPU-b"]
 
 
+def test_a_run_without_gpus_samples_none(start, drive_child, tmp_path):
+    drive_child({"uuid": "GPU-a"})
+    start(gpu_uuids=())
+
+    header, row = _wait_for_lines(_output(tmp_path), 2)[:2]
+
+    assert row["gpus"] == []
+    assert [device["uuid"] for device in header["devices"]] == ["GPU-a"]
+
+
 def test_the_end_brings_a_last_sample(start, drive_child, tmp_path):
     drive_child()
     process = start(interval_seconds=3600)

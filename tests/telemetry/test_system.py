@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from nbkit.telemetry.sample import GpuProcess, GpuSample, Sample
 from nbkit.telemetry.system import summarise_system
 
@@ -69,6 +71,39 @@ def test_slowed_seconds_peak_memory_and_strangers(tmp_path):
     assert gpu["gpu_utilization_percent_sum"] == 120
     assert gpu["gpu_utilization_samples"] == 3
     assert sums["other_gpu_processes"] == 2
+
+
+def test_an_energy_counter_that_starts_anew_takes_nothing_away(tmp_path):
+    path = tmp_path / "host.jsonl"
+    readings = (1000.0, 1300.0, 20.0, 120.0)
+    _write(path, {}, *(Sample(t=t, gpus=(_gpu(e),)) for t, e in enumerate(readings)))
+
+    sums = summarise_system(path, run_pids=[7])
+
+    assert sums["gpus"]["GPU-a"]["energy_joules"] == 400
+
+
+def test_ranks_of_every_attempt_belong_to_the_run(tmp_path):
+    path = tmp_path / "host.jsonl"
+    first, second = (Sample(t=t, gpus=(_gpu(0.0, pids=(t, 9)),)) for t in (1, 2))
+    _write(path, {}, first, {}, second)
+
+    assert summarise_system(path, run_pids=[1, 2])["other_gpu_processes"] == 1
+
+
+@pytest.mark.parametrize("seen", [(4001, 4002), ()])
+def test_strangers_are_unknown_where_the_ranks_themselves_are_not_seen(tmp_path, seen):
+    path = tmp_path / "host.jsonl"
+    _write(path, {}, Sample(t=0, gpus=(_gpu(0.0, pids=seen),)))
+
+    assert summarise_system(path, run_pids=[7])["other_gpu_processes"] is None
+
+
+def test_a_run_that_has_its_gpus_to_itself_saw_no_stranger(tmp_path):
+    path = tmp_path / "host.jsonl"
+    _write(path, {}, Sample(t=0, gpus=(_gpu(0.0, pids=(7,)),)))
+
+    assert summarise_system(path, run_pids=[7])["other_gpu_processes"] == 0
 
 
 def test_what_was_never_told_stays_unknown(tmp_path):

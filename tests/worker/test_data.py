@@ -1,11 +1,16 @@
 """Images for a rank: which, in what order, and what the record says."""
 
+import hashlib
+import os
 import random
 import shutil
+import threading
 
 import pytest
 import torch
 
+from nbkit.errors import ConfigError
+from nbkit.worker.data.files import ImageFolder
 from tests.worker.images import (
     CLASSES,
     images_by_label,
@@ -159,6 +164,41 @@ def test_the_fingerprint_tells_data_sets_apart_and_copies_not(split, tmp_path, o
     assert copy["sha256"] == original["sha256"]
     (tmp_path / "copy" / "val" / "class 00" / "0.JPEG").write_bytes(b"another size")
     assert opened(tmp_path / "copy").fingerprint["sha256"] != original["sha256"]
+
+
+def test_the_fingerprint_asks_for_many_files_at_once_and_keeps_their_order(
+    tmp_path, monkeypatch
+):
+    names = [f"{kind}/{number:03}.png" for kind in "ab" for number in range(400)]
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * (number % 7))
+    folder = ImageFolder.read(tmp_path)
+    together = threading.Barrier(2)
+    stat = os.stat
+
+    def stat_of_a_slow_disk(path, **options):
+        if str(path).endswith((names[0], names[-1])):
+            together.wait(30)  # neither is answered before both were asked
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat_of_a_slow_disk)
+    fingerprint = folder.fingerprint()
+    monkeypatch.undo()
+
+    listing = "".join(f"{name}\0{n % 7}\n" for n, name in enumerate(names))
+    assert fingerprint["files"] == 800
+    assert fingerprint["bytes"] == sum(n % 7 for n in range(800))
+    assert fingerprint["sha256"] == hashlib.sha256(listing.encode()).hexdigest()
+
+
+def test_a_file_that_has_gone_since_the_listing_is_named(flat):
+    folder = ImageFolder.read(flat)
+    gone = next(flat.rglob("*.*"))
+    gone.unlink()
+
+    with pytest.raises(ConfigError, match=f"{gone} is gone"):
+        folder.fingerprint()
 
 
 def test_the_record_says_what_is_left_out_and_who_loads(flat, opened):

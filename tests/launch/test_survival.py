@@ -1,0 +1,89 @@
+"""What becomes of a run when something happens to the kernel that launched it."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbkit
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+from tests.notebooks.faults import kernel_group_is_killed
+from tests.notebooks.kernel import running_kernel
+from tests.waiting import wait_until
+
+
+def interrupt(kernel, run):
+    """Interrupt the cell that waits for the run."""
+    kernel.client.execute("print('waiting', flush=True); run.wait()")
+    wait_until(lambda: _next_output(kernel) == "waiting\n", "the waiting cell")
+    kernel.manager.interrupt_kernel()
+    reply = kernel.client.get_shell_msg(timeout=60)
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+
+
+def restart(kernel, run):
+    """Restart the kernel: nothing of the old process is left."""
+    before = kernel.identity
+    kernel.disconnect()
+    kernel.manager.restart_kernel()
+    kernel.connect()
+    assert not before.is_alive()
+
+
+def shut_down(kernel, run):
+    """Shut the kernel down, and come back with a new one later."""
+    kernel.disconnect()
+    kernel.manager.shutdown_kernel()
+    assert not kernel.identity.is_alive()
+    _wait_for_more_steps(run)
+    kernel.start()
+
+
+@pytest.mark.parametrize("happening", [interrupt, restart, shut_down])
+def test_a_kept_run_goes_on_and_the_kernel_sees_every_step(happening, small):
+    config = small(model="slow", steps=100_000)
+    with running_kernel() as kernel:
+        run = nbkit.attach(
+            kernel.execute(
+                "import nbkit\n"
+                f"config = nbkit.ExperimentConfig.from_json({config.to_json()!r})\n"
+                "run = nbkit.launch(config, on_owner_exit='keep')",
+                "run.run_id",
+            )
+        )
+        wait_until(run.metrics, "a first step", 120)
+
+        happening(kernel, run)
+
+        _wait_for_more_steps(run)
+        assert run.state is RunState.RUNNING
+        at_least = len(run.metrics())
+        state, steps = kernel.execute(
+            f"import nbkit\nrun = nbkit.attach({run.run_id!r})",
+            "str(run.state), [line['step'] for line in run.metrics()]",
+        )
+        assert state == "running"
+        assert steps == list(range(1, len(steps) + 1))
+        assert len(steps) >= at_least
+
+    run.stop()
+    assert run.state is RunState.STOPPED
+    wait_until(lambda: not processes_of_run(run.paths), "no process left", 10)
+
+
+def test_a_run_stops_with_a_kernel_whose_whole_group_is_killed(small):
+    outcome = kernel_group_is_killed(small)
+
+    assert outcome.state is RunState.STOPPED
+    assert outcome.cause["by"] == "owner exit"
+    assert outcome.cause["forced"] is False
+
+
+def _wait_for_more_steps(run):
+    before = len(run.metrics())
+    wait_until(lambda: len(run.metrics()) >= before + 5, "five more steps")
+
+
+def _next_output(kernel):
+    message = kernel.client.get_iopub_msg(timeout=60)
+    return message["content"].get("text")

@@ -1,0 +1,68 @@
+"""A real Jupyter kernel, as a notebook server starts one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from nbkit.store.processes import ProcessIdentity
+
+ANSWERS_WITHIN_SECONDS = 120
+
+
+class Kernel:
+    """One kernel and its client."""
+
+    def __init__(self) -> None:
+        self.manager: KernelManager
+        self.client: BlockingKernelClient
+        self.identity: ProcessIdentity
+
+    def start(self) -> None:
+        """Start the process, and wait until it answers."""
+        # A manager closes its sockets for good when its kernel is shut down.
+        self.manager = KernelManager()
+        self.manager.start_kernel()
+        self.connect()
+
+    def connect(self) -> None:
+        """Talk to the process that the manager has started."""
+        self.identity = ProcessIdentity.of(self.manager.provisioner.pid)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=ANSWERS_WITHIN_SECONDS)
+
+    def disconnect(self) -> None:
+        """Leave the process alone from now on."""
+        self.client.stop_channels()
+
+    def execute(self, code: str, expression: str = "None") -> Any:
+        """Execute a cell, and return the value of an expression behind it."""
+        reply = self.client.execute(
+            code,
+            user_expressions={"value": expression},
+            reply=True,
+            timeout=ANSWERS_WITHIN_SECONDS,
+        )
+        content = reply["content"]
+        assert content["status"] == "ok", content
+        value = content["user_expressions"]["value"]
+        assert value["status"] == "ok", value
+        return ast.literal_eval(value["data"]["text/plain"])
+
+
+@contextmanager
+def running_kernel() -> Iterator[Kernel]:
+    """Start a kernel; end it, if it still runs, and its channels."""
+    kernel = Kernel()
+    kernel.start()
+    try:
+        yield kernel
+    finally:
+        kernel.disconnect()
+        kernel.manager.shutdown_kernel(now=True)
