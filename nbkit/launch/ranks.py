@@ -96,9 +96,16 @@ def start_ranks(
             lifeline_fd=lifeline_fd,
             heartbeat_fd=board.fd,
         )
-        return [
-            _start_rank(config, paths, plan, rank) for rank in range(config.world_size)
-        ]
+        # A rank takes a request to stop once it can answer it: until then the signal
+        # waits, instead of ending this rank and leaving the others to wait for it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            return [
+                _start_rank(config, paths, plan, rank)
+                for rank in range(config.world_size)
+            ]
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_rank(

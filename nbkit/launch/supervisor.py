@@ -142,8 +142,10 @@ class Supervisor:
             if rank.reap():
                 self._selector.unregister(pidfd)
                 self._event("rank_ended", **rank.to_dict())
-                if rank.returncode and self._deadline is None:
-                    self._deadline = time.monotonic() + _AFTERMATH_SECONDS
+                if rank.returncode:
+                    # The others wait for it in vain, whatever they were asked to do.
+                    limit = time.monotonic() + _AFTERMATH_SECONDS
+                    self._deadline = min(limit, self._deadline or limit)
 
     def _note_progress(self) -> None:
         starting = self._record["state"] == RunState.STARTING

@@ -71,6 +71,7 @@ class Rank:
         )
         faulthandler.register(signal.SIGUSR2, file=sys.stderr, all_threads=True)
         signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         lifeline = os.environ.get("NBKIT_LIFELINE_FD")
         if lifeline:
             threading.Thread(
