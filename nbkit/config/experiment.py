@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -211,6 +212,15 @@ class ExperimentConfig(Model):
             )
             raise ValueError(message)
         return value
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _data_may_be_a_path(cls, value: Any) -> Any:
+        text = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if text == "":
+            message = "names nothing; name a folder of images, or use 'synthetic'"
+            raise ValueError(message)
+        return text
 
     @field_validator("gradient_accumulation_steps")
     @classmethod

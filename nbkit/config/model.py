@@ -66,7 +66,8 @@ def _sentence(error: Any, fields: list[str]) -> str:
     value = value if len(value) <= 80 else value[:77] + "..."
     kind = error["type"]
     if kind == "extra_forbidden":
-        return f"{where} is not a field; remove it.{suggest(where, fields)}"
+        near = suggest(where, fields)
+        return f"{where}={value} is not a field.{near or ' Remove it.'}"
     texts = {
         "greater_than_equal": "is below {ge}; use {ge} or more.",
         "greater_than": "must be above {gt}; use a larger value.",
@@ -83,4 +84,4 @@ def _sentence(error: Any, fields: list[str]) -> str:
     }
     said = texts.get(kind, "")
     text = said.format(**context) if said else error["msg"] + "; change it."
-    return f"{where}={value}: {text}".replace("..", ".")
+    return f"{where}={value}: {text}".replace("?.", "?").replace(". .", ".")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nbkit.errors import StoreError
 from nbkit.launch.ranks import RankProcess
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.metrics import store_error
@@ -171,7 +171,7 @@ def _candidate(rank: RankProcess, paths: RunPaths, attempt: int) -> _Candidate |
     file = paths.rank(attempt, rank.rank).error
     try:
         error = read_json(file)
-    except json.JSONDecodeError:
+    except StoreError:
         error = None  # The disk was full, or the rank was killed, as it was written.
     if error is not None:
         return _Candidate(file.stat().st_mtime, rank, error)

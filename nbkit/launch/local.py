@@ -53,8 +53,7 @@ class LocalEngine:
         """
         if config.nnodes > 1:
             message = (
-                f"nnodes={config.nnodes}: engine='local' is one machine; use nnodes=1, "
-                "or an engine that reaches several."
+                f"nnodes={config.nnodes}: engine='local' is one machine; use nnodes=1."
             )
             raise ConfigError(message)
         if importlib.util.find_spec("torch") is None:

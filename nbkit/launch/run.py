@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from nbkit import registry
-from nbkit.errors import RunError, RunFailedError, RunStoppedError
+from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.store.paths import runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, utc_now, write_json_once
@@ -175,7 +175,9 @@ class Run(StoredRun):
         message = f"run {self.run_id} {state}{where}: {cause.get('message')}"
         if state is RunState.STOPPED:
             raise RunStoppedError(message)
-        if cause.get("traceback"):
+        # A wrong value is said in one line; where it was noticed helps nobody.
+        said_enough = cause.get("kind") in ("config", "device", "store")
+        if cause.get("traceback") and not said_enough:
             message += f"\n\n{cause['traceback'].rstrip()}\n"
         message += (
             f"\nlog: {cause.get('log') or self.paths.supervisor_log(self.attempt)}"
@@ -209,6 +211,13 @@ def runs(state: RunState | str | None = None, limit: int | None = None) -> list[
     limit
         At most so many.
     """
+    if limit is not None and limit < 0:
+        message = f"limit={limit} is below 0; use None for all runs."
+        raise ConfigError(message)
+    if state is not None and state not in list(RunState):
+        known = ", ".join(RunState)
+        message = f"state={state!r} is not one of {known}; use one of these."
+        raise ConfigError(message)
     if state is None:
         return [Run(folder) for folder in list_run_folders()[:limit]]
     rows = [row for row in list_runs() if row.state == state]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, LaunchError
 from nbkit.launch.command import torchrun_line
 from nbkit.launch.devices import placing
 from nbkit.launch.engine import Engine
@@ -71,11 +71,18 @@ def launch(
     if on_owner_exit not in ("keep", "stop"):
         message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
         raise ConfigError(message)
+    if config is not None and not isinstance(config, ExperimentConfig):
+        message = (
+            f"config={config!r} is a {type(config).__name__}; pass an "
+            "ExperimentConfig, or its fields by name: nbkit.launch(model='resnet50')."
+        )
+        raise ConfigError(message)
+    _check_labels("tags", tags or {})
+    _check_labels("origins", origins or {})
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
     if config.data != "synthetic":
-        # The run outlives this process's idea of the current folder.
-        config = config.replace(data=str(Path(config.data).expanduser().absolute()))
+        config = config.replace(data=_existing_folder(config.data))
     known = dict.fromkeys(given, "given") | (origins or {})
     with placing():
         placement = _engine(config).check(config)
@@ -114,6 +121,7 @@ def submit(
     placement
         What `Engine.check` returned; None checks now.
     """
+    cwd = _current_folder()
     engine = _engine(config)
     placement = engine.check(config) if placement is None else placement
     try:
@@ -132,7 +140,7 @@ def submit(
             "origins": origins,
             "tags": tags,
             "argv": sys.argv,
-            "cwd": str(Path.cwd()),
+            "cwd": str(cwd),
             "torchrun": torchrun_line(config, paths.root),
             **placement,
         },
@@ -141,3 +149,30 @@ def submit(
 
 def _engine(config: ExperimentConfig) -> Engine:
     return registry.resolve("engines", config.engine)()
+
+
+def _check_labels(name: str, labels: dict[str, str]) -> None:
+    for key, value in labels.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            message = f"{name}[{key!r}]={value!r} is not text; use str() of it."
+            raise ConfigError(message)
+
+
+def _existing_folder(data: str) -> str:
+    """Return the absolute path: the run outlives this process's current folder."""
+    path = Path(data).expanduser().absolute()
+    if not path.is_dir():
+        message = (
+            f"data={data!r} is not a folder ({path}); name a folder of images, or use "
+            "'synthetic'."
+        )
+        raise ConfigError(message)
+    return str(path)
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        message = "the current folder was removed; os.chdir() to one that exists."
+        raise LaunchError(message) from None

@@ -127,7 +127,7 @@ def store_error(path: Path, error: OSError) -> StoreError:
         errno.EACCES: "no permission: set NBKIT_HOME to a folder that you may write",
         errno.EROFS: "read-only file system: set NBKIT_HOME to one you may write",
     }
-    remedy = remedies.get(error.errno or 0, "see the message of the system")
+    remedy = remedies.get(error.errno or 0, "set NBKIT_HOME to a folder you may write")
     message = f"{path} cannot be written ({error.strerror or error}): {remedy}."
     wrapped = StoreError(message)
     wrapped.errno = error.errno

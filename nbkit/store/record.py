@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from nbkit.errors import StoreError
 from nbkit.store.metrics import store_error
 
 __all__ = [
@@ -92,11 +93,20 @@ def write_json_once(path: Path, values: dict[str, Any]) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a file, or None if there is no such file."""
+    """Return the object in a file, or None if there is no such file.
+
+    Raises
+    ------
+    StoreError
+        If the file is there and does not hold an object.
+    """
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        message = f"{path} is damaged ({error}); remove its folder if it is of no use."
+        raise StoreError(message) from error
 
 
 def _write_temporary(path: Path, values: dict[str, Any]) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store.metrics import read_json_lines, store_error
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
@@ -30,7 +30,9 @@ __all__ = [
     "list_runs",
 ]
 
+_RUN_ID = re.compile(r"\d{8}-\d{6}")
 _READERS = 8
+_KINDS = ("step", "evaluation", "checkpoint", "allreduce")
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
 
@@ -112,6 +114,11 @@ class StoredRun:
         A resumed attempt starts at its checkpoint; the lines it repeats take the
         place of the earlier ones, so that steps never run backwards.
         """
+        if kind not in (None, *_KINDS):
+            message = (
+                f"kind={kind!r} is not one of {', '.join(_KINDS)}; use one of them."
+            )
+            raise ConfigError(message)
         lines = _without_repeats(read_json_lines(self.paths.metrics))
         return [line for line in lines if kind is None or line["kind"] == kind]
 
@@ -226,14 +233,16 @@ def create_run_folder(config: ExperimentConfig) -> RunPaths:
     StoreError
         If the store cannot be written.
     """
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    moment = datetime.datetime.now(datetime.UTC)
+    # To the millisecond, so that the order of ids is the order of launches.
+    now = f"{moment:%Y%m%d-%H%M%S}{moment.microsecond // 1000:03d}"
     what = re.sub(r"[^a-z0-9]+", "-", config.title.lower())[:32]
     letters = "".join(secrets.choice("23456789abcdefghjkmnpqrstuvwxyz") for _ in "1234")
     root = runs_folder() / f"{now}-{what.strip('-') or 'run'}-{letters}"
     try:
         root.mkdir(parents=True)
         paths = RunPaths(root)
-        paths.config.write_text(config.to_json() + "\n")
+        paths.config.write_text(config.to_json() + "\n", encoding="utf-8")
     except OSError as error:
         raise store_error(root, error) from error
     return paths
@@ -262,10 +271,14 @@ def find_run_folder(run_id: str) -> Path:
 
 
 def list_run_folders() -> list[Path]:
-    """Return every run's folder, newest first."""
+    """Return every run's folder, newest first; whatever else lies there is ignored."""
     try:
         with os.scandir(runs_folder()) as entries:
-            names = [entry.name for entry in entries if entry.name[0] != "."]
+            names = [
+                entry.name
+                for entry in entries
+                if _RUN_ID.match(entry.name) and entry.is_dir()
+            ]
     except FileNotFoundError:
         return []
     return [runs_folder() / name for name in sorted(names, reverse=True)]
@@ -281,11 +294,13 @@ def list_runs() -> list[RunRow]:
 
 def _row(folder: Path) -> RunRow | None:
     run = StoredRun(folder)
-    record = run.record
     try:
+        record = run.record
         state = run._state(record)
     except StoreError:
-        return None  # It was removed meanwhile.
+        if not folder.is_dir():
+            return None  # It was removed meanwhile.
+        record, state = {}, RunState.LOST
     times = record.get("time", {})
     return RunRow(
         run_id=run.run_id,

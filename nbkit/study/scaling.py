@@ -115,7 +115,20 @@ class ScalingResult:
             for outlook in self.outlooks.values()
             for refusal in outlook.refusals
         ]
-        return [*self.plan.notes, *dict.fromkeys(refusals)]
+        return [*self.plan.notes, *dict.fromkeys(refusals), self._where_and_when()]
+
+    def _where_and_when(self) -> str:
+        facts = self.conditions
+        software = ", ".join(
+            f"{name} {facts[name]}"
+            for name in ("nbkit", "torch", "torchvision", "cuda", "nccl")
+            if facts.get(name)
+        )
+        return (
+            f"Where and when: {facts.get('device_name') or 'unknown device'} of host "
+            f"{facts.get('hostname') or 'unknown'}, {facts.get('started')}; "
+            f"{software or 'unknown software'}; study {facts.get('study_id')}."
+        )
 
     @property
     def projection(self) -> Table | Note:
@@ -203,16 +216,22 @@ def result(plan: ScalingPlan, study: Study) -> ScalingResult:
 
 def _conditions(runs: Sequence[Run]) -> dict[str, Any]:
     """Return what all runs have in common, and which runs they are."""
-    config, worker = runs[0].config, runs[0].worker
+    config = runs[0].config
+    largest = max(runs, key=lambda run: run.config.world_size)
+    worker, record = largest.worker, largest.record
+    packages = (record.get("environment") or {}).get("packages", {})
     fields = (
         *("model", "batch_size_per_gpu", "image_size", "memory_format", "data"),
         *("loader", "steps", "warmup_steps", "seed"),
     )
-    versions = ("torch", "torchvision", "cuda", "cudnn", "nccl", "backend")
+    versions = ("torch", "cuda", "cudnn", "nccl", "backend")
     return {
         **{name: getattr(config, name) for name in fields},
         "device_name": runs[0].summary.device_name,
         **{name: worker.get(name) for name in versions},
+        **{name: packages.get(name) for name in ("nbkit", "torchvision")},
+        "hostname": (record.get("machine") or {}).get("hostname"),
+        "started": record["time"]["started"],
         "oversubscribed": any(run.summary.oversubscribed for run in runs),
         "run_ids": [run.run_id for run in runs],
     }

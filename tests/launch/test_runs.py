@@ -187,6 +187,21 @@ def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(
     assert not list(store.glob("runs/*"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"config": "resnet50"}, "pass an ExperimentConfig"),
+        ({"tags": {"day": 21}}, r"tags\['day'\]=21 is not text"),
+        ({"on_owner_exit": "maybe"}, "neither 'keep' nor 'stop'"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(store, arguments, text):
+    with pytest.raises(ConfigError, match=text):
+        nbkit.launch(**arguments)
+
+    assert not list(store.glob("runs/*"))
+
+
 def test_an_unknown_run_is_named(small):
     with pytest.raises(RunNotFoundError, match="no run is called so"):
         nbkit.attach("20990101-000000-none-aaaa")

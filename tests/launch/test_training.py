@@ -10,7 +10,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import nbkit
-from nbkit.errors import RunFailedError
+from nbkit.errors import ConfigError, RunFailedError
 from nbkit.store.record import RunState
 
 
@@ -124,11 +124,19 @@ def test_every_optimizer_lowers_the_loss(small, optimizer):
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_a_missing_folder_is_named_in_the_notebook(small, tmp_path):
-    run = nbkit.launch(small(data=str(tmp_path / "none")))
+def test_a_missing_folder_is_named_before_anything_starts(small, tmp_path):
+    with pytest.raises(ConfigError, match=r"data='.*none' is not a folder"):
+        nbkit.launch(small(data=tmp_path / "none"))
 
-    with pytest.raises(RunFailedError, match="none"):
+    assert nbkit.runs() == []
+
+
+def test_a_folder_without_classes_fails_the_run_in_one_line(small, tmp_path):
+    run = nbkit.launch(small(data=tmp_path))
+
+    with pytest.raises(RunFailedError) as raised:
         run.wait()
+    assert "Traceback" not in str(raised.value)
 
     assert run.cause is not None
     assert run.cause["kind"] == "config"

@@ -43,11 +43,12 @@ class Kernel:
 
     def execute(self, code: str, expression: str = "None") -> Any:
         """Execute a cell, and return the value of an expression behind it."""
-        reply = self.client.execute(
+        reply = self.client.execute_interactive(
             code,
             user_expressions={"value": expression},
-            reply=True,
+            allow_stdin=False,
             timeout=ANSWERS_WITHIN_SECONDS,
+            output_hook=lambda _: None,
         )
         content = reply["content"]
         assert content["status"] == "ok", content

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import RunNotFoundError
+from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.runs import (
@@ -58,6 +58,30 @@ def test_the_list_has_the_state_of_every_run_and_skips_what_vanishes(store):
     assert rows[done.run_id].state is RunState.FINISHED
     assert (rows[done.run_id].name, rows[done.run_id].ended) == ("x", "now")
     assert rows[fresh.run_id].state is RunState.STARTING
+
+
+def test_what_is_no_run_does_not_disturb_the_list(store):
+    run, damaged = _run(), _run()
+    (store / "runs" / "notes.txt").touch()
+    (store / "runs" / "mine").mkdir()
+    damaged.paths.record.write_text("{half")
+
+    states = {row.run_id: row.state for row in list_runs()}
+
+    assert states == {
+        run.run_id: RunState.STARTING,
+        damaged.run_id: RunState.LOST,
+    }
+    with pytest.raises(StoreError, match=r"record\.json is damaged"):
+        _ = damaged.state
+
+
+def test_runs_of_the_same_second_are_listed_in_the_order_of_their_launches(store):
+    made = [_run().run_id for _ in range(5)]
+
+    # Two of the same millisecond may change places.
+    listed = [path.name[:18] for path in list_run_folders()]
+    assert listed == [run_id[:18] for run_id in reversed(made)]
 
 
 def test_hostile_ids_find_nothing(store):
