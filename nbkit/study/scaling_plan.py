@@ -95,6 +95,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
         If devices are missing and ``strict_gpus`` is set, or are in use.
     """
     p = parameters
+    _check_counts(p)
     devices = find_devices(p.device, p.engine, p.gpus)
     if p.strict_gpus:
         _require_gpus(devices, p.gpus)
@@ -129,6 +130,20 @@ def plan(parameters: Parameters) -> ScalingPlan:
             _conditions(next(iter(arms.values())), p.repeats),
         ),
     )
+
+
+def _check_counts(p: Parameters) -> None:
+    """Raise unless there is at least one of everything that is counted."""
+    counts = {name: p[name] for name in ("gpus", "nnodes", "repeats")}
+    lines = [
+        f"{name}={value} is below 1; use 1 or more."
+        for name, value in counts.items()
+        if value < 1
+    ]
+    if p.data == "":
+        lines.append("data='' names nothing; use a folder of images, or 'synthetic'.")
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
 def sweep_sizes(largest: int) -> list[int]:
@@ -279,16 +294,20 @@ def _notes(
     """Return what is measured, what is missing first."""
     listed = ", ".join(map(str, sizes))
     if devices.is_cpu:
-        why = "device=cpu was asked for" if cpu_was_asked else "there is no GPU here"
+        why = (
+            "device=cpu was asked for"
+            if cpu_was_asked
+            else f"{asked} GPUs were asked for and there is none here"
+        )
         shared = " Two of them share the one CPU." if devices.count < sizes[-1] else ""
         return [
             f"CPU, functional: {why}, so CPU processes of one thread each stand in for "
             "the GPUs. The numbers show that everything works and say nothing about a "
             f"GPU.{shared}",
-            f"Measured: {listed} processes. Nothing is projected from CPUs.",
+            f"Sizes: {listed} processes. Nothing is projected from CPUs.",
         ]
     here = f"{devices.count} x {devices.name}" if devices.name else "nodes of a queue"
-    measured = f"Measured: {listed} GPUs on {here}."
+    measured = f"Sizes: {listed} GPUs on {here}."
     if sizes[-1] >= asked:
         return [measured]
     beyond = (

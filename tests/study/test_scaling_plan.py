@@ -54,6 +54,17 @@ def test_a_sweep_to_nothing_is_refused():
         sweep_sizes(0)
 
 
+def test_every_count_below_one_is_named_at_once():
+    with pytest.raises(ConfigError) as raised:
+        plan(parameters(gpus=0, nnodes=-1, repeats=0, data=""))
+
+    said = str(raised.value)
+    assert "gpus=0 is below 1; use 1 or more." in said
+    assert "nnodes=-1" in said
+    assert "repeats=0" in said
+    assert "data='' names nothing" in said
+
+
 def test_cpu_processes_stand_in_for_gpus_and_the_plan_says_so_first():
     planned = plan(parameters())
 
@@ -97,7 +108,7 @@ def test_all_the_gpus_that_were_asked_for_are_measured_without_excuse(
     planned = plan(parameters(device="auto", gpus=6, strict_gpus=True))
 
     assert [config.world_size for config in planned.arms.values()] == [1, 2, 4, 6]
-    assert planned.notes[0].startswith("Measured: 1, 2, 4, 6 GPUs on 8 x NVIDIA H100")
+    assert planned.notes[0].startswith("Sizes: 1, 2, 4, 6 GPUs on 8 x NVIDIA H100")
 
 
 def test_open_parameters_are_chosen_for_the_device():
