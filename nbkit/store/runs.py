@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import re
@@ -272,8 +273,9 @@ def find_run_folder(run_id: str) -> Path:
 
 def list_run_folders() -> list[Path]:
     """Return every run's folder, newest first; whatever else lies there is ignored."""
+    folder = runs_folder()
     try:
-        with os.scandir(runs_folder()) as entries:
+        with os.scandir(folder) as entries:
             names = [
                 entry.name
                 for entry in entries
@@ -281,15 +283,27 @@ def list_run_folders() -> list[Path]:
             ]
     except FileNotFoundError:
         return []
-    return [runs_folder() / name for name in sorted(names, reverse=True)]
+    return [folder / name for name in sorted(names, reverse=True)]
 
 
 def list_runs() -> list[RunRow]:
     """Return a row for every run, newest first, as things stand now."""
-    # Reading waits for the disk most of the time: a few threads wait side by side.
+    folders = list_run_folders()
+    # A cold list waits for the disk most of the time: a few threads wait side by side
+    # and bring the files into the page cache. Parsing there would only make them wait
+    # for each other.
+    parts = [folders[first::_READERS] for first in range(_READERS)]
     with ThreadPoolExecutor(_READERS) as pool:
-        rows = pool.map(_row, list_run_folders(), chunksize=64)
-        return [row for row in rows if row is not None]
+        list(pool.map(_bring_into_cache, parts))
+    return [row for row in map(_row, folders) if row is not None]
+
+
+def _bring_into_cache(folders: list[Path]) -> None:
+    for folder in folders:
+        paths = RunPaths(folder)
+        with contextlib.suppress(OSError):
+            paths.record.read_bytes()
+            paths.submission.stat()
 
 
 def _row(folder: Path) -> RunRow | None:
