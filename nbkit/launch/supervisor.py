@@ -28,7 +28,7 @@ from nbkit.errors import StoreError
 from nbkit.launch import cause as causes
 from nbkit.launch.provenance import Description, first_record
 from nbkit.launch.ranks import RankProcess, start_ranks
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.sweep import kill, processes_of_run
 from nbkit.store.heartbeat import Beat, HeartbeatBoard
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.processes import ProcessIdentity, hostname
@@ -222,10 +222,7 @@ class Supervisor:
         deadline = time.monotonic() + 5
         while left := self._leftovers():
             for process in left:
-                try:
-                    os.kill(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+                kill(process)
             _wait_for_orphans()
             if time.monotonic() > deadline:
                 self._event("leftovers", pids=[process.pid for process in left])
@@ -242,10 +239,8 @@ class Supervisor:
         failed = [rank for rank in self._ranks if rank.returncode]
         completed = worker.get("completed") and worker.get("attempt") == self._attempt
         if self._store_error is not None:
-            state, self._cause = (
-                RunState.FAILED,
-                causes.simple_cause("store", str(self._store_error)),
-            )
+            state = RunState.FAILED
+            self._cause = causes.simple_cause("store", str(self._store_error))
         elif self._cause is not None:
             state = RunState.FAILED
         elif self._stop is not None and not (completed and not failed):
@@ -255,7 +250,9 @@ class Supervisor:
             )
         elif failed:
             state = RunState.FAILED
-            self._cause = self._failure()
+            self._cause = causes.failure_cause(
+                self._ranks, self._paths, self._attempt, self._oom_kills
+            )
         elif not completed:
             state = RunState.FAILED
             self._cause = causes.simple_cause(
@@ -272,11 +269,6 @@ class Supervisor:
         self._set_state(state, cause=self._cause)
         self._paths.reserve.unlink(missing_ok=True)
         self._events.close()
-
-    def _failure(self) -> dict[str, Any]:
-        return causes.failure_cause(
-            self._ranks, self._paths, self._attempt, self._oom_kills
-        )
 
     # Writing
 
@@ -316,21 +308,20 @@ class Supervisor:
 
     def _set_state(self, state: RunState, **details: Any) -> None:
         self._record["state"] = state
-        moment = {RunState.RUNNING: "running"}.get(state)
+        if state is RunState.RUNNING:
+            self._record["time"]["running"] = utc_now()
         if state.is_final:
-            moment = "ended"
+            ended = self._record["time"]["ended"] = utc_now()
             attempts = self._record["attempts"]
             attempts.append(
                 {
                     "number": self._attempt,
                     "state": state,
                     "started": self._record["time"]["started"],
-                    "ended": utc_now(),
+                    "ended": ended,
                     "ranks": [rank.to_dict() for rank in self._ranks],
                 }
             )
-        if moment is not None:
-            self._record["time"][moment] = utc_now()
         self._event(state.value, **details)
         self._write_record()
 

@@ -21,7 +21,7 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
 from nbkit.store.runs import list_run_folders
 
-__all__ = ["Leftover", "end_processes", "processes_of_run", "sweep"]
+__all__ = ["Leftover", "end_processes", "kill", "processes_of_run", "sweep"]
 
 _MARKER = f"\0{RUN_ID_VARIABLE}=".encode()
 
@@ -75,7 +75,7 @@ def end_processes(processes: list[ProcessIdentity], timeout_seconds: float = 5) 
     A zombie counts as still there.
     """
     for process in processes:
-        _kill(process)
+        kill(process)
     deadline = time.monotonic() + timeout_seconds
     while any(process.exists() for process in processes):
         if time.monotonic() > deadline:
@@ -128,7 +128,8 @@ def _supervisor_is_gone(paths: RunPaths) -> bool:
     return ProcessIdentity.from_dict(submission["supervisor"]).is_alive() is False
 
 
-def _kill(process: ProcessIdentity) -> None:
+def kill(process: ProcessIdentity) -> None:
+    """Send SIGKILL to a process, unless its pid means another one by now."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:

@@ -136,8 +136,6 @@ class MetricsLog:
         if self._tensorboard is None:
             # Imported behind the first step: it takes a second that the warm-up drops.
             self._tensorboard = _tensorboard_writer(self._rank.paths.tensorboard)
-            if self._tensorboard is None:
-                return
         for line in lines:
             rate = line["images"] / line["step_time_seconds"]
             values = {

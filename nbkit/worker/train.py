@@ -63,6 +63,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     batches = data.load(config, placement, per_rank)
     accumulation = config.gradient_accumulation_steps
     steps_per_epoch = batches.steps_per_epoch
+    batches_per_epoch = steps_per_epoch * accumulation
     total_steps = config.steps or (config.epochs or 1) * steps_per_epoch
     precision = Precision(config, device)
     raw_model = models.build(config, config.num_classes or batches.num_classes)
@@ -129,9 +130,9 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     clock.restart()
     while not (done or stopped):
         model.train()
-        left = steps_per_epoch * accumulation - first_batch
+        left = batches_per_epoch - first_batch
         stream = iter(batches.train_batches(epoch, first_batch)) if left else iter(())
-        while step < total_steps and first_batch < steps_per_epoch * accumulation:
+        while step < total_steps and first_batch < batches_per_epoch:
             clock.begin(step + 1, epoch)
             rate = schedule.learning_rate(config, step, steps_per_epoch, total_steps)
             optimizers.set_learning_rate(optimizer, rate)
@@ -169,7 +170,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             if stopped:
                 break
         done = step >= total_steps
-        if first_batch >= steps_per_epoch * accumulation:
+        if first_batch >= batches_per_epoch:
             epoch, first_batch = epoch + 1, 0
         if not stopped and _evaluation_is_due(config, epoch, done):
             log.steps(clock.finished(wait=True))
