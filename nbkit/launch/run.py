@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -10,7 +11,13 @@ from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.store.paths import runs_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, utc_now, write_json_once
+from nbkit.store.record import (
+    RunState,
+    read_json,
+    utc_now,
+    write_json,
+    write_json_once,
+)
 from nbkit.store.runs import (
     StoredRun,
     find_run_folder,
@@ -88,7 +95,8 @@ class Run(StoredRun):
 
         Notes
         -----
-        Stopping a run that has ended does nothing. Only the first request counts.
+        Stopping a run that has ended does nothing. The record keeps who asked first; a
+        later request counts only if it ends the run sooner.
 
         Raises
         ------
@@ -111,7 +119,7 @@ class Run(StoredRun):
             "time": utc_now(),
             "process": me,
         }
-        write_json_once(self.paths.stop, request)
+        self._ask_to_stop(request)
         if wait:
             self.wait(raise_on_failure=False)
             if self.state is RunState.LOST:
@@ -154,6 +162,14 @@ class Run(StoredRun):
         )
         return self
 
+    def _ask_to_stop(self, request: dict[str, Any]) -> None:
+        if write_json_once(self.paths.stop, request):
+            return
+        standing = read_json(self.paths.stop)
+        if standing is None or _deadline(request) < _deadline(standing):
+            first = (standing or request)["by"]
+            write_json(self.paths.stop, {**request, "by": first})
+
     def _wait_for_supervisor(self) -> None:
         """Wait a moment for the supervisor, which ends right behind its last word."""
         supervisor = self.submission.get("supervisor")
@@ -183,6 +199,12 @@ class Run(StoredRun):
             f"\nlog: {cause.get('log') or self.paths.supervisor_log(self.attempt)}"
         )
         raise RunFailedError(message, cause)
+
+
+def _deadline(request: dict[str, Any]) -> datetime.datetime:
+    """Return when a request to stop turns to force."""
+    asked = datetime.datetime.fromisoformat(request["time"])
+    return asked + datetime.timedelta(seconds=request["grace_seconds"])
 
 
 def attach(run_id: str) -> Run:

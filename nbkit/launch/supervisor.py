@@ -71,6 +71,7 @@ class Supervisor:
         self._sampler: SamplerProcess | None = None
         self._cause: dict[str, Any] | None = None
         self._stop: dict[str, Any] | None = None
+        self._last_request: dict[str, Any] | None = None
         self._deadline: float | None = None
         self._store_error: StoreError | None = None
         self._terminated_by: str | None = None
@@ -158,19 +159,22 @@ class Supervisor:
 
     def _look_for_stop(self) -> None:
         failed = any(rank.returncode for rank in self._ranks)
-        if self._stop is not None or self._cause is not None or failed:
+        if self._cause is not None or failed:
             return  # What came first is what happened.
         request = read_json(self._paths.stop)
-        if self._terminated_by is not None:
+        if self._terminated_by is not None and self._stop is None:
             grace = self._config.stop_grace_seconds
             request = {"by": self._terminated_by, "grace_seconds": grace}
-        if request is None:
+        if request is None or request == self._last_request:
             return
-        self._stop = request
-        self._set_state(RunState.STOPPING, by=request["by"])
-        self._deadline = time.monotonic() + request["grace_seconds"]
-        for rank in self._ranks:
-            rank.signal(signal.SIGTERM)
+        self._last_request = request
+        deadline = time.monotonic() + request["grace_seconds"]
+        self._deadline = min(deadline, self._deadline or deadline)
+        if self._stop is None:
+            self._stop = request
+            self._set_state(RunState.STOPPING, by=request["by"])
+            for rank in self._ranks:
+                rank.signal(signal.SIGTERM)
 
     def _on_hang(self, beats: list[Beat]) -> None:
         seconds = self._config.hang_timeout_seconds

@@ -170,15 +170,29 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             if stopped:
                 break
         done = step >= total_steps
-        if first_batch >= batches_per_epoch:
-            epoch, first_batch = epoch + 1, 0
-        if not stopped and _evaluation_is_due(config, epoch, done):
+        epoch_is_over = first_batch >= batches_per_epoch
+        if not stopped and _evaluation_is_due(config, epoch + epoch_is_over, done):
             log.steps(clock.finished(wait=True))
             accuracy = _evaluate(
-                raw_model, batches, precision, rank, log, epoch=epoch, step=step
+                raw_model,
+                batches,
+                precision,
+                rank,
+                log,
+                agreement,
+                epoch=epoch + epoch_is_over,
+                step=step,
             )
-            done = done or accuracy >= (config.target_accuracy or 2.0)
+            if accuracy is None:
+                # The checkpoint still stands before the evaluation: resuming begins
+                # with it.
+                stopped = True
+                save()
+            else:
+                done = done or accuracy >= (config.target_accuracy or 2.0)
             clock.restart()
+        if epoch_is_over:
+            epoch, first_batch = epoch + 1, 0
 
     # 7. The end
     log.steps(clock.finished(wait=True))
@@ -316,11 +330,16 @@ def _evaluate(
     precision: Precision,
     rank: Rank,
     log: MetricsLog,
+    agreement: StopAgreement,
     *,
     epoch: int,
     step: int,
-) -> float:
-    """Return the top-1 accuracy (0 to 1) over every evaluation image, each once."""
+) -> float | None:
+    """Return the top-1 accuracy (0 to 1) over every evaluation image, each once.
+
+    None if the run was asked to stop meanwhile; every rank has as many batches, so that
+    all leave at the same one.
+    """
     began = time.perf_counter()
     if rank.world_size > 1:
         # Running statistics differ by the last step: everybody takes rank 0's.
@@ -337,6 +356,8 @@ def _evaluate(
             correct = (outputs.argmax(1) == labels) & mask
             losses = criterion(outputs, labels) * mask
             sums += torch.stack([correct.sum(), mask.sum(), losses.sum()])
+            if agreement.reached():
+                return None
     if rank.world_size > 1:
         dist.all_reduce(sums)
     correct, images, loss = sums.tolist()

@@ -67,6 +67,19 @@ def test_ranks_that_ignore_sigterm_are_stopped_by_force(small):
     assert len(outcome.metrics) >= 3
 
 
+def test_a_second_request_to_stop_can_only_end_a_run_sooner(small):
+    run = nbkit.launch(small(model="stubborn", steps=10_000))
+    wait_until(run.metrics, "a first step", 120)
+
+    run.stop(grace_seconds=3600, by="the first", wait=False)
+    run.stop(grace_seconds=7200, by="the patient", wait=False)
+    run.stop(grace_seconds=0, by="the hasty")
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["by"] == "the first"
+    assert run.cause["forced"] is True
+
+
 def test_a_run_stops_with_its_owner_where_that_was_asked_for(small):
     outcome = faults.owner_group_is_killed(small)
 

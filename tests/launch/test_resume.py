@@ -84,3 +84,27 @@ def test_a_run_stopped_at_the_end_of_an_epoch_still_evaluates_it(small):
 
     assert [line["step"] for line in run.metrics()] == list(range(1, 41))
     assert [line["epoch"] for line in run.metrics("evaluation")] == list(range(1, 41))
+
+
+def test_a_stop_does_not_wait_for_a_long_evaluation_which_resuming_does_first(small):
+    # Evaluating takes minutes in the first attempt, and a moment in the second.
+    config = small(
+        model="ponders",
+        steps=2,
+        warmup_steps=1,
+        images_per_epoch=200_000,
+        evaluation_period_epochs=1,
+        stop_grace_seconds=100,
+    )
+    run = nbkit.launch(config)
+    wait_until(lambda: len(run.metrics()) == 2, "the last step", 120)
+    run.stop()
+    assert run.state is RunState.STOPPED
+    assert run.cause["forced"] is False
+    assert not run.metrics("evaluation")
+
+    run.resume().wait()
+
+    (evaluation,) = run.metrics("evaluation")
+    assert evaluation["images"] == 10_000
+    assert [line["step"] for line in run.metrics()] == [1, 2]

@@ -56,6 +56,17 @@ def crashes(num_classes=1000, weights=None):
     return _Tiny(num_classes, _once(lambda: ctypes.string_at(0)))
 
 
+def ponders(num_classes=1000, weights=None):
+    model = _Tiny(num_classes)
+
+    def ponder(module, images):
+        if not module.training and os.environ["NBKIT_ATTEMPT"] == "0":
+            time.sleep(0.1)
+
+    model.register_forward_pre_hook(ponder)
+    return model
+
+
 def stubborn(num_classes=1000, weights=None):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return slow(num_classes)

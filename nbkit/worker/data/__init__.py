@@ -60,7 +60,11 @@ class Data(Protocol):
         ...
 
     def evaluation_batches(self) -> Iterator[EvaluationBatch]:
-        """Yield this rank's part of the evaluation images; over all ranks each once."""
+        """Yield this rank's part of the evaluation images; over all ranks each once.
+
+        Every rank yields as many batches as the others, the last ones all padding if
+        need be.
+        """
         ...
 
     def describe(self) -> dict[str, Any]:

@@ -72,11 +72,12 @@ class Synthetic:
             yield self._pool[(start + number) % _POOL_BATCHES]
 
     def evaluation_batches(self) -> Iterator[EvaluationBatch]:
-        """Yield the pool's batches until this rank's share is done."""
+        """Yield the pool's batches until the largest share of a rank is done."""
         world, rank = self._placement.world_size, self._placement.rank
         mine = self.evaluation_images // world + (rank < self.evaluation_images % world)
+        largest = -(-self.evaluation_images // world)
         index = torch.arange(self._batch_size, device=self._placement.device)
-        for number, first in enumerate(range(0, mine, self._batch_size)):
+        for number, first in enumerate(range(0, largest, self._batch_size)):
             images, labels = self._pool[number % _POOL_BATCHES]
             yield images, labels, index < mine - first
 
