@@ -14,6 +14,7 @@ from nbkit.analysis.published import PublishedRow
 from nbkit.analysis.scaling import ScalingRow
 
 __all__ = [
+    "highest_value",
     "ideal_values",
     "measured_values",
     "projected_values",
@@ -21,6 +22,33 @@ __all__ = [
     "subtitle",
     "tick_labels",
 ]
+
+
+# Two noisy runs have an interval of ten times their distance.
+_MOST_ABOVE_EVERYTHING = 1.5
+
+
+def highest_value(
+    rows: Sequence[ScalingRow],
+    projected: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Sequence[PublishedRow]],
+) -> float | None:
+    """Return where to cut the chart, or None if everything fits as it is.
+
+    An interval that reaches far beyond every point and line would press all of them
+    flat.
+    """
+    largest = max(
+        row.world_size for members in ([*rows], *others.values()) for row in members
+    )
+    largest = max([largest, *(corner["world_size"] for corner in projected)])
+    values = [row.images_per_second.median for row in rows]
+    values += [value["images_per_second"] for value in ideal_values(rows, largest)]
+    values += [corner["high"] for corner in projected]
+    values += [row.images_per_second or 0.0 for many in others.values() for row in many]
+    highest = _MOST_ABOVE_EVERYTHING * max(values)
+    bars = [row.images_per_second.ci_high for row in rows]
+    return highest if any(bar and bar > highest for bar in bars) else None
 
 
 def measured_values(rows: Sequence[ScalingRow]) -> list[dict[str, Any]]:
@@ -98,13 +126,23 @@ def published_values(
     ]
 
 
-def subtitle(rows: Sequence[ScalingRow]) -> str:
-    """Return which statistic of how many runs is shown, and what the bars are."""
+def subtitle(rows: Sequence[ScalingRow], *, is_cut: bool = False) -> str:
+    """Return which statistic of how many runs is shown, and what the bars are.
+
+    Parameters
+    ----------
+    rows
+        What is shown.
+    is_cut
+        Whether bars reach beyond the chart.
+    """
     fewest = min(row.images_per_second.n for row in rows)
     most = max(row.images_per_second.n for row in rows)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     runs = f"{counted} run{'' if most == 1 else 's'} a point"
     bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
+    if is_cut:
+        bars += ", beyond the chart where it is cut"
     text = f"median of run medians, {runs}; {bars}"
     on_cpu = all(row.device_type == "cpu" for row in rows)
     return f"CPU, functional; {text}" if on_cpu else text

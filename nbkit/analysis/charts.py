@@ -19,6 +19,7 @@ import altair as alt
 import vl_convert
 
 from nbkit.analysis.chart_values import (
+    highest_value,
     ideal_values,
     measured_values,
     projected_values,
@@ -93,10 +94,12 @@ def scaling_chart(
         axis=alt.Axis(values=tick_labels(counts), format="d", grid=False),
         scale=alt.Scale(domain=[0, counts[-1] * 1.04], nice=False),
     )
+    highest = highest_value(rows, projected, others)
     y = alt.Y(
         "images_per_second:Q",
         title="Images per second",
         axis=_value_axis(max(row.images_per_second.median for row in rows)),
+        scale=alt.Undefined if highest is None else alt.Scale(domain=[0, highest]),
     )
     lines, *marks = _measured_layers(rows, x, y)
     own = alt.layer(
@@ -111,7 +114,7 @@ def scaling_chart(
     chart = alt.layer(*layers).resolve_scale(
         color="independent", shape="independent", strokeDash="independent"
     )
-    return _finished(chart, title, subtitle(rows))
+    return _finished(chart, title, subtitle(rows, is_cut=highest is not None))
 
 
 def allreduce_chart(
@@ -275,11 +278,13 @@ def _measured_layers(rows: Sequence[ScalingRow], x: alt.X, y: alt.Y) -> list[alt
     )
     with_interval = base.transform_filter("isValid(datum.low)")
     caps = with_interval.mark_tick(
-        orient="horizontal", thickness=1.5, size=10, opacity=1
+        orient="horizontal", thickness=1.5, size=10, opacity=1, clip=True
     )
     return [
         base.mark_line(strokeWidth=2).encode(y=y),
-        with_interval.mark_rule(strokeWidth=1.5).encode(y="low:Q", y2="high:Q"),
+        with_interval.mark_rule(strokeWidth=1.5, clip=True).encode(
+            y="low:Q", y2="high:Q"
+        ),
         caps.encode(y="low:Q"),
         caps.encode(y="high:Q"),
         base.mark_circle(size=75, opacity=1).encode(y=y),

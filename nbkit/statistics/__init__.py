@@ -9,6 +9,11 @@ nothing else.
 Standard library only, so that every process can afford the import.
 """
 
+from nbkit.statistics.allreduce import (
+    AllReduceTiming,
+    allreduce_timing,
+    bus_bandwidth_bytes_per_second,
+)
 from nbkit.statistics.comparison import (
     MINIMUM_RUNS,
     PRACTICAL_MARGIN,
@@ -17,7 +22,6 @@ from nbkit.statistics.comparison import (
     ratio,
 )
 from nbkit.statistics.steps import (
-    bus_bandwidth_bytes_per_second,
     measured_steps,
     share,
     step_images_per_second,
@@ -33,9 +37,11 @@ from nbkit.statistics.summary import (
 __all__ = [
     "MINIMUM_RUNS",
     "PRACTICAL_MARGIN",
+    "AllReduceTiming",
     "Ratio",
     "Summary",
     "Verdict",
+    "allreduce_timing",
     "bus_bandwidth_bytes_per_second",
     "measured_steps",
     "median_absolute_deviation",

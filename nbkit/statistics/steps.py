@@ -38,28 +38,3 @@ def share(parts: Sequence[float], totals: Sequence[float]) -> float | None:
     """
     total = math.fsum(totals)
     return math.fsum(parts) / total if total > 0 else None
-
-
-def bus_bandwidth_bytes_per_second(
-    message_bytes: int, time_seconds: float, world_size: int
-) -> float:
-    """Return an all-reduce's bus bandwidth by nccl-tests' definition.
-
-    The algorithm bandwidth is ``message_bytes / time_seconds``. Each rank has to send
-    and receive ``2 (n - 1) / n`` of the message, and multiplying by that factor gives
-    a number that can be held against the speed of the link whatever ``n`` is.
-
-    Parameters
-    ----------
-    message_bytes
-        Size of the reduced tensor on each rank.
-    time_seconds
-        Duration of one all-reduce.
-    world_size
-        Number of ranks; with one rank nothing moves and the result is 0.
-
-    References
-    ----------
-    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-    """
-    return message_bytes / time_seconds * 2 * (world_size - 1) / world_size

@@ -22,6 +22,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +33,20 @@ __all__ = ["RunPaths", "StudyPaths", "runs_folder", "store_folder", "studies_fol
 
 
 def store_folder() -> Path:
-    """Return the store: ``$NBKIT_HOME``, else nbkit's folder in the user's data."""
+    """Return the store: ``$NBKIT_HOME``, else nbkit's folder in the user's data.
+
+    A relative path is meant from where this process first asked for its store; it stays
+    the same store when the process changes its folder.
+    """
     home = os.environ.get("NBKIT_HOME")
     if home:
-        return Path(home).expanduser().absolute()
+        return _absolute(home)
     return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
+
+
+@functools.cache
+def _absolute(path: str) -> Path:
+    return Path(path).expanduser().absolute()
 
 
 def runs_folder() -> Path:

@@ -8,11 +8,12 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
@@ -115,11 +116,7 @@ class StoredRun:
         A resumed attempt starts at its checkpoint; the lines it repeats take the
         place of the earlier ones, so that steps never run backwards.
         """
-        if kind not in (None, *_KINDS):
-            message = (
-                f"kind={kind!r} is not one of {', '.join(_KINDS)}; use one of them."
-            )
-            raise ConfigError(message)
+        _check_one_of("kind", kind, (*_KINDS, None))
         lines = _without_repeats(read_json_lines(self.paths.metrics))
         return [line for line in lines if kind is None or line["kind"] == kind]
 
@@ -141,8 +138,21 @@ class StoredRun:
             ``stdout`` or ``stderr``.
         attempt
             Number of the attempt; None for the newest.
+
+        Returns
+        -------
+        str
+            Empty as long as the rank has not printed anything.
+
+        Raises
+        ------
+        ConfigError
+            If the run has no such rank, stream or attempt.
         """
         number = self.attempt if attempt is None else attempt
+        _check_one_of("rank", rank, range(self.config.gpus * self.config.nnodes))
+        _check_one_of("attempt", number, range(self.attempt + 1))
+        _check_one_of("stream", stream, get_args(Stream))
         files = self.paths.rank(number, rank)
         path = files.stdout if stream == "stdout" else files.stderr
         try:
@@ -323,6 +333,17 @@ def _row(folder: Path) -> RunRow | None:
         started=times.get("started"),
         ended=times.get("ended"),
     )
+
+
+def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
+    if value in possible:
+        return
+    if isinstance(possible, range):
+        listed = f"0 to {len(possible) - 1}" if len(possible) > 1 else "0"
+    else:
+        listed = ", ".join(map(str, possible))
+    message = f"{name}={value!r} is not one of this run's ({listed}); use one of them."
+    raise ConfigError(message)
 
 
 def _without_repeats(lines: list[Line]) -> list[Line]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from IPython.display import display
 
+from nbkit import statistics
 from nbkit.analysis import charts
 from nbkit.analysis.projection import DeviceType
+from nbkit.statistics import AllReduceTiming
 from nbkit.study import wording
 from nbkit.study.report import Figure, Note, Table
 from nbkit.study.scaling_plan import ScalingPlan
@@ -22,8 +23,8 @@ __all__ = ["Bandwidth", "measure_bandwidth"]
 class Bandwidth:
     """All-reduce bandwidth by message size."""
 
-    rows: Sequence[Mapping[str, Any]]
-    """Lines of the run's metrics; none where nothing was reduced."""
+    rows: Sequence[AllReduceTiming]
+    """One a message size; none where nothing was reduced."""
     world_size: int
     device_type: DeviceType
 
@@ -32,28 +33,34 @@ class Bandwidth:
         """The largest bandwidth in a sentence, or why there is none."""
         if not self.rows:
             return Note(["All-reduce: one device has nothing to reduce."])
-        best = max(self.rows, key=lambda row: row["bus_bandwidth_bytes_per_second"])
-        speed = wording.gigabytes(best["bus_bandwidth_bytes_per_second"])
+        best = max(self.rows, key=lambda row: row.bus_bandwidth_bytes_per_second)
+        speed = wording.gigabytes(best.bus_bandwidth_bytes_per_second)
         sentence = (
             f"All-reduce between {self.world_size} ranks: up to {speed} GB/s bus "
-            f"bandwidth, with messages of {wording.size(best['message_bytes'])}."
+            f"bandwidth, with messages of {wording.size(best.message_bytes)}."
         )
         return Note([sentence])
 
     @property
     def table(self) -> Table:
-        """Time and bandwidth of every message size."""
+        """Time and bandwidth of every message size; call it only if there are rows."""
         return Table(
             "Measured all-reduce (bus bandwidth as nccl-tests defines it)",
-            ["message", "time, ms", "algorithm, GB/s", "bus, GB/s"],
+            ["message", "median, ms", "quartiles, ms", "algorithm, GB/s", "bus, GB/s"],
             [
                 [
-                    wording.size(row["message_bytes"]),
-                    f"{row['time_seconds'] * 1e3:.3g}",
-                    wording.gigabytes(row["algorithm_bandwidth_bytes_per_second"]),
-                    wording.gigabytes(row["bus_bandwidth_bytes_per_second"]),
+                    wording.size(row.message_bytes),
+                    f"{row.time_seconds * 1e3:.3g}",
+                    f"{row.time_seconds_q25 * 1e3:.3g} to "
+                    f"{row.time_seconds_q75 * 1e3:.3g}",
+                    wording.gigabytes(row.algorithm_bandwidth_bytes_per_second),
+                    wording.gigabytes(row.bus_bandwidth_bytes_per_second),
                 ]
                 for row in self.rows
+            ],
+            [
+                f"{self.rows[0].iterations} all-reduces of each size, one after the "
+                "other in one run; bandwidths are those of the median."
             ],
         )
 
@@ -66,8 +73,8 @@ class Bandwidth:
             [
                 charts.AllReducePoint(
                     self.world_size,
-                    row["message_bytes"],
-                    row["bus_bandwidth_bytes_per_second"],
+                    row.message_bytes,
+                    row.bus_bandwidth_bytes_per_second,
                     self.device_type,
                 )
                 for row in self.rows
@@ -98,4 +105,5 @@ def measure_bandwidth(plan: ScalingPlan) -> Bandwidth:
         environment=plan.environment,
     )
     [[run]] = study.run().runs_by_arm().values()
-    return Bandwidth(run.metrics("allreduce"), plan.measured, device_type)
+    rows = [statistics.allreduce_timing(row) for row in run.metrics("allreduce")]
+    return Bandwidth(rows, plan.measured, device_type)

@@ -14,6 +14,7 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
+from nbkit import statistics
 from nbkit.launch.run import Run
 from nbkit.store.metrics import JsonLinesReader
 from nbkit.store.record import RunState
@@ -117,9 +118,10 @@ def _result(run: Run) -> str:
         cause = run.cause or {}
         rank = "" if cause.get("rank") is None else f" on rank {cause['rank']}"
         return f"{state}{rank}: {cause.get('message')}"
-    best = [row["bus_bandwidth_bytes_per_second"] for row in run.metrics("allreduce")]
-    if best:
-        return f"finished, up to {max(best) / 1e9:.2f} GB/s bus bandwidth"
+    timings = map(statistics.allreduce_timing, run.metrics("allreduce"))
+    best = max((t.bus_bandwidth_bytes_per_second for t in timings), default=None)
+    if best is not None:
+        return f"finished, up to {best / 1e9:.2f} GB/s bus bandwidth"
     rate = run.summary.images_per_second
     return "finished" if rate is None else f"finished, {rate:,.1f} images/s"
 

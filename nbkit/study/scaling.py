@@ -192,7 +192,7 @@ class ScalingResult:
             figures=[self.figure, *bandwidth.figures],
             result={
                 **document,
-                "allreduce": [dict(row) for row in bandwidth.rows],
+                "allreduce": [asdict(row) for row in bandwidth.rows],
                 "published": [
                     asdict(row) for rows in self.published.values() for row in rows
                 ],

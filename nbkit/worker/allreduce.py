@@ -1,21 +1,14 @@
-"""All-reduce bandwidth by message size, as nccl-tests defines it.
-
-References
-----------
-https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-"""
+"""Durations of all-reduces, by message size."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
 
 import torch
 import torch.distributed as dist
 
-from nbkit import statistics
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.store.heartbeat import Phase
 from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
@@ -29,11 +22,8 @@ __all__ = ["measure_allreduce", "message_sizes"]
 def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
     """Time all-reduces of growing messages; a lone rank has nothing to reduce.
 
-    Notes
-    -----
-    algorithm bandwidth = message bytes / time of one all-reduce (median of the timed
-    ones); bus bandwidth = algorithm bandwidth x 2 (n - 1) / n for n ranks, which can be
-    compared with the hardware's links whatever n is.
+    Every duration is kept; `nbkit.statistics.allreduce_timing` makes bandwidths of
+    them.
     """
     device = choose_device(rank, config)
     group = join(rank, config, device)
@@ -47,22 +37,12 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
             stopped = agreement.reached()
             if stopped:
                 break
-            seconds = _time_all_reduces(size, config.allreduce, device)
-            middle, (q25, q75) = median(seconds), statistics.quartiles(seconds)
             log.event(
                 "allreduce",
                 number,
+                world_size=rank.world_size,
                 message_bytes=size,
-                iterations=len(seconds),
-                time_seconds=middle,
-                time_seconds_q25=q25,
-                time_seconds_q75=q75,
-                algorithm_bandwidth_bytes_per_second=size / middle,
-                bus_bandwidth_bytes_per_second=(
-                    statistics.bus_bandwidth_bytes_per_second(
-                        size, middle, rank.world_size
-                    )
-                ),
+                times_seconds=_time_all_reduces(size, config.allreduce, device),
             )
     agreement.close()
     write_facts(rank, config, device, group, None, None, completed=not stopped)

@@ -215,3 +215,22 @@ def test_only_the_charts_need_altair():
     )
 
     assert done.stdout.strip() == "[]"
+
+
+def test_a_wide_interval_does_not_press_the_points_flat():
+    noisy = scaling_chart(table(repeats=(0.7, 1.3)))
+    quiet = scaling_chart(table())
+
+    tops = [
+        part["encoding"]["y"]["scale"]["domain"][1]
+        for part, _ in leaves(noisy.to_dict())
+        if "scale" in part["encoding"]["y"]
+    ]
+    # Two runs of 2,400 a second on average: the ideal line ends at 9,600.
+    assert tops
+    assert tops == pytest.approx([1.5 * 9_600] * len(tops))
+    bars = [part["mark"] for part, _ in leaves(noisy.to_dict())]
+    assert all(m["clip"] for m in bars if m["type"] in ("rule", "tick"))
+    assert "beyond the chart" in noisy.to_dict()["title"]["subtitle"]
+    assert all("scale" not in p["encoding"]["y"] for p, _ in leaves(quiet.to_dict()))
+    assert "beyond" not in quiet.to_dict()["title"]["subtitle"]

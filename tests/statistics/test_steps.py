@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nbkit.statistics import (
-    bus_bandwidth_bytes_per_second,
     measured_steps,
     share,
     step_images_per_second,
@@ -47,12 +46,3 @@ def test_share_weighs_a_long_stall_by_its_length():
 
 def test_share_of_no_time_is_unknown():
     assert share([], []) is None
-
-
-def test_bus_bandwidth_is_nccl_tests_definition():
-    one_gib = 2**30
-
-    # 8 ranks move 2 * 7 / 8 of the message: 1 GiB in 10 ms is 187.9 GB/s on the bus
-    assert bus_bandwidth_bytes_per_second(one_gib, 0.010, 8) == one_gib * 175
-    assert bus_bandwidth_bytes_per_second(one_gib, 0.010, 2) == one_gib * 100
-    assert bus_bandwidth_bytes_per_second(one_gib, 0.010, 1) == 0

@@ -8,7 +8,8 @@ import os
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.errors import ConfigError, RunNotFoundError, StoreError
+from nbkit.store.paths import store_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.runs import (
@@ -161,3 +162,33 @@ def test_an_unknown_number_stays_unknown_in_the_summary(store):
     assert summary.images_per_second is None
     assert summary.cpu_ms_per_image is None
     assert summary.loss is None
+
+
+def test_a_relative_store_stays_where_it_is_when_the_process_moves(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NBKIT_HOME", f"store-{tmp_path.name}")
+    before = store_folder()
+
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert store_folder() == before == tmp_path / f"store-{tmp_path.name}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 5}, r"rank=5 is not one of this run's \(0 to 1\)"),
+        ({"attempt": 1}, r"attempt=1 is not one of this run's \(0\)"),
+        ({"stream": "both"}, r"stream='both' .* \(stdout, stderr\)"),
+    ],
+)
+def test_logs_of_a_rank_that_cannot_be_are_an_error(arguments, message):
+    paths = create_run_folder(ExperimentConfig(model="resnet18", gpus=2))
+
+    with pytest.raises(ConfigError, match=message):
+        StoredRun(paths.root).logs(**arguments)
+
+    assert StoredRun(paths.root).logs(rank=1) == ""

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from nbkit.analysis.scaling import MeasuredRun
+from nbkit.statistics import allreduce_timing
 from nbkit.study.bandwidth import Bandwidth
 from nbkit.study.report import Note, Table
 from nbkit.study.scaling import ScalingResult
@@ -121,14 +122,9 @@ def test_the_report_has_measured_projected_and_published_in_tables_of_their_own(
 
 
 def test_bandwidth_names_its_best_message_and_one_device_has_none():
-    row = {
-        "message_bytes": 2**20,
-        "time_seconds": 1e-3,
-        "algorithm_bandwidth_bytes_per_second": 1.05e9,
-        "bus_bandwidth_bytes_per_second": 1.05e9,
-    }
+    row = {"message_bytes": 2**20, "world_size": 2, "times_seconds": [1e-3] * 3}
 
-    bandwidth = Bandwidth([row], 2, "cpu")
+    bandwidth = Bandwidth([allreduce_timing(row)], 2, "cpu")
 
     assert "up to 1.05 GB/s bus bandwidth, with messages of 1 MiB" in (
         bandwidth.note.to_text()
