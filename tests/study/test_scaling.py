@@ -129,7 +129,7 @@ def test_bandwidth_names_its_best_message_and_one_device_has_none():
     assert "up to 1.05 GB/s bus bandwidth, with messages of 1 MiB" in (
         bandwidth.note.to_text()
     )
-    assert bandwidth.table.rows == [["1 MiB", "1", "1.05", "1.05"]]
+    assert bandwidth.table.rows == [["1 MiB", "1", "1 to 1", "1.05", "1.05"]]
     assert len(bandwidth.figures) == 1
     assert "nothing to reduce" in NO_EXCHANGE.note.to_text()
     assert NO_EXCHANGE.figures == []
