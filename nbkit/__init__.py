@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nbkit.analysis.published import published
-    from nbkit.config import AllReduceConfig, ExperimentConfig, LoaderConfig
+    from nbkit.config import (
+        AllReduceConfig,
+        DaliConfig,
+        ExperimentConfig,
+        LoaderConfig,
+    )
     from nbkit.errors import NbkitError
     from nbkit.launch.run import Run, attach, runs
     from nbkit.launch.start import launch
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AllReduceConfig": "nbkit.config",
+    "DaliConfig": "nbkit.config",
     "ExperimentConfig": "nbkit.config",
     "LoaderConfig": "nbkit.config",
     "NbkitError": "nbkit.errors",
@@ -41,6 +47,7 @@ _HOMES = {
 
 __all__ = [
     "AllReduceConfig",
+    "DaliConfig",
     "ExperimentConfig",
     "LoaderConfig",
     "NbkitError",

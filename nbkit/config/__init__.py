@@ -6,6 +6,12 @@ description. A bad value raises `ConfigError` with one line for every bad field.
 
 from nbkit.config.experiment import ExperimentConfig
 from nbkit.config.model import Model
-from nbkit.config.nested import AllReduceConfig, LoaderConfig
+from nbkit.config.nested import AllReduceConfig, DaliConfig, LoaderConfig
 
-__all__ = ["AllReduceConfig", "ExperimentConfig", "LoaderConfig", "Model"]
+__all__ = [
+    "AllReduceConfig",
+    "DaliConfig",
+    "ExperimentConfig",
+    "LoaderConfig",
+    "Model",
+]

@@ -88,12 +88,18 @@ class ExperimentConfig(Model):
 
     # Data
     data: str = "synthetic"
-    """``synthetic`` (made on the device) or the path of an image folder: one
-    subfolder a class, or ``train/`` and ``val/`` of such folders."""
+    """``synthetic`` (made on the device), ``photos`` (real photographs, made once),
+    ``cifar10`` or ``imagenette`` (downloaded once), or a path: of an image folder (one
+    subfolder a class, or ``train/`` and ``val/`` of such folders), of the CSV file of a
+    multi-label set, or of a folder of WebDataset, RecordIO or TFRecord files."""
     loader: str = "torch"
-    """Loader of image files, by its registered name; synthetic data needs none."""
+    """Loader of image files, by its registered name: ``torch``, ``dali`` or ``naive``
+    (one image after the other, for comparison); synthetic data needs none."""
     loader_config: LoaderConfig = LoaderConfig()
     """Settings of the loader."""
+    unreadable_images: Literal["stop", "skip"] = "stop"
+    """What an image that cannot be decoded does: ``stop`` ends the run before it
+    trains, ``skip`` leaves it out. Either way the record names it."""
     image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
     """Side of the square training and evaluation image, in pixels."""
     crop_area_min: Annotated[float, Field(gt=0, le=1)] = 0.08

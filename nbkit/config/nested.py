@@ -8,19 +8,49 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from nbkit.config.model import Model
 
-__all__ = ["AllReduceConfig", "LoaderConfig"]
+__all__ = ["AllReduceConfig", "DaliConfig", "LoaderConfig"]
+
+
+class DaliConfig(Model):
+    """How ``loader="dali"`` decodes."""
+
+    prefetch_queue_depth: Annotated[int, Field(ge=1, le=64)] = 2
+    """Batches that the pipeline prepares ahead."""
+    roi_decode: bool = True
+    """Decode only the part of an image that the crop keeps."""
+    hw_decoder_load: Annotated[float, Field(ge=0, le=1)] = 0.65
+    """Share of the images that the GPU's JPEG engine decodes, where it has one; the
+    others go through CUDA kernels."""
+    preallocate_width_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """Width of the images to make room for before the first batch; 0 makes none."""
+    preallocate_height_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """Height of the images to make room for before the first batch."""
+    cache_megabytes: Annotated[int, Field(ge=0, le=2**20)] = 0
+    """GPU memory for decoded images, in megabytes; 0 keeps none. Needs
+    ``roi_decode=False``."""
+
+    @field_validator("cache_megabytes")
+    @classmethod
+    def _cache_keeps_whole_images(cls, value: int, info: ValidationInfo) -> int:
+        if value and info.data.get("roi_decode"):
+            message = "keeps whole images, but roi_decode=True; set roi_decode=False"
+            raise ValueError(message)
+        return value
 
 
 class LoaderConfig(Model):
     """How a loader reads; a loader says which of these it uses."""
 
     num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
-    """Loading processes per GPU; None shares the usable CPUs between the ranks, one
-    of them left to the training process, and takes 32 at the most."""
+    """Loading processes per GPU (``dali``: threads); None shares the usable CPUs
+    between the ranks, one of them left to the training process, and takes 32 at the
+    most. ``naive`` uses none."""
     prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
-    """Batches that each loading process prepares ahead."""
+    """Batches that each loading process of ``torch`` prepares ahead."""
     pin_memory: bool | None = None
-    """Copy through page-locked host memory; None does so on GPUs only."""
+    """Copy through page-locked host memory (``torch``); None does so on GPUs only."""
+    dali: DaliConfig = DaliConfig()
+    """Settings of ``dali`` alone."""
 
 
 class AllReduceConfig(Model):

@@ -1,0 +1,140 @@
+"""What a data set consists of, before anybody has looked at an image."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.datasets.samples import Sample
+from nbkit.errors import ConfigError
+
+__all__ = ["IMAGE_SUFFIXES", "Listing"]
+
+# What torchvision's ImageFolder takes:
+# https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.ImageFolder.html
+IMAGE_SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+)
+
+# A network file system answers in a millisecond, one after the other: a million files
+# would take longer than a rank may stay silent. The kernel answers many at once.
+_STAT_THREADS = 16
+_FILES_PER_TASK = 256
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a data set, in the order of their names."""
+
+    kind: str
+    """``image folder``, ``multi-label``, ``webdataset``, ``recordio``, ``tfrecord``."""
+    root: Path
+    """The folder that names and packed files are relative to."""
+    classes: Sequence[str]
+    """Names of the classes, or of the labels that an image can have at once."""
+    train: Sequence[Sample]
+    evaluation: Sequence[Sample]
+    """Empty if there are none."""
+    shards: Sequence[str] = ()
+    """The packed files, below ``root``."""
+    is_multi_label: bool = False
+
+    @property
+    def files(self) -> list[str]:
+        """Every file that is read, below ``root``."""
+        if self.shards:
+            return list(self.shards)
+        return [sample.name for sample in (*self.train, *self.evaluation)]
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what tells this data set from others without reading the images.
+
+        Raises
+        ------
+        ConfigError
+            If a file has gone since the listing.
+        """
+        files = self.files
+        tasks = [
+            files[start : start + _FILES_PER_TASK]
+            for start in range(0, len(files), _FILES_PER_TASK)
+        ]
+        contents, stamp = hashlib.sha256(), hashlib.sha256()
+        stamp.update(os.fsencode(self.root.resolve()))
+        total_bytes = 0
+        try:
+            with ThreadPoolExecutor(_STAT_THREADS) as pool:
+                # The results come in the order of the tasks.
+                for lines, times, size in pool.map(self._stat, tasks):
+                    contents.update(lines)
+                    stamp.update(lines + times)
+                    total_bytes += size
+        except OSError as error:
+            message = (
+                f"data={str(self.root)!r}: {error.filename} is gone "
+                f"({error.strerror}); leave the data in place while a run uses it."
+            )
+            raise ConfigError(message) from error
+        return Fingerprint(
+            str(self.root),
+            self.kind,
+            len(files),
+            total_bytes,
+            contents.hexdigest(),
+            stamp.hexdigest(),
+        )
+
+    def _stat(self, names: list[str]) -> tuple[bytes, bytes, int]:
+        """Return lines of paths and sizes, the files' times, and all their bytes."""
+        lines, times, total_bytes = [], [], 0
+        for name in names:
+            found = (self.root / name).stat()
+            lines.append(os.fsencode(name) + f"\0{found.st_size}\n".encode())
+            times.append(f"{found.st_mtime_ns}\n".encode())
+            total_bytes += found.st_size
+        return b"".join(lines), b"".join(times), total_bytes
+
+    def splits(self) -> Iterator[tuple[str, Sequence[Sample]]]:
+        """Yield ``train`` and ``evaluation`` with their images."""
+        yield "train", self.train
+        yield "evaluation", self.evaluation
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What identifies a data set."""
+
+    source: str
+    """Where it lies."""
+    kind: str
+    files: int
+    bytes: int
+    sha256: str
+    """Of the path and the size in bytes of every file, in order: the same for a copy
+    elsewhere."""
+    stamp: str
+    """As ``sha256``, with the place and the files' times: another one as soon as
+    somebody wrote to a file."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values for a record; the stamp means nothing elsewhere."""
+        return {
+            "source": self.source,
+            "kind": self.kind,
+            "files": self.files,
+            "bytes": self.bytes,
+            "sha256": self.sha256,
+        }

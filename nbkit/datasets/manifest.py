@@ -1,0 +1,255 @@
+"""The manifest: every readable image of a data set, decided once for all loaders.
+
+Looking at a data set means to decode every image once. The outcome is a file of JSON
+lines in the store, named by the data set's stamp, so that this happens once for as long
+as nobody touches the data. A run has the file in its own folder as well; it is the one
+place where its loaders learn which images there are, what their labels are, and in
+which order they are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nbkit.datasets.check import UnreadableImageError, look_at
+from nbkit.datasets.listing import Fingerprint, Listing
+from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
+from nbkit.errors import ConfigError, StoreError
+
+__all__ = ["Manifest", "Unreadable", "read_manifest", "write_manifest"]
+
+SCHEMA = "nbkit.manifest/1"
+_IMAGES_PER_TASK = 32
+
+Progress = Callable[[int, int], None]
+"""Called with the number of images looked at and of all."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that is left out."""
+
+    name: str
+    """Path below the data's folder."""
+    split: str
+    """``train`` or ``evaluation``."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a data set consists of, for every loader alike."""
+
+    kind: str
+    root: Path
+    classes: Sequence[str]
+    is_multi_label: bool
+    fingerprint: dict[str, Any]
+    train: Samples
+    evaluation: Samples
+    """Empty if the data set has no evaluation images."""
+    unreadable: Sequence[Unreadable]
+    """Images that are left out; their run says whether that ends it."""
+
+
+def write_manifest(
+    listing: Listing,
+    fingerprint: Fingerprint,
+    target: Path,
+    *,
+    threads: int | None = None,
+    on_progress: Progress | None = None,
+) -> None:
+    """Decode every image of a listing once and write down which can be read.
+
+    Parameters
+    ----------
+    listing
+        The images.
+    fingerprint
+        The listing's.
+    target
+        The file to write; nobody ever sees half of it.
+    threads
+        Images decoded at once; None for one a processor that this process may use.
+    on_progress
+        Told from time to time how far it is; what it raises ends the work.
+
+    Raises
+    ------
+    ConfigError
+        If a file has gone since the listing.
+    StoreError
+        If the target cannot be written.
+    """
+    lines: list[str] = []
+    unreadable: list[dict[str, str]] = []
+    counts = {"train": 0, "evaluation": 0}
+    reader = _Reader(listing)
+    total = len(reader.images)
+    parts = [
+        range(start, min(start + _IMAGES_PER_TASK, total))
+        for start in range(0, total, _IMAGES_PER_TASK)
+    ]
+    with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
+        try:
+            for part, found in zip(parts, pool.map(reader.look, parts), strict=True):
+                for index, looked in zip(part, found, strict=True):
+                    split, sample = reader.images[index]
+                    if isinstance(looked, str):
+                        left_out = Unreadable(sample.name, split, looked)
+                        unreadable.append(asdict(left_out))
+                    else:
+                        counts[split] += 1
+                        row = _to_row(replace(sample, decoding=looked))
+                        lines.append(json.dumps(row))
+                if on_progress is not None:
+                    on_progress(part.stop, total)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            reader.close()
+    header = {
+        "schema": SCHEMA,
+        "kind": listing.kind,
+        "root": str(listing.root),
+        "classes": list(listing.classes),
+        "is_multi_label": listing.is_multi_label,
+        "shards": list(listing.shards),
+        "fingerprint": fingerprint.to_dict(),
+        **counts,
+        "unreadable": unreadable,
+    }
+    temporary = target.with_name(
+        f".{target.name}.{os.getpid()}.{threading.get_ident()}"
+    )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in (json.dumps(header), *lines))
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        message = (
+            f"{target} cannot be written ({error.strerror}); free some space, or set "
+            "NBKIT_HOME to a folder that you may write."
+        )
+        raise StoreError(message) from error
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return a manifest.
+
+    Raises
+    ------
+    StoreError
+        If the file is missing or was not written by `write_manifest`.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            header = json.loads(file.readline())
+            if header["schema"] != SCHEMA:
+                message = f"{path} has schema {header['schema']!r}, not {SCHEMA!r}"
+                raise ValueError(message)
+            root = Path(header["root"])
+            rows = map(_from_row, file)
+            first = [next(rows) for _ in range(header["train"])]
+            train = Samples(root, header["shards"], first)
+            evaluation = Samples(root, header["shards"], rows)
+            if len(evaluation) != header["evaluation"]:
+                message = f"{len(evaluation)} of {header['evaluation']} lines"
+                raise ValueError(message)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+        message = (
+            f"{path} is no manifest ({error or type(error).__name__}); remove it, and "
+            "it is made anew."
+        )
+        raise StoreError(message) from error
+    return Manifest(
+        header["kind"],
+        root,
+        header["classes"],
+        header["is_multi_label"],
+        header["fingerprint"],
+        train,
+        evaluation,
+        [Unreadable(**entry) for entry in header["unreadable"]],
+    )
+
+
+def _to_row(sample: Sample) -> list[Any]:
+    looked = sample.decoding
+    assert looked is not None
+    # Names are bytes on disk; what is no UTF-8 survives as lone surrogates in JSON.
+    row: list[Any] = [
+        sample.name,
+        sample.label,
+        sample.size_bytes,
+        looked.width,
+        looked.height,
+        looked.orientation,
+        int(looked.is_plain),
+    ]
+    return row if sample.shard is None else [*row, sample.shard, sample.pieces]
+
+
+def _from_row(line: str) -> Sample:
+    name, label, size, width, height, orientation, plain, *place = json.loads(line)
+    shard: int | None = None
+    pieces: Pieces = ()
+    if place:
+        shard, pieces = place[0], tuple((start, length) for start, length in place[1])
+    return Sample(
+        name,
+        label if isinstance(label, int) else tuple(label),
+        size,
+        shard,
+        pieces,
+        Decoding(width, height, orientation, bool(plain)),
+    )
+
+
+class _Reader:
+    """Reads and decodes images of a listing, in several threads at once."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.images = [
+            (split, sample) for split, images in listing.splits() for sample in images
+        ]
+        self._root = listing.root
+        # Nothing is known of the images yet; only where they lie matters here.
+        unknown = Decoding(0, 0, 1, is_plain=False)
+        self._samples = Samples(
+            listing.root,
+            listing.shards,
+            (replace(sample, decoding=unknown) for _, sample in self.images),
+        )
+
+    def look(self, part: range) -> list[Decoding | str]:
+        """Return what was learnt of each image, or why it cannot be read."""
+        return [self._look(index) for index in part]
+
+    def close(self) -> None:
+        self._samples.close()
+
+    def _look(self, index: int) -> Decoding | str:
+        try:
+            return look_at(self._samples.read(index))
+        except FileNotFoundError as error:
+            message = (
+                f"data={str(self._root)!r}: {self._samples.place(index)} is gone; "
+                "leave the data in place while a run uses it."
+            )
+            raise ConfigError(message) from error
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        except UnreadableImageError as error:
+            return str(error)

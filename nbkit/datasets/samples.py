@@ -1,0 +1,185 @@
+"""The images of one split by index: names, labels, and where their bytes lie."""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+__all__ = ["Decoding", "Pieces", "Sample", "Samples"]
+
+Pieces: TypeAlias = tuple[tuple[int, int], ...]
+"""Offset and length of each piece of an image inside a packed file, in bytes."""
+
+_RECORDIO_MAGIC = (0xCED7230A).to_bytes(4, "little")
+"""What joins the pieces of a record: RecordIO cuts it out of the data it wraps
+(https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h)."""
+
+_OPENING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What a decoder has to know of an image before it reads it."""
+
+    width: int
+    """In pixels, as the image is meant to be seen."""
+    height: int
+    orientation: int
+    """EXIF orientation, 1 to 8; 1 is upright."""
+    is_plain: bool
+    """A grey or RGB JPEG of 8 bits, or an RGB PNG, without any oddity: every decoder
+    reads it alike. Whatever else Pillow can read is handed to other decoders
+    re-encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image of a listing."""
+
+    name: str
+    """Path below the data's folder, also of an image that lies in a packed file."""
+    label: int | tuple[int, ...]
+    """Index of its class; or, with several labels, 0 or 1 for each."""
+    size_bytes: int
+    shard: int | None = None
+    """Index of the packed file that holds it; None if it is a file of its own."""
+    pieces: Pieces = ()
+    """Where it lies in the packed file."""
+    decoding: Decoding | None = field(default=None)
+    """None until the image has been looked at."""
+
+
+class Samples:
+    """Many images, in a few flat arrays.
+
+    A million Python objects would be copied into every loading process, one after the
+    other, because using an object writes its reference count.
+
+    Parameters
+    ----------
+    root
+        The folder that names and packed files are relative to.
+    shards
+        Paths of the packed files below ``root``.
+    samples
+        The images, in order; all have been looked at.
+    """
+
+    def __init__(
+        self, root: Path, shards: Sequence[str], samples: Iterable[Sample]
+    ) -> None:
+        self._root = root
+        self._shards = list(shards)
+        self._names = bytearray()
+        self._name_ends = array("Q", [0])
+        self._labels = array("q")
+        self._labels_per_sample = 0
+        self._numbers = array("q")
+        """For each sample: bytes, shard, first offset, width, height, orientation,
+        plain."""
+        self._more_pieces: dict[int, Pieces] = {}
+        self._descriptors: dict[tuple[int, int], int] = {}
+        for sample in samples:
+            self._append(sample)
+
+    def __len__(self) -> int:
+        return len(self._name_ends) - 1
+
+    def name(self, index: int) -> str:
+        """Return an image's path below the data's folder."""
+        start, end = self._name_ends[index], self._name_ends[index + 1]
+        return os.fsdecode(bytes(self._names[start:end]))
+
+    def label(self, index: int) -> int | tuple[int, ...]:
+        """Return the index of an image's class, or 0 or 1 for each label."""
+        if not self._labels_per_sample:
+            return self._labels[index]
+        start = index * self._labels_per_sample
+        return tuple(self._labels[start : start + self._labels_per_sample])
+
+    def size_bytes(self, index: int) -> int:
+        """Return the length of an image's file, in bytes."""
+        return self._number(index, 0)
+
+    def decoding(self, index: int) -> Decoding:
+        """Return what a decoder has to know of an image."""
+        width, height, orientation, is_plain = (
+            self._number(index, place) for place in (3, 4, 5, 6)
+        )
+        return Decoding(width, height, orientation, bool(is_plain))
+
+    def place(self, index: int) -> str:
+        """Return where an image lies, for a person: its path, or the packed file's."""
+        shard = self._number(index, 1)
+        if shard < 0:
+            return str(self._root / self.name(index))
+        return f"{self.name(index)} in {self._root / self._shards[shard]}"
+
+    def read(self, index: int) -> bytes:
+        """Return an image's file as it is.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        shard = self._number(index, 1)
+        if shard < 0:
+            return (self._root / self.name(index)).read_bytes()
+        descriptor = self._descriptor(shard)
+        size, offset = self._number(index, 0), self._number(index, 2)
+        pieces = self._more_pieces.get(index, ((offset, size),))
+        return _RECORDIO_MAGIC.join(
+            os.pread(descriptor, length, start) for start, length in pieces
+        )
+
+    def _append(self, sample: Sample) -> None:
+        looked = sample.decoding
+        assert looked is not None, "only images that have been looked at are listed"
+        self._names += os.fsencode(sample.name)
+        self._name_ends.append(len(self._names))
+        if isinstance(sample.label, int):
+            self._labels.append(sample.label)
+        else:
+            self._labels.extend(sample.label)
+            self._labels_per_sample = len(sample.label)
+        if len(sample.pieces) > 1:
+            self._more_pieces[len(self) - 1] = sample.pieces
+        self._numbers.extend(
+            (
+                sample.size_bytes,
+                -1 if sample.shard is None else sample.shard,
+                sample.pieces[0][0] if sample.pieces else 0,
+                looked.width,
+                looked.height,
+                looked.orientation,
+                looked.is_plain,
+            )
+        )
+
+    def _number(self, index: int, place: int) -> int:
+        return self._numbers[index * 7 + place]
+
+    def _descriptor(self, shard: int) -> int:
+        """Return a packed file's descriptor, opened once in every process."""
+        key = (os.getpid(), shard)
+        with _OPENING:
+            if key not in self._descriptors:
+                path = self._root / self._shards[shard]
+                self._descriptors[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._descriptors[key]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_descriptors": {}}
+
+    def close(self) -> None:
+        """Close the packed files that this process opened."""
+        for (pid, shard), descriptor in list(self._descriptors.items()):
+            if pid == os.getpid():
+                os.close(descriptor)
+                del self._descriptors[pid, shard]
