@@ -55,10 +55,10 @@ clean:
 	find nbkit tests -name __pycache__ -prune -exec rm -rf {} +
 
 setup:
-	@.ci/setup .venv -e '.[train]' --group dev
+	@.ci/setup .venv -e '.[all]' --group dev
 
 setup-lower:
-	@.ci/setup .venv-lower -e '.[train]' --group test $(LOWER)
+	@.ci/setup .venv-lower -e '.[all]' --group test $(LOWER)
 
 setup-peers:
 	@.ci/setup .venv-peers -e '.[train]' --group peers

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nbkit.store.record import RunState
     from nbkit.study.notebooks import notebook
     from nbkit.study.parameters import params
+    from nbkit.study.recipes import recipe
     from nbkit.study.study import Study
 
 _HOMES = {
@@ -41,6 +42,7 @@ _HOMES = {
     "notebook": "nbkit.study.notebooks",
     "params": "nbkit.study.parameters",
     "published": "nbkit.analysis.published",
+    "recipe": "nbkit.study.recipes",
     "runs": "nbkit.launch.run",
     "sweep": "nbkit.launch.sweep",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "notebook",
     "params",
     "published",
+    "recipe",
     "runs",
     "sweep",
 ]
@@ -67,6 +70,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version("nbkit")
+    if name == "datasets":
+        return importlib.import_module("nbkit.datasets")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     message = f"module 'nbkit' has no attribute {name!r}"
@@ -74,4 +79,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "__version__", "datasets"]

@@ -22,6 +22,7 @@ __all__ = [
     "STATISTIC",
     "MeasuredRun",
     "ScalingRow",
+    "compare_arms",
     "computed_sentence",
     "device_label",
     "efficiency",
@@ -76,6 +77,9 @@ class ScalingRow:
     """Lower end of the interval; ``None`` for the base and with a single run."""
     efficiency_high: float | None
     """Upper end of the interval; ``None`` for the base and with a single run."""
+    efficiency_bootstrap_low: float | None
+    """As ``efficiency_low``, by resampling the runs: a cross-check."""
+    efficiency_bootstrap_high: float | None
     data_wait_share: float | None
     communication_share: float | None
     peak_memory_bytes: float | None
@@ -138,6 +142,40 @@ def scaling_table(runs: Iterable[MeasuredRun]) -> list[ScalingRow]:
     return rows
 
 
+def compare_arms(runs: Iterable[MeasuredRun]) -> list[Ratio]:
+    """Return each arm's rate over the first arm's, at the largest size of both.
+
+    Parameters
+    ----------
+    runs
+        As for `scaling_table`.
+
+    Returns
+    -------
+    list of Ratio
+        With interval, cross-check and verdict; empty with one arm.
+    """
+    groups: dict[str, dict[int, list[MeasuredRun]]] = {}
+    for run in runs:
+        groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
+    (first, base), *others = groups.items()
+    ratios = []
+    for arm, sizes in others:
+        shared = set(sizes) & set(base)
+        if shared:
+            size = max(shared)
+            where = device_label(sizes[size][0].device_type, size)
+            ratios.append(
+                ratio(
+                    [run.images_per_second for run in sizes[size]],
+                    [run.images_per_second for run in base[size]],
+                    a_name=f"{arm} on {where}",
+                    b_name=first,
+                )
+            )
+    return ratios
+
+
 def _require_one_kind(arm: str, sizes: dict[int, list[MeasuredRun]]) -> None:
     kinds = {run.device_type for runs in sizes.values() for run in runs}
     if len(kinds) > 1:
@@ -163,7 +201,10 @@ def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow
     against = ratio(rates, [run.images_per_second for run in base])
     # Efficiency is the ratio of the rates in units of what linear scaling would give.
     per_device = base_size / first.world_size
-    low, high = (None, None) if runs is base else _bounds(against, per_device)
+    interval, check = (None, None), (None, None)
+    if runs is not base:
+        interval = _scaled(against.ci_low, against.ci_high, per_device)
+        check = _scaled(against.bootstrap_low, against.bootstrap_high, per_device)
     return ScalingRow(
         arm=first.arm,
         world_size=first.world_size,
@@ -173,8 +214,10 @@ def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow
         base_world_size=base_size,
         speedup=against.estimate,
         efficiency=against.estimate * per_device,
-        efficiency_low=low,
-        efficiency_high=high,
+        efficiency_low=interval[0],
+        efficiency_high=interval[1],
+        efficiency_bootstrap_low=check[0],
+        efficiency_bootstrap_high=check[1],
         data_wait_share=_median(runs, lambda run: run.data_wait_share),
         communication_share=_median(runs, lambda run: run.communication_share),
         peak_memory_bytes=_median(runs, lambda run: run.peak_memory_bytes),
@@ -182,10 +225,12 @@ def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow
     )
 
 
-def _bounds(against: Ratio, factor: float) -> tuple[float | None, float | None]:
-    if against.ci_low is None or against.ci_high is None:
+def _scaled(
+    low: float | None, high: float | None, factor: float
+) -> tuple[float | None, float | None]:
+    if low is None or high is None:
         return None, None
-    return against.ci_low * factor, against.ci_high * factor
+    return low * factor, high * factor
 
 
 def _median(
@@ -345,6 +390,8 @@ def _cell(row: ScalingRow) -> dict[str, Any]:
         "efficiency": row.efficiency,
         "efficiency_ci_low": row.efficiency_low,
         "efficiency_ci_high": row.efficiency_high,
+        "efficiency_bootstrap_low": row.efficiency_bootstrap_low,
+        "efficiency_bootstrap_high": row.efficiency_bootstrap_high,
         "data_wait_share": row.data_wait_share,
         "communication_share": row.communication_share,
         "peak_memory_bytes": row.peak_memory_bytes,

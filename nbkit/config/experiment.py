@@ -320,6 +320,12 @@ class ExperimentConfig(Model):
     @classmethod
     def _enough_devices(cls, value: bool, info: ValidationInfo) -> bool:
         devices, gpus = info.data.get("devices"), info.data.get("gpus")
+        if devices is not None and gpus and len(devices) > gpus:
+            message = (
+                f"devices names {len(devices)}, but gpus={gpus} ranks use only {gpus}; "
+                f"use gpus={len(devices)} or name fewer"
+            )
+            raise ValueError(message)
         if devices is not None and gpus and len(devices) < gpus and not value:
             message = (
                 f"gpus={gpus} ranks need {gpus} devices, but devices names "

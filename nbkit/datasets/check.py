@@ -6,7 +6,6 @@ Pillow decides for everybody: what it decodes to its last row is readable.
 from __future__ import annotations
 
 import io
-import warnings
 
 from PIL import Image
 
@@ -17,6 +16,7 @@ __all__ = ["ORIENTATION_TAG", "UnreadableImageError", "look_at"]
 ORIENTATION_TAG = 0x0112
 _TURNED = {5, 6, 7, 8}
 """EXIF orientations in which width and height change places."""
+_FIRST_MARKER, _START_OF_SCAN = b"\xc0", b"\xda"
 
 
 class UnreadableImageError(ValueError):
@@ -37,28 +37,43 @@ def look_at(data: bytes) -> Decoding:
         If Pillow cannot decode it to its end.
     """
     try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            with Image.open(io.BytesIO(data)) as image:
-                plain = _is_plain(image)
-                width, height = image.size
-                image.load()
-                orientation = _orientation(image)
+        with Image.open(io.BytesIO(data)) as image:
+            plain = _is_plain(image, data)
+            width, height = image.size
+            image.load()
+            orientation = _orientation(image)
     except Exception as error:  # decoders raise many kinds
         raise UnreadableImageError(_reason(error)) from error
     if orientation in _TURNED:
         width, height = height, width
-    return Decoding(width, height, orientation, plain and not said)
+    return Decoding(width, height, orientation, plain)
 
 
-def _is_plain(image: Image.Image) -> bool:
+def _is_plain(image: Image.Image, data: bytes) -> bool:
     if image.mode not in ("L", "RGB"):
         return False
     if image.format == "JPEG":
-        return True
+        return _is_seamless(data)
     if image.format != "PNG" or "transparency" in image.info:
         return False
     return getattr(image, "n_frames", 1) == 1
+
+
+def _is_seamless(data: bytes) -> bool:
+    """Return whether a JPEG's segments follow one another up to its pixels.
+
+    Pillow looks for the next segment where one ends too early or too late; the parser
+    of nvImageCodec, which is DALI's, gives up there.
+    """
+    place = 2
+    while data[place : place + 1] == b"\xff":
+        marker = data[place + 1 : place + 2]
+        if marker == _START_OF_SCAN:
+            return True
+        if marker < _FIRST_MARKER:
+            return False
+        place += 2 + int.from_bytes(data[place + 2 : place + 4])
+    return False
 
 
 def _orientation(image: Image.Image) -> int:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.samples import Decoding, Sample, Samples
 from nbkit.errors import ConfigError
 
-__all__ = ["IMAGE_SUFFIXES", "Listing"]
+__all__ = ["IMAGE_SUFFIXES", "Contents", "Fingerprint", "Listing"]
 
 # What torchvision's ImageFolder takes:
 # https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.ImageFolder.html
@@ -36,25 +37,61 @@ _FILES_PER_TASK = 256
 
 
 @dataclass(frozen=True)
-class Listing:
+class Contents:
     """The images of a data set, in the order of their names."""
 
-    kind: str
-    """``image folder``, ``multi-label``, ``webdataset``, ``recordio``, ``tfrecord``."""
-    root: Path
-    """The folder that names and packed files are relative to."""
     classes: Sequence[str]
     """Names of the classes, or of the labels that an image can have at once."""
     train: Sequence[Sample]
     evaluation: Sequence[Sample]
     """Empty if there are none."""
+    is_multi_label: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A data set and, as soon as somebody asks for them, its images."""
+
+    kind: str
+    """``image folder``, ``multi-label``, ``webdataset``, ``recordio``, ``tfrecord``."""
+    root: Path
+    """The folder that names and packed files are relative to."""
+    read: Callable[[], Contents]
+    """Lists the images, which takes minutes for a million in packed files. Raises
+    `ConfigError` if it finds something that cannot be used."""
     shards: Sequence[str] = ()
     """The packed files, below ``root``."""
-    is_multi_label: bool = False
+    described_by: Sequence[str] = ()
+    """Files below ``root`` that say what names, labels or classes are."""
+
+    @functools.cached_property
+    def contents(self) -> Contents:
+        """The images, which are listed once."""
+        return self.read()
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """See `Contents`."""
+        return self.contents.classes
+
+    @property
+    def train(self) -> Sequence[Sample]:
+        """See `Contents`."""
+        return self.contents.train
+
+    @property
+    def evaluation(self) -> Sequence[Sample]:
+        """See `Contents`."""
+        return self.contents.evaluation
+
+    @property
+    def is_multi_label(self) -> bool:
+        """See `Contents`."""
+        return self.contents.is_multi_label
 
     @property
     def files(self) -> list[str]:
-        """Every file that is read, below ``root``."""
+        """Every file that holds images, below ``root``."""
         if self.shards:
             return list(self.shards)
         return [sample.name for sample in (*self.train, *self.evaluation)]
@@ -82,6 +119,11 @@ class Listing:
                     contents.update(lines)
                     stamp.update(lines + times)
                     total_bytes += size
+            for name in self.described_by:
+                # Another label may have the same length: here the content counts.
+                content = hashlib.sha256((self.root / name).read_bytes()).digest()
+                contents.update(os.fsencode(name) + b"\0" + content)
+                stamp.update(os.fsencode(name) + b"\0" + content)
         except OSError as error:
             message = (
                 f"data={str(self.root)!r}: {error.filename} is gone "
@@ -112,6 +154,22 @@ class Listing:
         yield "train", self.train
         yield "evaluation", self.evaluation
 
+    def open(self) -> Samples:
+        """Return all images, those for training first, to read their files.
+
+        Sizes and what decoders have to know are unknown here, and not right.
+        """
+        unknown = Decoding(0, 0, 1, is_plain=False)
+        return Samples(
+            self.root,
+            self.shards,
+            (
+                replace(sample, decoding=unknown, size_bytes=sample.size_bytes or 0)
+                for _, samples in self.splits()
+                for sample in samples
+            ),
+        )
+
 
 @dataclass(frozen=True)
 class Fingerprint:
@@ -123,8 +181,8 @@ class Fingerprint:
     files: int
     bytes: int
     sha256: str
-    """Of the path and the size in bytes of every file, in order: the same for a copy
-    elsewhere."""
+    """Of the path and the size in bytes of every file, in order, and of the content of
+    files that say what the labels are: the same for a copy elsewhere."""
     stamp: str
     """As ``sha256``, with the place and the files' times: another one as soon as
     somebody wrote to a file."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +100,12 @@ def write_manifest(
         range(start, min(start + _IMAGES_PER_TASK, total))
         for start in range(0, total, _IMAGES_PER_TASK)
     ]
-    with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
+    with (
+        # Pillow warns of what it can do without. Filters are the whole process's and
+        # must not be changed within the threads.
+        warnings.catch_warnings(action="ignore"),
+        ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool,
+    ):
         try:
             for part, found in zip(parts, pool.map(reader.look, parts), strict=True):
                 for index, looked in zip(part, found, strict=True):
@@ -108,8 +115,7 @@ def write_manifest(
                         unreadable.append(asdict(left_out))
                     else:
                         counts[split] += 1
-                        row = _to_row(replace(sample, decoding=looked))
-                        lines.append(json.dumps(row))
+                        lines.append(json.dumps(_to_row(looked)))
                 if on_progress is not None:
                     on_progress(part.stop, total)
         except BaseException:
@@ -161,13 +167,13 @@ def read_manifest(path: Path) -> Manifest:
                 raise ValueError(message)
             root = Path(header["root"])
             rows = map(_from_row, file)
-            first = [next(rows) for _ in range(header["train"])]
-            train = Samples(root, header["shards"], first)
+            train = Samples(root, header["shards"], islice(rows, header["train"]))
             evaluation = Samples(root, header["shards"], rows)
-            if len(evaluation) != header["evaluation"]:
-                message = f"{len(evaluation)} of {header['evaluation']} lines"
+            found = len(train), len(evaluation)
+            if found != (header["train"], header["evaluation"]):
+                message = f"{sum(found)} images, not as many as it says itself"
                 raise ValueError(message)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         message = (
             f"{path} is no manifest ({error or type(error).__name__}); remove it, and "
             "it is made anew."
@@ -225,24 +231,19 @@ class _Reader:
             (split, sample) for split, images in listing.splits() for sample in images
         ]
         self._root = listing.root
-        # Nothing is known of the images yet; only where they lie matters here.
-        unknown = Decoding(0, 0, 1, is_plain=False)
-        self._samples = Samples(
-            listing.root,
-            listing.shards,
-            (replace(sample, decoding=unknown) for _, sample in self.images),
-        )
+        self._samples = listing.open()
 
-    def look(self, part: range) -> list[Decoding | str]:
-        """Return what was learnt of each image, or why it cannot be read."""
+    def look(self, part: range) -> list[Sample | str]:
+        """Return images with what was learnt of them, or why they cannot be read."""
         return [self._look(index) for index in part]
 
     def close(self) -> None:
         self._samples.close()
 
-    def _look(self, index: int) -> Decoding | str:
+    def _look(self, index: int) -> Sample | str:
         try:
-            return look_at(self._samples.read(index))
+            data = self._samples.read(index)
+            decoding = look_at(data)
         except FileNotFoundError as error:
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} is gone; "
@@ -253,3 +254,5 @@ class _Reader:
             return f"cannot be read: {error.strerror}"
         except UnreadableImageError as error:
             return str(error)
+        _, sample = self.images[index]
+        return replace(sample, size_bytes=len(data), decoding=decoding)

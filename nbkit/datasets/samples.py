@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["Decoding", "Pieces", "Sample", "Samples"]
+__all__ = ["RECORDIO_MAGIC", "Decoding", "Pieces", "Sample", "Samples"]
 
 Pieces: TypeAlias = tuple[tuple[int, int], ...]
 """Offset and length of each piece of an image inside a packed file, in bytes."""
 
-_RECORDIO_MAGIC = (0xCED7230A).to_bytes(4, "little")
+RECORDIO_MAGIC = (0xCED7230A).to_bytes(4, "little")
 """What joins the pieces of a record: RecordIO cuts it out of the data it wraps
 (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h)."""
 
 _OPENING = threading.Lock()
+
+_MOST_OPEN = 256
+"""Packed files that a process keeps open: it may have 1,024 files in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Sample:
     """Path below the data's folder, also of an image that lies in a packed file."""
     label: int | tuple[int, ...]
     """Index of its class; or, with several labels, 0 or 1 for each."""
-    size_bytes: int
+    size_bytes: int | None
+    """None until a file of its own has been read."""
     shard: int | None = None
     """Index of the packed file that holds it; None if it is a file of its own."""
     pieces: Pieces = ()
@@ -131,16 +136,17 @@ class Samples:
         shard = self._number(index, 1)
         if shard < 0:
             return (self._root / self.name(index)).read_bytes()
-        descriptor = self._descriptor(shard)
         size, offset = self._number(index, 0), self._number(index, 2)
         pieces = self._more_pieces.get(index, ((offset, size),))
-        return _RECORDIO_MAGIC.join(
-            os.pread(descriptor, length, start) for start, length in pieces
-        )
+        with self._opened(shard) as descriptor:
+            return RECORDIO_MAGIC.join(
+                os.pread(descriptor, length, start) for start, length in pieces
+            )
 
     def _append(self, sample: Sample) -> None:
-        looked = sample.decoding
+        looked, size_bytes = sample.decoding, sample.size_bytes
         assert looked is not None, "only images that have been looked at are listed"
+        assert size_bytes is not None
         self._names += os.fsencode(sample.name)
         self._name_ends.append(len(self._names))
         if isinstance(sample.label, int):
@@ -152,7 +158,7 @@ class Samples:
             self._more_pieces[len(self) - 1] = sample.pieces
         self._numbers.extend(
             (
-                sample.size_bytes,
+                size_bytes,
                 -1 if sample.shard is None else sample.shard,
                 sample.pieces[0][0] if sample.pieces else 0,
                 looked.width,
@@ -165,14 +171,23 @@ class Samples:
     def _number(self, index: int, place: int) -> int:
         return self._numbers[index * 7 + place]
 
-    def _descriptor(self, shard: int) -> int:
-        """Return a packed file's descriptor, opened once in every process."""
+    @contextlib.contextmanager
+    def _opened(self, shard: int) -> Iterator[int]:
+        """Give a packed file's descriptor; most stay open, in every process its own."""
         key = (os.getpid(), shard)
         with _OPENING:
-            if key not in self._descriptors:
+            descriptor = self._descriptors.get(key)
+            if descriptor is None:
                 path = self._root / self._shards[shard]
-                self._descriptors[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return self._descriptors[key]
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                if len(self._descriptors) < _MOST_OPEN:
+                    self._descriptors[key] = descriptor
+            stays = key in self._descriptors
+        try:
+            yield descriptor
+        finally:
+            if not stays:
+                os.close(descriptor)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_descriptors": {}}

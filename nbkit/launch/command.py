@@ -99,18 +99,32 @@ def rank_environment(
     environment.setdefault("OMP_NUM_THREADS", str(plan.cpus_per_rank))
     if rank == 0:
         environment["NBKIT_LISTEN_FD"] = str(plan.listen_fd)
-    if plan.devices:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
+    # On CPUs it is empty: a run touches no device that it does not hold.
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
     return environment
 
 
-def torchrun_line(config: ExperimentConfig, root: Path) -> str:
-    """Return the torchrun command that does the same without nbkit's supervisor."""
-    argv = ["torchrun"]
+def torchrun_line(config: ExperimentConfig, root: Path, devices: Sequence[str]) -> str:
+    """Return the shell line that does the same without nbkit's supervisor.
+
+    It works in a folder of its own beside the run's, which has one writer a file.
+
+    Parameters
+    ----------
+    config
+        Of the run.
+    root
+        The run's folder.
+    devices
+        UUIDs of the run's GPUs, by local rank; empty on CPUs.
+    """
+    copy = root.with_name(f"{root.name}-torchrun")
+    argv = [f"CUDA_VISIBLE_DEVICES={','.join(devices)}", "torchrun"]
     if config.nnodes == 1:
         argv.append("--standalone")
     else:
         argv += [f"--nnodes={config.nnodes}", "--rdzv-backend=c10d"]
         argv += ["--rdzv-endpoint=HOST:PORT"]
-    argv += [f"--nproc-per-node={config.gpus}", "-m", "nbkit.worker", str(root)]
-    return shlex.join(argv)
+    argv += [f"--nproc-per-node={config.gpus}", "-m", "nbkit.worker", str(copy)]
+    first = [["mkdir", str(copy)], ["cp", str(root / "config.json"), str(copy)]]
+    return " && ".join(map(shlex.join, [*first, argv]))

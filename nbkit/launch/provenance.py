@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RECORD_SCHEMA, RunState, utc_now
 from nbkit.store.runs import StoredRun
-from nbkit.telemetry.machine import describe_machine, describe_storage
+from nbkit.telemetry.machine import describe_machine
+from nbkit.telemetry.storage import describe_storage
 
 __all__ = ["Description", "describe_code", "describe_environment", "first_record"]
 
@@ -95,7 +97,10 @@ class Description(threading.Thread):
             "machine": lambda: describe_machine(gpus=False),
         }
         if config.data != "synthetic":
-            self._parts["storage"] = lambda: describe_storage(config.data)
+            # What has a name is made in the cache, or will be there in a moment.
+            named = config.data in NAMED
+            path = cache_path(config.data) if named else config.data
+            self._parts["storage"] = lambda: describe_storage(path)
 
     def run(self) -> None:
         """Describe one part after the other; a part that fails stays unknown."""
@@ -104,6 +109,11 @@ class Description(threading.Thread):
                 self._found.put((name, describe()))
             except Exception:  # noqa: BLE001 - unknown is no reason to end a run
                 traceback.print_exc()
+
+    def finish(self, timeout_seconds: float) -> None:
+        """Wait a moment for what is not described yet, if anything was begun."""
+        if self.is_alive():
+            self.join(timeout_seconds)
 
     def take(self) -> dict[str, Any]:
         """Return the parts that were described since the last call."""
@@ -121,14 +131,15 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     -------
     dict
         ``commit``, ``branch``, ``remote``, ``dirty``, ``diff`` (a file of the run, or
-        None), ``untracked`` (number of files); all None outside a git checkout.
+        None), ``untracked`` (number of files); all None outside a git checkout, and
+        what git did not say in time is None.
     """
     names = ("commit", "branch", "remote", "dirty", "diff", "untracked")
     commit = _git(cwd, "rev-parse", "HEAD")
     if commit is None:
         return dict.fromkeys(names)
-    diff = _git(cwd, "diff", "HEAD", "--binary") or ""
-    untracked = (_git(cwd, "ls-files", "--others", "--exclude-standard") or "").split()
+    diff = _git(cwd, "diff", "HEAD", "--binary")
+    untracked = _git(cwd, "ls-files", "--others", "--exclude-standard")
     if diff:
         paths.code.mkdir(exist_ok=True)
         (paths.code / "diff.patch").write_text(diff + "\n")
@@ -138,9 +149,9 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
         "branch": _git(cwd, "rev-parse", "--abbrev-ref", "HEAD"),
         # A remote's address may carry a password.
         "remote": re.sub(r"//[^/@]*@", "//", remote) if remote else None,
-        "dirty": bool(diff or untracked),
+        "dirty": None if None in (diff, untracked) else bool(diff or untracked),
         "diff": "code/diff.patch" if diff else None,
-        "untracked": len(untracked),
+        "untracked": None if untracked is None else len(untracked.splitlines()),
     }
 
 

@@ -134,8 +134,25 @@ class Run(StoredRun):
         RunError
             If the run has not ended, finished already, or has no checkpoint.
         """
+        from nbkit.launch.devices import placing
         from nbkit.launch.start import submit
 
+        with placing():
+            self._check_resumable()
+            self._engine().reap(self.paths)
+            self.paths.stop.unlink(missing_ok=True)
+            old = self.submission
+            submit(
+                self.config,
+                self.paths,
+                attempt=self.attempt + 1,
+                on_owner_exit=on_owner_exit,
+                origins=old.get("origins", {}),
+                tags=old.get("tags", {}),
+            )
+        return self
+
+    def _check_resumable(self) -> None:
         state = self.state
         if not state.is_final:
             message = f"run {self.run_id} is {state}; stop() it before resume()."
@@ -149,18 +166,6 @@ class Run(StoredRun):
                 f"{self.paths.checkpoints}; launch its config anew."
             )
             raise RunError(message)
-        self._engine().reap(self.paths)
-        self.paths.stop.unlink(missing_ok=True)
-        old = self.submission
-        submit(
-            self.config,
-            self.paths,
-            attempt=self.attempt + 1,
-            on_owner_exit=on_owner_exit,
-            origins=old.get("origins", {}),
-            tags=old.get("tags", {}),
-        )
-        return self
 
     def _ask_to_stop(self, request: dict[str, Any]) -> None:
         if write_json_once(self.paths.stop, request):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED
 from nbkit.errors import ConfigError, LaunchError
 from nbkit.launch.command import torchrun_line
 from nbkit.launch.devices import placing
@@ -20,7 +21,7 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.runs import create_run_folder
 
-__all__ = ["launch", "submit"]
+__all__ = ["existing_data", "launch", "submit"]
 
 OwnerExit = Literal["keep", "stop"]
 
@@ -68,9 +69,7 @@ def launch(
     >>> run = nbkit.launch(model="resnet18", gpus=2, steps=20)  # doctest: +SKIP
     >>> run.wait().summary.images_per_second  # doctest: +SKIP
     """
-    if on_owner_exit not in ("keep", "stop"):
-        message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
-        raise ConfigError(message)
+    _check_owner_exit(on_owner_exit)
     if config is not None and not isinstance(config, ExperimentConfig):
         message = (
             f"config={config!r} is a {type(config).__name__}; pass an "
@@ -81,8 +80,7 @@ def launch(
     _check_labels("origins", origins or {})
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
-    if config.data != "synthetic":
-        config = config.replace(data=_existing_folder(config.data))
+    config = config.replace(data=existing_data(config.data))
     known = dict.fromkeys(given, "given") | (origins or {})
     with placing():
         placement = _engine(config).check(config)
@@ -104,6 +102,32 @@ def launch(
     return Run(paths.root)
 
 
+def existing_data(data: str) -> str:
+    """Return a configuration's ``data`` so that it means the same in any folder.
+
+    Parameters
+    ----------
+    data
+        A name, or the path of a folder or of a multi-label set's CSV file.
+
+    Raises
+    ------
+    ConfigError
+        If it is a path that leads nowhere.
+    """
+    named = ("synthetic", *NAMED)
+    if data in named:
+        return data
+    path = Path(data).expanduser().resolve()
+    if not path.is_dir() and not (path.is_file() and path.suffix.lower() == ".csv"):
+        message = (
+            f"data={data!r} is not a folder or CSV file ({path}); name a folder of "
+            f"images, the CSV file of a multi-label set, or one of {', '.join(named)}."
+        )
+        raise ConfigError(message)
+    return str(path)
+
+
 def submit(
     config: ExperimentConfig,
     paths: RunPaths,
@@ -121,6 +145,7 @@ def submit(
     placement
         What `Engine.check` returned; None checks now.
     """
+    _check_owner_exit(on_owner_exit)
     cwd = _current_folder()
     engine = _engine(config)
     placement = engine.check(config) if placement is None else placement
@@ -141,10 +166,16 @@ def submit(
             "tags": tags,
             "argv": sys.argv,
             "cwd": str(cwd),
-            "torchrun": torchrun_line(config, paths.root),
+            "torchrun": torchrun_line(config, paths.root, placement["devices"]),
             **placement,
         },
     )
+
+
+def _check_owner_exit(on_owner_exit: str) -> None:
+    if on_owner_exit not in ("keep", "stop"):
+        message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
+        raise ConfigError(message)
 
 
 def _engine(config: ExperimentConfig) -> Engine:
@@ -156,18 +187,6 @@ def _check_labels(name: str, labels: dict[str, str]) -> None:
         if not isinstance(key, str) or not isinstance(value, str):
             message = f"{name}[{key!r}]={value!r} is not text; use str() of it."
             raise ConfigError(message)
-
-
-def _existing_folder(data: str) -> str:
-    """Return the absolute path: the run outlives this process's current folder."""
-    path = Path(data).expanduser().absolute()
-    if not path.is_dir():
-        message = (
-            f"data={data!r} is not a folder ({path}); name a folder of images, or use "
-            "'synthetic'."
-        )
-        raise ConfigError(message)
-    return str(path)
 
 
 def _current_folder() -> Path:

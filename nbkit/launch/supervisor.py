@@ -108,6 +108,11 @@ class Supervisor:
             self._cause = self._cause or causes.simple_cause("supervisor", what)
         finally:
             self._end_everything()
+            # Its git must have ended by itself before leftovers are killed: a diff cut
+            # short would pass for a whole one.
+            self._description.finish(_DESCRIBE_SECONDS)
+            self._take_descriptions()
+            self._end_leftovers()
         self._finish()
 
     # Watching
@@ -209,7 +214,7 @@ class Supervisor:
             rank.signal(signal.SIGKILL)
 
     def _end_everything(self) -> None:
-        """Leave no process of the run but this one, and no zombie."""
+        """End the ranks and the sampler."""
         self._kill_ranks()
         for rank in self._ranks:
             try:
@@ -223,6 +228,9 @@ class Supervisor:
         if self._sampler is not None:
             self._sampler.stop()
         os.close(self._lifeline_end)
+
+    def _end_leftovers(self) -> None:
+        """Leave no process of the run but this one, and no zombie."""
         deadline = time.monotonic() + 5
         while left := self._leftovers():
             for process in left:
@@ -262,13 +270,14 @@ class Supervisor:
             self._cause = causes.simple_cause(
                 "exit", "every rank ended with exit code 0 before the last step"
             )
-        self._description.join(_DESCRIBE_SECONDS)
-        self._take_descriptions()
         self._record["worker"] = worker or None
-        self._record["system"] = summarise_system(
-            self._paths.system(hostname()),
-            self._pids_of_all_attempts(),
-        )
+        try:
+            self._record["system"] = summarise_system(
+                self._paths.system(hostname()),
+                self._pids_of_all_attempts(),
+            )
+        except Exception:  # noqa: BLE001 - unknown is no reason to have no last word
+            traceback.print_exc()
         self._record["cause"] = self._cause
         self._set_state(state, cause=self._cause)
         self._paths.reserve.unlink(missing_ok=True)
@@ -302,13 +311,15 @@ class Supervisor:
             )
 
     def _pids_of_all_attempts(self) -> list[int]:
-        pids = [rank.identity.pid for rank in self._ranks]
-        for attempt in self._record["attempts"]:
-            pids += [rank["pid"] for rank in attempt["ranks"]]
-        return pids
+        known = map(read_json, self._paths.process_files())
+        return [identity["pid"] for identity in known if identity]
 
     def _worker(self) -> dict[str, Any]:
-        return read_json(self._paths.worker) or {}
+        try:
+            return read_json(self._paths.worker) or {}
+        except StoreError as error:
+            self._store_error = self._store_error or error
+            return {}
 
     def _set_state(self, state: RunState, **details: Any) -> None:
         self._record["state"] = state

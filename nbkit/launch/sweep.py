@@ -62,9 +62,9 @@ def processes_of_run(paths: RunPaths) -> list[ProcessIdentity]:
     found = {
         process for run_id, process in marked_processes() if run_id == paths.run_id
     }
-    for file in paths.logs.glob("*/*/process.json"):
-        process = ProcessIdentity.from_dict(read_json(file) or {})
-        if process.exists():
+    for file in paths.process_files():
+        identity = read_json(file)
+        if identity and (process := ProcessIdentity.from_dict(identity)).exists():
             found.add(process)
     return sorted(found, key=lambda process: process.pid)
 

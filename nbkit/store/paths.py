@@ -5,19 +5,21 @@
     <store>/runs/<run_id>/
         config.json          the launcher, once
         submission.json      the launcher, at each attempt: who asked, how to end
-        stop.json            the first process that asks for a stop
+        stop.json            who asks for a stop (replaced if another wants it sooner)
         record.json          the supervisor (replaced atomically)
         events.jsonl         the supervisor
         metrics.jsonl        rank 0
         worker.json          rank 0 (replaced atomically)
+        manifest.jsonl       rank 0, once: the images
         system/<host>.jsonl  that host's sampler
         logs/<attempt>/supervisor.log
         logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
-        logs/<attempt>/<rank>/{process.json,error.json}  the rank
+        logs/<attempt>/<rank>/{process.json,probe.json,error.json}  the rank
         checkpoints/<step>/  the ranks; complete.json by rank 0, last
         tensorboard/         rank 0
         code/                the supervisor: git commit, diff
     <store>/studies/<study_id>/study.json   the process that executes the study
+    <store>/datasets/<stamp>.jsonl   manifests of data sets, by the first run with each
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["RunPaths", "StudyPaths", "runs_folder", "store_folder", "studies_folder"]
+__all__ = [
+    "RunPaths",
+    "StudyPaths",
+    "manifests_folder",
+    "runs_folder",
+    "store_folder",
+    "studies_folder",
+]
 
 
 def store_folder() -> Path:
@@ -57,6 +66,11 @@ def runs_folder() -> Path:
 def studies_folder() -> Path:
     """Return the folder that holds a folder for every study."""
     return store_folder() / "studies"
+
+
+def manifests_folder() -> Path:
+    """Return the folder that holds a manifest for every data set looked at."""
+    return store_folder() / "datasets"
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,11 @@ class RunPaths:
         return self.root / "worker.json"
 
     @property
+    def manifest(self) -> Path:
+        """The images of the run, for every loader; none for synthetic data."""
+        return self.root / "manifest.jsonl"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.root / "checkpoints"
@@ -142,6 +161,10 @@ class RunPaths:
         """Return the supervisor's own output in one attempt."""
         return self.attempt(number) / "supervisor.log"
 
+    def process_files(self) -> list[Path]:
+        """Return where ranks, and the probes beside them, wrote down who they are."""
+        return [*self.logs.glob("*/*/process.json"), *self.logs.glob("*/*/probe.json")]
+
     def rank(self, number: int, rank: int) -> RankPaths:
         """Return the files of one rank in one attempt."""
         return RankPaths(self.attempt(number) / str(rank))
@@ -167,6 +190,11 @@ class RankPaths:
     def process(self) -> Path:
         """Pid, start time, host and boot id."""
         return self.root / "process.json"
+
+    @property
+    def probe(self) -> Path:
+        """As ``process``, of the process that probes the largest batch."""
+        return self.root / "probe.json"
 
     @property
     def error(self) -> Path:

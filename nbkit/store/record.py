@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from nbkit.errors import StoreError
 from nbkit.store.metrics import store_error
 
@@ -98,15 +100,41 @@ def read_json(path: Path) -> dict[str, Any] | None:
     Raises
     ------
     StoreError
-        If the file is there and does not hold an object.
+        If the file is there and cannot be read, or does not hold an object.
     """
     try:
-        return json.loads(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        message = (
+            f"{path} cannot be read ({error.strerror or error}); ask its owner for the "
+            "permission, or remove its folder if it is of no use."
+        )
+        raise StoreError(message) from error
+    return parse_json(data, path)
+
+
+def parse_json(data: bytes, path: Path) -> dict[str, Any]:
+    """Return the object that a file's bytes spell.
+
+    Raises
+    ------
+    StoreError
+        If they do not.
+    """
+    try:
+        # It takes half the time of json.loads, which a list of many runs would feel.
+        values = from_json(data)
     except ValueError as error:
         message = f"{path} is damaged ({error}); remove its folder if it is of no use."
         raise StoreError(message) from error
+    if not isinstance(values, dict):
+        message = (
+            f"{path} is damaged (no object); remove its folder if it is of no use."
+        )
+        raise StoreError(message)
+    return values
 
 
 def _write_temporary(path: Path, values: dict[str, Any]) -> Path:

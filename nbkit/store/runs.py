@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import re
@@ -20,7 +19,7 @@ from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store.metrics import read_json_lines, store_error
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import RunState, parse_json, read_json
 from nbkit.store.summary import RunSummary, summarise_run
 
 __all__ = [
@@ -34,6 +33,7 @@ __all__ = [
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}")
 _READERS = 8
+_RUNS_PER_TASK = 64
 _KINDS = ("step", "evaluation", "checkpoint", "allreduce")
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
@@ -169,13 +169,11 @@ class StoredRun:
         return f"<{type(self).__name__} {self.run_id} {self.state}>"
 
     def _state(self, record: Line) -> RunState:
-        if record and self._is_newest(record):
-            return RunState(record["state"])
-        if not self.paths.root.is_dir():
-            message = f"{self.paths.root} is gone: the run's folder was removed."
-            raise StoreError(message)
         submission = self.submission
         if not submission:
+            if not self.paths.root.is_dir():
+                message = f"{self.paths.root} is gone: the run's folder was removed."
+                raise StoreError(message)
             return self._state_of_plain_torchrun()
         if record.get("attempt") == submission["attempt"]:
             state, supervisor = RunState(record["state"]), record["supervisor"]
@@ -189,20 +187,6 @@ class StoredRun:
         # It may have ended properly between the two looks.
         state = RunState(self.record.get("state", RunState.LOST))
         return state if state.is_final else RunState.LOST
-
-    def _is_newest(self, record: Line) -> bool:
-        """Return whether a final record is the last word: no attempt came after it.
-
-        Two looks at time stamps instead of reading another file: a long list of runs
-        is made of such records.
-        """
-        if not RunState(record["state"]).is_final:
-            return False
-        try:
-            submitted = self.paths.submission.stat().st_mtime_ns
-            return submitted <= self.paths.record.stat().st_mtime_ns
-        except FileNotFoundError:
-            return False
 
     def _state_of_plain_torchrun(self) -> RunState:
         worker = self.worker
@@ -299,35 +283,60 @@ def list_run_folders() -> list[Path]:
 def list_runs() -> list[RunRow]:
     """Return a row for every run, newest first, as things stand now."""
     folders = list_run_folders()
-    # A cold list waits for the disk most of the time: a few threads wait side by side
-    # and bring the files into the page cache. Parsing there would only make them wait
-    # for each other.
-    parts = [folders[first::_READERS] for first in range(_READERS)]
+    # A cold list waits for the disk most of the time: a few threads wait side by side.
+    # Parsing there would only make them wait for each other.
+    parts = [
+        folders[first : first + _RUNS_PER_TASK]
+        for first in range(0, len(folders), _RUNS_PER_TASK)
+    ]
     with ThreadPoolExecutor(_READERS) as pool:
-        list(pool.map(_bring_into_cache, parts))
-    return [row for row in map(_row, folders) if row is not None]
+        rows = [
+            _row(folder, last_word)
+            for part, found in zip(parts, pool.map(_last_words, parts), strict=True)
+            for folder, last_word in zip(part, found, strict=True)
+        ]
+    return [row for row in rows if row is not None]
 
 
-def _bring_into_cache(folders: list[Path]) -> None:
-    for folder in folders:
-        paths = RunPaths(folder)
-        with contextlib.suppress(OSError):
-            paths.record.read_bytes()
-            paths.submission.stat()
+def _last_words(folders: list[Path]) -> list[bytes | None]:
+    return [_last_word(RunPaths(folder)) for folder in folders]
 
 
-def _row(folder: Path) -> RunRow | None:
-    run = StoredRun(folder)
+def _last_word(paths: RunPaths) -> bytes | None:
+    """Return a run's record if it is newer than its last attempt's beginning.
+
+    Two looks at time stamps instead of reading another file: a long list of runs is
+    made of such records.
+    """
     try:
-        record = run.record
-        state = run._state(record)
+        submitted = paths.submission.stat().st_mtime_ns
+        with paths.record.open("rb", buffering=0) as file:
+            if submitted <= os.fstat(file.fileno()).st_mtime_ns:
+                return file.read()
+    except OSError:
+        pass
+    return None
+
+
+def _row(folder: Path, last_word: bytes | None) -> RunRow | None:
+    """Return a run's row; None if it was removed meanwhile."""
+    record: Line = {}
+    try:
+        if last_word is not None:
+            record = parse_json(last_word, RunPaths(folder).record)
+        if not record or not RunState(record["state"]).is_final:
+            run = StoredRun(folder)
+            record = run.record
+            state = run._state(record)
+        else:
+            state = RunState(record["state"])
     except StoreError:
         if not folder.is_dir():
-            return None  # It was removed meanwhile.
+            return None
         record, state = {}, RunState.LOST
     times = record.get("time", {})
     return RunRow(
-        run_id=run.run_id,
+        run_id=folder.name,
         name=record.get("name"),
         state=state,
         started=times.get("started"),

@@ -48,7 +48,10 @@ class RunSummary:
     loss: float | None
     """Loss of the last step."""
     top1_accuracy: float | None
-    """Of the last evaluation, 0 to 1."""
+    """Of the last evaluation, 0 to 1; None where an image has several labels."""
+    mean_auroc: float | None
+    """Of the last evaluation, 0 to 1, where an image can have several labels at once:
+    the mean over the labels that some of its images have and others have not."""
     device_type: str | None
     device_name: str | None
     world_size: int | None
@@ -75,6 +78,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     seconds = [line["step_time_seconds"] for line in window]
     q25, q75 = statistics.quartiles(rates) if rates else (None, None)
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
+    last = evaluations[-1] if evaluations else {}
     ranks: list[Line] = worker.get("ranks") or []
     images = sum(rank["images"] for rank in ranks)
     cpu_seconds = [rank["cpu_seconds"] for rank in ranks]
@@ -100,7 +104,8 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
         peak_memory_bytes=_peak(ranks, worker.get("device_type")),
         loss=steps[-1]["loss"] if steps else None,
-        top1_accuracy=evaluations[-1]["top1_accuracy"] if evaluations else None,
+        top1_accuracy=last.get("top1_accuracy"),
+        mean_auroc=last.get("mean_auroc"),
         device_type=worker.get("device_type"),
         device_name=devices[0].get("name") if devices else None,
         world_size=worker.get("world_size"),

@@ -13,6 +13,7 @@ from nbkit.analysis.published import PublishedRow, curves
 from nbkit.analysis.scaling import (
     MeasuredRun,
     ScalingRow,
+    compare_arms,
     computed_sentence,
     device_label,
     efficiency,
@@ -78,8 +79,7 @@ class ScalingResult:
             found |= curves(
                 model=_CONTEXT_MODEL if is_cpu else self.conditions["model"],
                 gpu_name=self.plan.devices.name or _CONTEXT_GPU,
-                # Nobody publishes bf16; it runs at the speed of mixed fp16.
-                precision="fp16" if precision == "bf16" else precision,
+                precision=precision,
                 largest_world_size=max(self.plan.asked, 8),
             )
         return found
@@ -105,6 +105,37 @@ class ScalingResult:
             ],
             [_cells(row) for row in self.rows],
             _input_bound(self.rows),
+        )
+
+    @property
+    def certainty(self) -> Table:
+        """How sure the efficiencies are, by two methods, and which arm is faster.
+
+        Call it only if more than one size was measured.
+        """
+        rows = [
+            [
+                row.arm,
+                f"{row.world_size}",
+                wording.percent(row.efficiency),
+                _range(row.efficiency_low, row.efficiency_high),
+                _range(row.efficiency_bootstrap_low, row.efficiency_bootstrap_high),
+                f"{row.images_per_second.n}",
+            ]
+            for row in self.rows
+            if row.world_size != row.base_world_size
+        ]
+        device = "processes" if self.plan.devices.is_cpu else "GPUs"
+        return Table(
+            "Efficiency, 95 % intervals by two methods",
+            ["precision", device, "efficiency", "Welch's t", "bootstrap", "runs"],
+            rows,
+            [
+                "Each run is one number, its median. Welch's t is computed on "
+                "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
+                "cross-check: with a handful of runs it is too narrow.",
+                *(found.sentence for found in compare_arms(self.runs)),
+            ],
         )
 
     @property
@@ -180,7 +211,10 @@ class ScalingResult:
     def report(self, bandwidth: Bandwidth) -> Report:
         """Return everything in one report."""
         others = (self.projection, self.context)
-        tables = [self.table, *(part for part in others if isinstance(part, Table))]
+        tables = [self.table]
+        if any(row.world_size != row.base_world_size for row in self.rows):
+            tables.append(self.certainty)
+        tables += [part for part in others if isinstance(part, Table)]
         if bandwidth.rows:
             tables.append(bandwidth.table)
         document = result_document(self.rows, self.outlooks, dict(self.conditions))
@@ -256,6 +290,12 @@ def _measured(run: Run) -> MeasuredRun:
         peak_memory_bytes=summary.peak_memory_bytes,
         cpu_ms_per_image=summary.cpu_ms_per_image,
     )
+
+
+def _range(low: float | None, high: float | None) -> str | None:
+    if low is None or high is None:
+        return None
+    return f"{wording.percent(low)} to {wording.percent(high)}"
 
 
 def _cells(row: ScalingRow) -> list[str | None]:

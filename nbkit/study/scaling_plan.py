@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from nbkit import registry
@@ -13,13 +12,13 @@ from nbkit.analysis.projection import DeviceType
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices import visible_gpus
+from nbkit.launch.start import existing_data
 from nbkit.study.parameters import Parameters
 from nbkit.study.report import Note
-from nbkit.telemetry.machine import usable_cpus
+from nbkit.telemetry.cpus import usable_cpus
 
 __all__ = ["Devices", "ScalingPlan", "find_devices", "plan", "sweep_sizes"]
 
-_SYNTHETIC = "synthetic"
 
 _GPU_DEFAULTS: dict[str, Any] = {
     "model": "resnet50",
@@ -212,15 +211,7 @@ def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]
     if p.warmup_steps is None:
         # A short run still has something to measure.
         values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
-    if values["data"] != _SYNTHETIC:
-        folder = Path(values["data"]).expanduser().resolve()
-        if not folder.is_dir():
-            message = (
-                f"data={values['data']!r}: {folder} is not a folder; use the path of "
-                "an image folder (one subfolder a class), or 'synthetic'."
-            )
-            raise ConfigError(message)
-        values["data"] = str(folder)
+    values["data"] = existing_data(values["data"])
     return values
 
 
@@ -329,6 +320,12 @@ def _conditions(config: ExperimentConfig, repeats: int) -> str:
     return (
         f"Conditions: {config.model}, {config.batch_size_per_gpu} images of {size} x "
         f"{size} pixels per device and step, {config.memory_format}, "
-        f"{config.data} data; {starts} of each size in balanced order, "
+        f"{_source(config)}; {starts} of each size in balanced order, "
         f"{config.steps} steps of which the first {config.warmup_steps} are warm-up."
     )
+
+
+def _source(config: ExperimentConfig) -> str:
+    if config.data == "synthetic":
+        return "synthetic data"
+    return f"images of {config.data} through the {config.loader} loader"

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.telemetry.cpus import usable_cpus
-from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["describe_machine", "describe_storage", "usable_cpus"]
+__all__ = ["describe_machine"]
 
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
         attempt), ``gpus`` (by UUID: ``energy_joules`` over those seconds,
         ``slowed_seconds`` in which power or heat held the clocks down,
         ``gpu_utilization_percent_sum`` over ``gpu_utilization_samples``,
+        ``sm_clock_mhz_sum`` over ``sm_clock_samples``,
         ``memory_used_bytes_max``), ``other_gpu_processes`` (distinct strangers; None
         where they cannot be told), and of the newest header ``driver_version``,
         ``cuda_driver_version``, ``devices``, ``topology``, ``gpus_unavailable``.
@@ -71,10 +72,15 @@ class _Gpu:
     slowed_seconds: float | None = None
     gpu_utilization_percent_sum: int | None = None
     gpu_utilization_samples: int = 0
+    sm_clock_mhz_sum: int | None = None
+    sm_clock_samples: int = 0
     memory_used_bytes_max: int | None = None
 
     def add(self, gpu: GpuSample) -> None:
         busy, used = gpu.gpu_utilization_percent, gpu.memory_used_bytes
+        if gpu.sm_clock_mhz is not None:
+            self.sm_clock_mhz_sum = (self.sm_clock_mhz_sum or 0) + gpu.sm_clock_mhz
+            self.sm_clock_samples += 1
         if busy is not None:
             total = self.gpu_utilization_percent_sum or 0
             self.gpu_utilization_percent_sum = total + busy

@@ -20,6 +20,8 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import write_json
 from nbkit.worker import models, optimizers
 from nbkit.worker.data import Placement, synthetic
 from nbkit.worker.distributed import gather
@@ -112,16 +114,26 @@ def fits(config: ExperimentConfig, device: torch.device, size: int) -> bool:
     try:
         _train_two_steps(config, device, size)
     except RuntimeError as error:
-        # cuDNN and cuBLAS say in words of their own that they got no workspace.
-        if not isinstance(error, torch.OutOfMemoryError) and "ALLOC_FAILED" not in str(
-            error
-        ):
+        if not _is_out_of_memory(error):
             raise
         return False
     finally:
         gc.collect()
         torch.cuda.empty_cache()
     return True
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an error says that memory ran out.
+
+    cuDNN and cuBLAS say in words of their own that they got no workspace; where cuDNN
+    tries its plans out, those that got none are passed over until none is left.
+    """
+    said = str(error)
+    own_words = ("ALLOC_FAILED", "unable to find an engine to execute")
+    return isinstance(error, torch.OutOfMemoryError) or any(
+        words in said for words in own_words
+    )
 
 
 def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) -> None:
@@ -149,20 +161,23 @@ def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) 
 
 
 def _probe(rank: Rank) -> int:
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-P", "-m", "nbkit.worker.batch_size", str(rank.paths.root)],
         stdout=subprocess.PIPE,
         text=True,
-        check=False,
         env={**os.environ, "LOCAL_RANK": str(rank.local_rank)},
-    )
-    if done.returncode:
+    ) as probe:
+        # On the GPU it is one of the run's own, not somebody else's.
+        own = rank.paths.rank(rank.attempt, rank.rank).probe
+        write_json(own, ProcessIdentity.of(probe.pid).to_dict())
+        answer, _ = probe.communicate()
+    if probe.returncode:
         message = (
-            f"probing the largest batch ended with exit code {done.returncode}; see "
+            f"probing the largest batch ended with exit code {probe.returncode}; see "
             "above in this log, or set batch_size_per_gpu to a number."
         )
         raise DeviceError(message)
-    return int(json.loads(done.stdout)["batch_size"])
+    return int(json.loads(answer)["batch_size"])
 
 
 def main() -> None:

@@ -101,12 +101,9 @@ def latest(folder: Path) -> Path | None:
 
 
 def load(
-    path: Path,
-    rank: int,
-    map_location: torch.device | str,
-    world_size: int | None = None,
+    path: Path, rank: int, world_size: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the shared state and this rank's own part.
+    """Return the shared state and this rank's own part, all on the host.
 
     Parameters
     ----------
@@ -114,8 +111,6 @@ def load(
         A checkpoint's folder.
     rank
         Of the caller.
-    map_location
-        Where the shared tensors go; a rank's own stay on the host.
     world_size
         Ranks now; None takes those of the process group, or 1 without one.
 
@@ -140,7 +135,7 @@ def load(
             f"{world_size}; resume with {written_by} ranks or start a new run."
         )
         raise RunError(message)
-    state = torch.load(path / "state.pt", map_location=map_location, weights_only=True)
+    state = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
     own = torch.load(path / f"rank_{rank}.pt", map_location="cpu", weights_only=True)
     return state, own
 
@@ -151,7 +146,8 @@ def random_state() -> dict[str, Any]:
     return {
         "python": [version, list(words), gauss],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        # Asking for it would make a context on a GPU that is not this rank's.
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
     }
 
 

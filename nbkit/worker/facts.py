@@ -32,9 +32,27 @@ def write_facts(
     batch_size_per_gpu: int | None,
     *,
     completed: bool,
+    source: dict[str, Any] | None = None,
     window: Window | None = None,
 ) -> None:
     """Gather every rank's facts; rank 0 writes them. Called by all ranks.
+
+    Parameters
+    ----------
+    rank, config, device
+        Of the caller.
+    group
+        For objects on the host; None for a lone rank.
+    data
+        What is loaded; None if nothing is.
+    batch_size_per_gpu
+        Images of one rank in one forward pass.
+    completed
+        Whether the run has reached its end.
+    source
+        What `nbkit.worker.data.source.describe` says of the data.
+    window
+        Counts of the steps after warm-up, at the end.
 
     Raises
     ------
@@ -72,9 +90,7 @@ def write_facts(
             "batch_size_per_gpu": batch_size_per_gpu,
             "global_batch_size": per_step * rank.world_size or None,
             "steps_per_epoch": data.steps_per_epoch if data else None,
-            "data": {**data.describe(), "fingerprint": data.fingerprint}
-            if data
-            else None,
+            "data": {**data.describe(), **(source or {})} if data else None,
             "ranks": ranks if window is not None else None,
             **_software(device),
         },

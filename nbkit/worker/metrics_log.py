@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,15 @@ class Window:
         if self._cpu_start is not None:
             self.cpu_seconds += cpu_seconds() - self._cpu_start
             self._cpu_start = None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the CPU time of what is no training: evaluation, checkpoints."""
+        was_open = self._cpu_start is not None
+        self.close()
+        yield
+        if was_open:
+            self.open()
 
     def add(self, times: StepTimes, images: int) -> None:
         """Count one step of this rank's images."""
@@ -98,9 +109,11 @@ class MetricsLog:
         line = {"kind": kind, "attempt": self._rank.attempt, "step": step}
         self._write([{**line, "t": time.time(), **values}])
         if kind == "evaluation" and self._tensorboard is not None:
-            accuracy = values["top1_accuracy"]
-            self._tensorboard.add_scalar("evaluation/top1_accuracy", accuracy, step)
-            self._tensorboard.add_scalar("evaluation/loss", values["loss"], step)
+            for name in ("top1_accuracy", "mean_auroc", "loss"):
+                if values.get(name) is not None:
+                    self._tensorboard.add_scalar(
+                        f"evaluation/{name}", values[name], step
+                    )
 
     def close(self) -> None:
         """Write what is left to the disk."""

@@ -7,11 +7,13 @@ request to stop (SIGTERM) for the next step boundary.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +48,8 @@ class Rank:
         Raises
         ------
         ConfigError
-            If torchrun's environment variables are missing.
+            If torchrun's environment variables are missing, or torchrun was pointed at
+            a run that nbkit launched.
         """
         try:
             rank, local_rank, world_size, local_world_size = (
@@ -59,8 +62,14 @@ class Rank:
                 "nbkit.launch() or by torchrun -m nbkit.worker RUN_DIR."
             )
             raise ConfigError(message) from None
-        attempt = int(os.environ.get("NBKIT_ATTEMPT", "0"))
         paths = RunPaths(root.absolute())
+        attempt = int(os.environ.get("NBKIT_ATTEMPT", "0"))
+        if "NBKIT_ATTEMPT" not in os.environ and paths.submission.exists():
+            message = (
+                f"{root} is the folder of a run that nbkit launched; copy its "
+                "config.json into a new folder and start that."
+            )
+            raise ConfigError(message)
         process = paths.rank(attempt, rank).process
         process.parent.mkdir(parents=True, exist_ok=True)
         write_json(process, ProcessIdentity.of().to_dict())
@@ -83,6 +92,17 @@ class Rank:
         """Tell the supervisor where this rank is."""
         if self.board is not None:
             self.board.beat(self.local_rank, step, phase)
+
+    @contextlib.contextmanager
+    def ended_by_a_request_to_stop(self) -> Iterator[None]:
+        """Let a request to stop end this process at once, where no step is near."""
+        before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            if self.stop_requested:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     def _on_sigterm(self, number: int, frame: object) -> None:
         self.stop_requested = True

@@ -1,7 +1,7 @@
 """The training loop of one rank, top to bottom.
 
 1. Device, process group, seeds.
-2. Batch size, data, model, optimizer.
+2. Images, batch size, model, optimizer.
 3. Gradient exchange (DDP), compiled or replayed as configured.
 4. The state of an earlier attempt, if this is a resumed one.
 5. The loop: batch, forward, backward, update; no synchronisation with the device.
@@ -23,10 +23,20 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, RunError
 from nbkit.store.heartbeat import Phase
-from nbkit.worker import batch_size, checkpoint, data, models, optimizers, schedule
+from nbkit.worker import (
+    batch_size,
+    checkpoint,
+    data,
+    losses,
+    models,
+    optimizers,
+    schedule,
+)
+from nbkit.worker.data import source
 from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
+from nbkit.worker.evaluation import evaluate
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.precision import Precision
@@ -51,16 +61,25 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     host_group = join(rank, config, device)
     _seed(config)
 
-    # 2. Batch size, data, model, optimizer; or where an earlier attempt left off
-    newest = checkpoint.latest(rank.paths.checkpoints) if rank.attempt else None
+    # 2. Images, batch size, model, optimizer; or where an earlier attempt left off
+    manifest = source.prepare(config, rank)
+    several = manifest.classes if manifest and manifest.is_multi_label else None
     saved, own = {}, {}
-    if newest is not None:
-        saved, own = checkpoint.load(newest, rank.rank, device, rank.world_size)
+    if rank.attempt:
+        newest = checkpoint.latest(rank.paths.checkpoints)
+        if newest is None:
+            # To begin anew in silence would take the place of what was measured.
+            message = (
+                f"{rank.paths.checkpoints} has 0 complete checkpoints, resuming needs "
+                "1; launch the run's config anew."
+            )
+            raise RunError(message)
+        saved, own = checkpoint.load(newest, rank.rank, rank.world_size)
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
         config, rank, device, host_group
     )
     placement = data.Placement(device, rank.rank, rank.world_size)
-    batches = data.load(config, placement, per_rank)
+    batches = data.load(config, manifest, placement, per_rank)
     accumulation = config.gradient_accumulation_steps
     steps_per_epoch = batches.steps_per_epoch
     batches_per_epoch = steps_per_epoch * accumulation
@@ -69,7 +88,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     raw_model = models.build(config, config.num_classes or batches.num_classes)
     raw_model = precision.to_layout(raw_model.to(device))
     optimizer = optimizers.build(config, raw_model)
-    criterion = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
+    criterion = losses.training_loss(config, is_multi_label=several is not None)
     images_per_step = per_rank * rank.world_size * accumulation
 
     # 3. Gradient exchange
@@ -79,40 +98,45 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     model = _wrap(raw_model, config, rank, device, clock)
     agreement = StopAgreement(rank, host_group)
     log = MetricsLog(rank, config, images_per_step)
-    write_facts(rank, config, device, host_group, batches, per_rank, completed=False)
+    facts = rank, config, device, host_group, batches, per_rank
+    images_from = source.describe(config, manifest)
+    write_facts(*facts, completed=False, source=images_from)
 
     # 4. The state of an earlier attempt, behind everything that draws random numbers
     step = epoch = first_batch = 0
-    if newest is not None:
+    if saved:
         step, epoch, first_batch = saved["step"], saved["epoch"], saved["batch"]
         _settle(model, config, precision, device, per_rank, passes=min(step, 2))
         raw_model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         precision.scaler.load_state_dict(saved["scaler"])
         checkpoint.restore_random_state(own)
+        # A copy of the model is not kept for as long as the training takes.
+        saved, own = {}, {}
 
     def save() -> None:
         rank.beat(step, Phase.CHECKPOINT)
         log.steps(clock.finished(wait=True))
         began = time.perf_counter()
-        path = checkpoint.save(
-            rank.paths.checkpoints,
-            step,
-            {
-                "model": raw_model.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "scaler": precision.scaler.state_dict(),
-                "step": step,
-                "epoch": epoch,
-                "batch": first_batch,
-                "batch_size_per_gpu": per_rank,
-            },
-            checkpoint.random_state(),
-            rank.rank,
-            rank.world_size,
-            lambda: dist.barrier(host_group) if host_group is not None else None,
-            config.checkpoints_kept,
-        )
+        with log.window.paused():
+            path = checkpoint.save(
+                rank.paths.checkpoints,
+                step,
+                {
+                    "model": raw_model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "scaler": precision.scaler.state_dict(),
+                    "step": step,
+                    "epoch": epoch,
+                    "batch": first_batch,
+                    "batch_size_per_gpu": per_rank,
+                },
+                checkpoint.random_state(),
+                rank.rank,
+                rank.world_size,
+                lambda: dist.barrier(host_group) if host_group is not None else None,
+                config.checkpoints_kept,
+            )
         log.event(
             "checkpoint",
             step,
@@ -121,6 +145,10 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             duration_seconds=time.perf_counter() - began,
         )
         clock.restart()
+
+    def evaluation_is_over() -> bool:
+        rank.beat(step, Phase.EVALUATION)
+        return agreement.reached()
 
     # 5. The loop
     done = stopped = False
@@ -173,23 +201,25 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         epoch_is_over = first_batch >= batches_per_epoch
         if not stopped and _evaluation_is_due(config, epoch + epoch_is_over, done):
             log.steps(clock.finished(wait=True))
-            accuracy = _evaluate(
-                raw_model,
-                batches,
-                precision,
-                rank,
-                log,
-                agreement,
-                epoch=epoch + epoch_is_over,
-                step=step,
-            )
-            if accuracy is None:
+            rank.beat(step, Phase.EVALUATION)
+            with log.window.paused():
+                found = evaluate(
+                    raw_model,
+                    batches,
+                    precision,
+                    rank.world_size,
+                    several,
+                    evaluation_is_over,
+                )
+            if found is None:
                 # The checkpoint still stands before the evaluation: resuming begins
                 # with it.
                 stopped = True
                 save()
             else:
-                done = done or accuracy >= (config.target_accuracy or 2.0)
+                log.event("evaluation", step, epoch=epoch + epoch_is_over, **found)
+                if config.target_accuracy is not None:
+                    done = done or found["top1_accuracy"] >= config.target_accuracy
             clock.restart()
         if epoch_is_over:
             epoch, first_batch = epoch + 1, 0
@@ -200,16 +230,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     agreement.close()
     if config.checkpoint_at_end and not stopped:
         save()
-    write_facts(
-        rank,
-        config,
-        device,
-        host_group,
-        batches,
-        per_rank,
-        completed=not stopped,
-        window=log.window,
-    )
+    window = log.window
+    write_facts(*facts, completed=not stopped, source=images_from, window=window)
     rank.beat(step, Phase.DONE)
     log.close()
     batches.close()
@@ -322,56 +344,6 @@ def _evaluation_is_due(config: ExperimentConfig, epoch: int, at_end: bool) -> bo
         return False
     since = epoch - config.evaluation_offset_epochs
     return at_end or (since > 0 and since % period == 0)
-
-
-def _evaluate(
-    raw_model: nn.Module,
-    batches: data.Data,
-    precision: Precision,
-    rank: Rank,
-    log: MetricsLog,
-    agreement: StopAgreement,
-    *,
-    epoch: int,
-    step: int,
-) -> float | None:
-    """Return the top-1 accuracy (0 to 1) over every evaluation image, each once.
-
-    None if the run was asked to stop meanwhile; every rank has as many batches, so that
-    all leave at the same one.
-    """
-    began = time.perf_counter()
-    if rank.world_size > 1:
-        # Running statistics differ by the last step: everybody takes rank 0's.
-        for buffer in raw_model.buffers():
-            dist.broadcast(buffer, 0)
-    raw_model.eval()
-    device = next(raw_model.parameters()).device
-    sums = torch.zeros(3, dtype=torch.float64, device=device)
-    criterion = nn.CrossEntropyLoss(reduction="none")
-    with torch.inference_mode(), precision.autocast():
-        for images, labels, mask in batches.evaluation_batches():
-            rank.beat(step, Phase.EVALUATION)
-            outputs = raw_model(images).float()
-            correct = (outputs.argmax(1) == labels) & mask
-            losses = criterion(outputs, labels) * mask
-            sums += torch.stack([correct.sum(), mask.sum(), losses.sum()])
-            if agreement.reached():
-                return None
-    if rank.world_size > 1:
-        dist.all_reduce(sums)
-    correct, images, loss = sums.tolist()
-    log.event(
-        "evaluation",
-        step,
-        epoch=epoch,
-        top1_accuracy=correct / images,
-        correct=int(correct),
-        images=int(images),
-        loss=loss / images,
-        duration_seconds=time.perf_counter() - began,
-    )
-    return correct / images
 
 
 def _size_bytes(folder: Path) -> int:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import nbformat
-import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,17 +54,6 @@ def lines() -> Iterator[tuple[str, str]]:
             yield f"{path.relative_to(ROOT)}:{number}", line
 
 
-@pytest.fixture(scope="module")
-def notebooks() -> dict[str, nbformat.NotebookNode]:
-    found = {
-        path.name: nbformat.read(path, as_version=4)
-        for path in files()
-        if path.suffix == ".ipynb"
-    }
-    assert found
-    return found
-
-
 def test_no_package_registry_is_named():
     found = [
         (place, host)
@@ -94,43 +79,3 @@ def test_no_code_file_has_more_than_400_lines():
         if path.suffix in CODE
     }
     assert {name: length for name, length in lengths.items() if length > 400} == {}
-
-
-def test_notebooks_carry_no_outputs(notebooks: dict[str, nbformat.NotebookNode]):
-    carrying = [
-        f"{name}, cell {number}"
-        for name, notebook in notebooks.items()
-        for number, cell in enumerate(notebook.cells)
-        if cell.cell_type == "code" and (cell.outputs or cell.execution_count)
-    ]
-    carrying += [
-        n for n, notebook in notebooks.items() if "widgets" in notebook.metadata
-    ]
-    assert carrying == [], "clear with: jupyter nbconvert --clear-output --inplace"
-
-
-def test_notebooks_have_one_parameters_cell(
-    notebooks: dict[str, nbformat.NotebookNode],
-):
-    tagged = {
-        name: sum(
-            "parameters" in cell.metadata.get("tags", ()) for cell in notebook.cells
-        )
-        for name, notebook in notebooks.items()
-    }
-    assert tagged == dict.fromkeys(notebooks, 1)
-
-
-def test_functions_in_notebooks_have_at_most_ten_lines(
-    notebooks: dict[str, nbformat.NotebookNode],
-):
-    long = [
-        f"{name}: {node.name}"
-        for name, notebook in notebooks.items()
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for node in ast.walk(ast.parse(cell.source))
-        if isinstance(node, ast.FunctionDef)
-        and (node.end_lineno or 0) - node.lineno + 1 > 10
-    ]
-    assert long == []

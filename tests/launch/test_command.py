@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
@@ -61,11 +62,21 @@ def test_what_the_user_set_for_openmp_is_kept(small):
 def test_the_torchrun_line_survives_any_folder_name(small, name):
     root = Path("/store") / name
 
-    words = shlex.split(torchrun_line(small(), root))
+    words = shlex.split(torchrun_line(small(), root, ["GPU-a", "GPU-b"]))
 
-    assert words[0] == "torchrun"
-    assert words[1:3] == ["--standalone", "--nproc-per-node=2"]
-    assert words[-1] == str(root)
+    copy = f"{root}-torchrun"
+    assert words[:2] == ["mkdir", copy]
+    assert words[3:6] == ["cp", f"{root}/config.json", copy]
+    assert words[7:9] == ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", "torchrun"]
+    assert words[9:11] == ["--standalone", "--nproc-per-node=2"]
+    assert words[-1] == copy
+
+
+def test_a_run_on_cpus_sees_no_gpu(small):
+    plan = dataclasses.replace(PLAN, devices=(), device_type="cpu")
+    seen = {"CUDA_VISIBLE_DEVICES": "0,1"}
+
+    assert rank_environment(small(), PATHS, plan, 0, seen)["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_commands_use_this_interpreter(small):

@@ -11,7 +11,9 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunFailedError, StoreError
+from nbkit.launch.start import submit
 from nbkit.store.record import RunState
+from nbkit.store.runs import create_run_folder
 from tests.launch import faults
 from tests.waiting import wait_until
 
@@ -96,6 +98,21 @@ def test_a_rank_that_leaves_without_a_word_is_a_failure(small):
 
     assert run.cause is not None
     assert run.cause["rank"] == 1
+
+
+def test_ranks_that_cannot_be_started_are_a_failure_with_its_cause(small):
+    config = small()
+    paths = create_run_folder(config)
+    in_the_way = paths.logs / "0" / "1"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.write_text("a file where a rank wants its folder")
+
+    submit(config, paths, attempt=0, on_owner_exit="keep", origins={}, tags={})
+    run = nbkit.Run(paths.root).wait(60, raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert run.cause["kind"] == "supervisor"
+    assert "FileExistsError" in run.cause["message"]
 
 
 def test_a_vanished_store_ends_the_run_with_a_clear_error(small):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import nbkit
-from nbkit.errors import RunError, RunStoppedError
+from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.store.record import RunState
 from tests.waiting import wait_until
+from tests.worker.images import write_classes
 
 
 def _losses(run):
@@ -58,11 +61,66 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_resumes_bit_equal(exact):
     assert len(run.record["attempts"]) == 2
 
 
+@pytest.mark.parametrize("loader", ["torch"])
+def test_a_run_on_images_resumes_bit_equal_and_refuses_other_images(
+    small, tmp_path, loader
+):
+    images = write_classes(tmp_path / "images", images_per_class=4)
+    config = small(
+        model="slow",
+        data=str(images),
+        loader=loader,
+        deterministic=True,
+        steps=40,
+        batch_size_per_gpu=2,
+    )
+    whole = _losses(nbkit.launch(config).wait())
+
+    run = nbkit.launch(config)
+    wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
+    run.stop()
+    stopped_at = len(run.metrics())
+    assert 3 <= stopped_at < 40
+    kept = (images / "class 03" / "2.JPEG").rename(tmp_path / "kept.jpg")
+    run.resume()
+    with pytest.raises(RunFailedError, match=r"changed since.*class 03/2.JPEG"):
+        run.wait()
+    kept.rename(images / "class 03" / "2.JPEG")
+    run.resume().wait()
+
+    assert _losses(run) == whole
+
+
 def test_a_run_without_a_checkpoint_is_not_resumed(small):
     run = nbkit.launch(small(model="raises")).wait(raise_on_failure=False)
 
     with pytest.raises(RunError, match="no complete checkpoint"):
         run.resume()
+
+
+def test_a_run_whose_checkpoint_is_damaged_does_not_begin_anew(small):
+    run = nbkit.launch(small(model="slow", steps=10_000))
+    wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
+    run.stop()
+    before = run.metrics()
+    (state,) = run.paths.checkpoints.glob("*/state.pt")
+    os.truncate(state, 100)
+
+    with pytest.raises(RunFailedError, match="0 complete checkpoints"):
+        run.resume().wait()
+
+    assert run.metrics() == before
+
+
+def test_a_typo_in_how_a_resumed_run_ends_is_an_error(small):
+    run = nbkit.launch(small(model="slow", steps=10_000))
+    wait_until(run.metrics, "a first step", 120)
+    run.stop()
+
+    with pytest.raises(ConfigError, match="'stpo' is neither 'keep' nor 'stop'"):
+        run.resume(on_owner_exit="stpo")
+
+    assert run.state is RunState.STOPPED
 
 
 def test_a_run_stopped_at_the_end_of_an_epoch_still_evaluates_it(small):

@@ -86,28 +86,30 @@ def test_a_run_is_followed_from_another_process(small):
     assert [other.run_id for other in nbkit.runs()] == [run.run_id]
 
 
-def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(small, tmp_path):
-    config = small(steps=4, warmup_steps=1)
-    root = tmp_path / "by-hand"
-    root.mkdir()
-    (root / "config.json").write_text(config.to_json())
+def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(small, monkeypatch):
+    run = nbkit.launch(small(steps=4, warmup_steps=1)).wait()
+    scripts = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", scripts, prepend=os.pathsep)
+
+    line = ["sh", "-c", run.submission["torchrun"]]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    by_hand = nbkit.Run(run.paths.root.with_name(f"{run.run_id}-torchrun"))
+    assert by_hand.state is RunState.FINISHED
+    losses = [line["loss"] for line in by_hand.metrics()]
+    assert losses == pytest.approx([line["loss"] for line in run.metrics()])
+
+
+def test_torchrun_does_not_write_into_a_run_that_nbkit_launched(small):
+    run = nbkit.launch(small(steps=4, warmup_steps=1)).wait()
     torchrun = Path(sys.executable).with_name("torchrun")
+    command = [torchrun, "--standalone", "-m", "nbkit.worker", str(run.paths.root)]
 
-    subprocess.run(
-        [
-            torchrun,
-            "--standalone",
-            "--nproc-per-node=2",
-            "-m",
-            "nbkit.worker",
-            str(root),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    run = nbkit.Run(root)
-    assert run.state is RunState.FINISHED
+    assert done.returncode != 0
+    assert "copy its config.json into a new folder" in done.stderr
     assert len(run.metrics()) == 4
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import nbkit
 from nbkit.errors import ConfigError, RunFailedError
 from nbkit.store.record import RunState
+from tests.waiting import wait_until
+from tests.worker.images import picture
 
 
 @pytest.fixture
@@ -63,6 +67,164 @@ def test_image_folders_are_learned_and_every_validation_image_counts_once(
     assert all(line["images"] == 20 for line in evaluations)
     assert run.summary.top1_accuracy == 1.0
     assert run.worker["data"]["fingerprint"]["files"] == 68
+
+
+@pytest.fixture
+def ten_colours(tmp_path):
+    """Ten classes of noisy pictures, each class around a colour of its own."""
+    drawn = random.Random(0)
+    for label in range(10):
+        red, green, blue = (20 + 21 * (label * step % 10) for step in (1, 3, 7))
+        for split, count in (("train", 16), ("val", 4)):
+            folder = tmp_path / "colours" / split / f"colour {label}"
+            folder.mkdir(parents=True)
+            for number in range(count):
+                shift = drawn.randrange(-12, 13)
+                colour = (red + shift, green + shift, blue - shift)
+                image = Image.new("RGB", (40, 36), colour)
+                image.paste((drawn.randrange(256),) * 3, (4, 4, 12, 12))
+                image.save(folder / f"{number}.jpg")
+    return tmp_path / "colours"
+
+
+@pytest.mark.parametrize("loader", ["naive", "torch"])
+def test_a_model_learns_ten_classes_whatever_loads_them(small, ten_colours, loader):
+    config = small(
+        data=str(ten_colours),
+        loader=loader,
+        epochs=8,
+        steps=None,
+        batch_size_per_gpu=8,
+        optimizer="adamw",
+        learning_rate=0.02,
+        evaluation_period_epochs=8,
+        crop_area_min=0.5,
+    )
+
+    run = nbkit.launch(config).wait()
+
+    losses = [line["loss"] for line in run.metrics()]
+    assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+    assert run.summary.top1_accuracy > 0.3
+    assert run.worker["data"]["loader"] == loader
+
+
+def test_several_labels_are_learned_and_judged_one_by_one(small, tmp_path):
+    drawn = random.Random(0)
+    lines = ["file,split,red,blue,never"]
+    for number in range(60):
+        red, blue = drawn.random() < 0.5, drawn.random() < 0.3
+        colour = (200 * red + drawn.randrange(40), 60, 200 * blue + drawn.randrange(40))
+        Image.new("RGB", (40, 40), colour).save(tmp_path / f"{number}.jpg")
+        split = "train" if number < 41 else "val"
+        lines.append(f"{number}.jpg,{split},{int(red)},{int(blue)},0")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    config = small(
+        data=str(tmp_path / "labels.csv"),
+        epochs=10,
+        steps=None,
+        warmup_steps=1,
+        optimizer="adamw",
+        learning_rate=0.02,
+        evaluation_period_epochs=10,
+        tensorboard=True,
+    )
+
+    run = nbkit.launch(config).wait()
+
+    (evaluation,) = run.metrics("evaluation")
+    assert evaluation["images"] == 19
+    assert evaluation["auroc"]["red"] > 0.95
+    assert evaluation["auroc"]["blue"] > 0.95
+    assert evaluation["auroc"]["never"] is None
+    mean = (evaluation["auroc"]["red"] + evaluation["auroc"]["blue"]) / 2
+    assert run.summary.mean_auroc == evaluation["mean_auroc"] == pytest.approx(mean)
+    assert run.summary.top1_accuracy is None
+    assert run.metrics()[-1]["loss"] < run.metrics()[0]["loss"]
+    events = EventAccumulator(str(run.paths.tensorboard)).Reload()
+    (written,) = events.Scalars("evaluation/mean_auroc")
+    assert written.value == pytest.approx(mean)
+
+
+def test_areas_and_loss_do_not_depend_on_the_number_of_ranks(small, tmp_path):
+    drawn = random.Random(1)
+    lines = ["file,split,odd,even"]
+    for number in range(31):
+        picture(number).save(tmp_path / f"{number}.png")
+        split = "train" if number < 12 else "val"
+        labels = drawn.randrange(2), drawn.randrange(2)
+        lines.append(f"{number}.png,{split},{labels[0]},{labels[1]}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+
+    alone, shared = (
+        nbkit.launch(
+            # So slow that the weights stay as they are.
+            small(
+                data=str(tmp_path / "labels.csv"),
+                gpus=gpus,
+                steps=1,
+                warmup_steps=0,
+                learning_rate=1e-12,
+                evaluation_period_epochs=1,
+            )
+        )
+        .wait()
+        .metrics("evaluation")[0]
+        for gpus in (1, 3)
+    )
+
+    assert alone["images"] == shared["images"] == 19
+    assert shared["auroc"] == pytest.approx(alone["auroc"], abs=1e-9)
+    assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-6)
+    assert 0 < alone["mean_auroc"] < 1
+
+
+def test_a_run_that_is_still_looking_at_its_images_can_be_stopped(small, images):
+    # Whoever opens it waits for a writer that never comes.
+    os.mkfifo(images / "val" / "dark" / "zz.jpg")
+
+    run = nbkit.launch(small(data=str(images)))
+    wait_until(lambda: "looked at" in run.logs(stream="stdout"), "the first images")
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["forced"] is False
+    assert "before its ranks were ready" in run.cause["message"]
+
+
+def test_an_unreadable_image_is_left_out_or_stops_the_run_and_the_record_names_it(
+    small, images
+):
+    (images / "train" / "dark" / "3.jpg").write_bytes(b"no image")
+
+    config = small(data=str(images), evaluation_period_epochs=1)
+    with pytest.raises(RunFailedError, match=r"1 unreadable.*train/dark/3.jpg"):
+        nbkit.launch(config).wait()
+    (stopped,) = nbkit.runs()
+    skipping = nbkit.launch(config.replace(unreadable_images="skip")).wait()
+
+    assert stopped.cause["kind"] == "config"
+    assert stopped.metrics() == []
+    for run in (stopped, skipping):
+        unreadable = run.record["worker"]["data"]["unreadable"]
+        assert unreadable["count"] == 1
+        assert unreadable["images"][0]["name"] == "train/dark/3.jpg"
+    data = skipping.worker["data"]
+    assert (data["train_images"], data["dropped_images"]) == (40, 7)
+    assert data["evaluation_images"] == 20
+
+
+def test_an_image_that_is_damaged_while_a_run_uses_it_ends_the_run_by_name(
+    small, images
+):
+    run = nbkit.launch(small(data=str(images), model="slow", steps=None, epochs=50))
+    wait_until(lambda: len(run.metrics()) >= 2, "two steps", 120)
+    (images / "train" / "bright" / "7.jpg").write_bytes(b"no image")
+
+    with pytest.raises(RunFailedError, match=r"bright/7.jpg cannot be read any more"):
+        run.wait()
+
+    assert run.cause["kind"] == "config"
 
 
 def test_a_run_ends_once_it_reaches_its_target(small, images):
@@ -145,9 +307,10 @@ def test_a_folder_without_classes_fails_the_run_in_one_line(small, tmp_path):
 def test_ranks_bound_to_cores_say_which(small):
     run = nbkit.launch(small(cpu_binding="cores")).wait()
 
-    first, second = (entry["cpus"] for entry in run.worker["ranks"])
-    assert len(first) == len(second)
-    assert len(first) >= 1
+    first, second = (set(entry["cpus"]) for entry in run.worker["ranks"])
+    usable = os.sched_getaffinity(0)
+    assert len(first) == len(second) == max(1, len(usable) // 2)
+    assert len(usable) == 1 or first.isdisjoint(second)
 
 
 def test_sixteen_bit_precision_gives_nearly_the_same_loss(small):

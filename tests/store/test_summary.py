@@ -34,3 +34,21 @@ def test_a_run_that_ended_within_its_warmup_has_a_loss_and_no_rate():
     assert (summary.n_steps, summary.loss) == (0, 0.5)
     assert summary.images_per_second is None
     assert summary.data_wait_share is None
+
+
+def test_a_run_is_judged_by_its_last_evaluation_whatever_its_kind():
+    one_class = [
+        {"kind": "evaluation", "step": 1, "top1_accuracy": 0.1},
+        {"kind": "evaluation", "step": 2, "top1_accuracy": 0.4},
+    ]
+    several_labels = [
+        {"kind": "evaluation", "step": 2, "mean_auroc": 0.7, "auroc": {"a": 0.7}}
+    ]
+
+    accuracy = summarise_run(one_class, {}, {})
+    areas = summarise_run(several_labels, {}, {})
+    none = summarise_run([], {}, {})
+
+    assert (accuracy.top1_accuracy, accuracy.mean_auroc) == (0.4, None)
+    assert (areas.top1_accuracy, areas.mean_auroc) == (None, 0.7)
+    assert (none.top1_accuracy, none.mean_auroc) == (None, None)

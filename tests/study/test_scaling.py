@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_the_report_has_measured_projected_and_published_in_tables_of_their_own(
     report = measured([1, 2, 4]).report(NO_EXCHANGE)
 
     starts = [table.caption.split()[0] for table in report.tables]
-    assert starts == ["Measured", "Projected,", "Published"]
+    assert starts == ["Measured", "Efficiency,", "Projected,", "Published"]
     assert report.notes[0] == "said first"
     assert json.loads(json.dumps(report.to_dict()))["result"]["arms"] == ["fp16"]
 
@@ -133,3 +134,23 @@ def test_bandwidth_names_its_best_message_and_one_device_has_none():
     assert len(bandwidth.figures) == 1
     assert "nothing to reduce" in NO_EXCHANGE.note.to_text()
     assert NO_EXCHANGE.figures == []
+
+
+def test_certainty_has_both_intervals_and_says_which_arm_is_faster():
+    fp16, fp32 = measured([1, 2]), measured([1, 2])
+    slower = [
+        replace(run, arm="fp32", images_per_second=run.images_per_second / 2)
+        for run in fp32.runs
+    ]
+    both = ScalingResult(fp16.plan, [*fp16.runs, *slower], {"model": "resnet50"})
+
+    table = both.certainty
+
+    assert [row[:2] for row in table.rows] == [["fp16", "2"], ["fp32", "2"]]
+    for _, _, _, welch, bootstrap, runs in table.rows:
+        assert welch != bootstrap
+        assert "%" in welch
+        assert "%" in bootstrap
+        assert runs == "3"
+    assert "fp32 on 2 GPUs / fp16 = 0.500" in table.notes[-1]
+    assert "not enough runs" in table.notes[-1]

@@ -159,10 +159,10 @@ def test_bad_parameters_are_refused_with_the_field_that_is_bad():
 def test_a_data_folder_that_is_not_there_is_refused_and_a_real_one_is_absolute(
     tmp_path, monkeypatch
 ):
-    (tmp_path / "photos").mkdir()
+    (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(ConfigError, match="is not a folder"):
+    with pytest.raises(ConfigError, match="is not a folder or CSV file"):
         plan(parameters(data="nowhere"))
-    config = next(iter(plan(parameters(data="photos")).arms.values()))
-    assert config.data == str(tmp_path / "photos")
+    config = next(iter(plan(parameters(data="images")).arms.values()))
+    assert config.data == str(tmp_path / "images")

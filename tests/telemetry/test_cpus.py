@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from nbkit.telemetry.machine import usable_cpus
+from nbkit.telemetry.cpus import usable_cpus
 
 V2 = "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 V1 = "32 31 0:29 {root} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct"
@@ -109,7 +109,7 @@ def test_no_quota_of_version_1_limits_nothing(system):
 
 def test_a_process_bound_to_one_cpu_may_use_one():
     code = (
-        "import os; from nbkit.telemetry.machine import usable_cpus; "
+        "import os; from nbkit.telemetry.cpus import usable_cpus; "
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(usable_cpus())"
     )
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nbkit.telemetry.machine import describe_machine, describe_storage
-from nbkit.telemetry.storage import read_mounts
+from nbkit.telemetry.machine import describe_machine
+from nbkit.telemetry.storage import describe_storage, read_mounts
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 
@@ -50,7 +50,7 @@ def test_without_gpus_the_driver_is_left_alone(drive):
 
 def test_counting_cpus_imports_nothing_heavy():
     code = (
-        "import sys; from nbkit.telemetry.machine import usable_cpus; usable_cpus(); "
+        "import sys; from nbkit.telemetry.cpus import usable_cpus; usable_cpus(); "
         "print({'psutil', 'pynvml', 'pydantic', 'torch'} & sys.modules.keys())"
     )
 

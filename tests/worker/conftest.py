@@ -5,7 +5,7 @@ import pytest
 from nbkit.config import ExperimentConfig
 from nbkit.worker import data
 from nbkit.worker.data import Placement
-from tests.worker.images import CPU, write_classes
+from tests.worker.images import CPU, manifest_of, write_classes
 
 
 @pytest.fixture
@@ -23,8 +23,9 @@ def split(tmp_path):
 
 
 @pytest.fixture
-def opened():
+def opened(tmp_path_factory):
     """Load data that is closed when the test ends."""
+    folder = tmp_path_factory.mktemp("manifests")
     all_data = []
 
     def load(root, batch_size=2, rank=0, world_size=1, **fields):
@@ -35,8 +36,9 @@ def opened():
             loader_config={"num_workers": workers},
             **fields,
         )
+        manifest = None if root == "synthetic" else manifest_of(root, folder)
         placement = Placement(CPU, rank, world_size)
-        all_data.append(data.load(config, placement, batch_size))
+        all_data.append(data.load(config, manifest, placement, batch_size))
         return all_data[-1]
 
     yield load

@@ -5,6 +5,12 @@ import random
 import torch
 from PIL import Image, ImageDraw
 
+from nbkit.datasets.check import look_at
+from nbkit.datasets.find import find
+from nbkit.datasets.manifest import read_manifest, write_manifest
+from nbkit.worker.data.augmentation import evaluation_crop, random_crop
+from nbkit.worker.data.images import decode_crop
+
 CPU = torch.device("cpu")
 CLASSES = 10
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
@@ -30,6 +36,28 @@ def write_classes(root, images_per_class=1, classes=CLASSES):
             path = root / f"class {label:02d}" / f"{number}.JPEG"
             picture(100 * label + number).save(path)
     return root
+
+
+def manifest_of(data, folder):
+    """Return the manifest of a data set, made anew."""
+    listing = find(str(data))
+    write_manifest(listing, listing.fingerprint(), folder / "manifest.jsonl", threads=1)
+    return read_manifest(folder / "manifest.jsonl")
+
+
+def evaluated(data, size):
+    """Return the pixels that an evaluation shows of an image file."""
+    decoding = look_at(data)
+    crop = evaluation_crop(decoding.width, decoding.height, size)
+    return decode_crop(data, decoding, crop, size)
+
+
+def cropped(data, size, area, seed):
+    """Return the pixels of a random crop of an image file."""
+    decoding = look_at(data)
+    generator = random.Random(seed)
+    crop = random_crop(decoding.width, decoding.height, area, generator)
+    return decode_crop(data, decoding, crop, size)
 
 
 def labels_of(batches):

@@ -61,7 +61,7 @@ def test_model_optimizer_and_position_come_back_as_they_were(tmp_path):
         "step": 7,
     }
 
-    loaded, _ = checkpoint.load(save(tmp_path, 7, state=state), 0, "cpu")
+    loaded, _ = checkpoint.load(save(tmp_path, 7, state=state), 0)
 
     assert loaded["step"] == 7
     assert torch.equal(loaded["model"]["weight"], model.weight)
@@ -77,7 +77,7 @@ def test_random_numbers_go_on_where_they_were(tmp_path):
     random.seed(1)
     torch.manual_seed(1)
 
-    _, own = checkpoint.load(path, 0, "cpu")
+    _, own = checkpoint.load(path, 0)
     checkpoint.restore_random_state(own)
 
     assert (random.random(), torch.rand(2).tolist()) == expected
@@ -86,7 +86,7 @@ def test_random_numbers_go_on_where_they_were(tmp_path):
 def test_every_rank_gets_its_own_part_and_all_get_the_shared_one(tmp_path):
     paths = save_as_ranks(tmp_path, 12, world_size=3)
 
-    loaded = [checkpoint.load(paths[0], rank, "cpu", 3) for rank in range(3)]
+    loaded = [checkpoint.load(paths[0], rank, 3) for rank in range(3)]
 
     assert set(paths) == {tmp_path / "step_00000012"}
     assert loaded == [({"step": 12}, {"rank": rank}) for rank in range(3)]
@@ -135,7 +135,7 @@ def test_an_incomplete_one_is_not_loaded(tmp_path):
     (path / "rank_0.pt").unlink()
 
     with pytest.raises(StoreError, match="not a complete checkpoint"):
-        checkpoint.load(path, 0, "cpu")
+        checkpoint.load(path, 0)
 
 
 def test_older_ones_are_removed_complete_or_not(tmp_path):
@@ -162,7 +162,7 @@ def test_saving_a_step_again_replaces_it(tmp_path):
     path = save(tmp_path, 3, state={"value": 2, "more": "than before"})
 
     assert checkpoint.latest(tmp_path) == path
-    assert checkpoint.load(path, 0, "cpu")[0]["value"] == 2
+    assert checkpoint.load(path, 0)[0]["value"] == 2
 
 
 @pytest.mark.parametrize("elements", [1 << 10, 1 << 16])
@@ -197,7 +197,7 @@ def test_another_number_of_ranks_is_refused(tmp_path, world_size):
     path = save_as_ranks(tmp_path, 1, world_size=2)[0]
 
     with pytest.raises(RunError, match="resume with 2 ranks"):
-        checkpoint.load(path, 0, "cpu", world_size)
+        checkpoint.load(path, 0, world_size)
 
 
 def test_a_store_that_nodes_do_not_share_is_named(tmp_path):

@@ -1,27 +1,142 @@
 """Images for a rank: which, in what order, and what the record says."""
 
-import hashlib
-import os
 import random
-import shutil
-import threading
 
 import pytest
 import torch
+from PIL import Image
 
+from nbkit.datasets import pack
 from nbkit.errors import ConfigError
-from nbkit.worker.data.files import ImageFolder
+from nbkit.worker.data.naive import NaiveData
 from tests.worker.images import (
     CLASSES,
+    DEVIATION,
+    MEAN,
     images_by_label,
     labels_of,
-    picture,
     same,
-    write_classes,
 )
 
 # torch warns of more loading processes than CPUs; some tests want several anyway.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+LOADERS = ["naive", "torch"]
+
+
+@pytest.fixture
+def coloured(tmp_path):
+    """Images of one colour each, which tells their path; three classes."""
+    paths = {}
+    for split, count in (("train", 9), ("val", 5)):
+        for label in range(3):
+            folder = tmp_path / "coloured" / split / f"class {label}"
+            folder.mkdir(parents=True)
+            for number in range(count):
+                colour = (5 * len(paths), 255 - 5 * len(paths), 40)
+                Image.new("RGB", (40, 30), colour).save(folder / f"{number}.png")
+                paths[colour] = f"{split}/class {label}/{number}.png", label
+    return tmp_path / "coloured", paths
+
+
+def seen_in(batches, paths):
+    """Return path and label of every image in some batches, by its colour."""
+    seen = []
+    for images, labels, *masks in batches:
+        pixels = ((images * DEVIATION + MEAN) * 255).round().int()
+        mask = masks[0] if masks else torch.ones(len(labels), dtype=torch.bool)
+        for image, label in zip(pixels[mask], labels[mask], strict=True):
+            assert image.flatten(1).unique(dim=1).shape == (3, 1)
+            path, expected = paths[tuple(image[:, 0, 0].tolist())]
+            assert label == expected
+            seen.append((path, int(label)))
+    return seen
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_loader_shows_the_same_images_with_the_same_labels(
+    coloured, opened, world_size
+):
+    root, paths = coloured
+    trained, evaluated = {}, {}
+    for loader in LOADERS:
+        ranks = [
+            opened(root, 4, rank, world_size, loader=loader, num_workers=rank % 2)
+            for rank in range(world_size)
+        ]
+        trained[loader] = [
+            one for data in ranks for one in seen_in(data.train_batches(3), paths)
+        ]
+        evaluated[loader] = [
+            one for data in ranks for one in seen_in(data.evaluation_batches(), paths)
+        ]
+        assert len(trained[loader]) == ranks[0].train_images
+        assert ranks[0].train_images + ranks[0].dropped_images == 27
+
+    assert len(set(trained["torch"])) == len(trained["torch"])
+    assert sorted(trained["naive"]) == sorted(trained["torch"])
+    whole = sorted(one for one in paths.values() if one[0].startswith("val"))
+    assert sorted(evaluated["naive"]) == sorted(evaluated["torch"]) == whole
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("packed", ["webdataset", "recordio", "tfrecord"])
+def test_packed_images_are_those_of_the_folder_in_the_same_order(
+    coloured, tmp_path, opened, loader, packed
+):
+    root, paths = coloured
+    pack(root, tmp_path / "packed", packed, on_progress=lambda done, total: None)
+    folder = opened(root, 4, loader=loader, num_workers=2)
+    shards = opened(tmp_path / "packed", 4, loader=loader, num_workers=2)
+
+    for epoch in (0, 1):
+        expected = seen_in(folder.train_batches(epoch), paths)
+        assert seen_in(shards.train_batches(epoch), paths) == expected
+    expected = seen_in(folder.evaluation_batches(), paths)
+    assert seen_in(shards.evaluation_batches(), paths) == expected
+    assert len(expected) == 15
+
+
+def test_every_loader_shows_nearly_the_same_pixels(split, opened):
+    naive, other = (opened(split, loader=loader) for loader in LOADERS)
+
+    for one, two in (
+        (naive.train_batches(1, 2), other.train_batches(1, 2)),
+        (naive.evaluation_batches(), other.evaluation_batches()),
+    ):
+        for (images, *rest), (others, *others_rest) in zip(one, two, strict=True):
+            assert same([rest], [others_rest])
+            levels = ((images - others) * DEVIATION * 255).abs()
+            assert levels.max() < 2.5
+            assert levels.mean() < 0.3
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_several_labels_come_as_numbers_of_their_own(tmp_path, opened, loader):
+    rows = {"a.png": (1, 0, 1), "b.png": (0, 0, 0), "c.png": (0, 1, 1)}
+    lines = ["file,split,red,green,blue"]
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        for name, labels in rows.items():
+            colour = tuple(200 * label for label in labels)
+            Image.new("RGB", (32, 32), colour).save(tmp_path / split / name)
+            lines.append(f"{split}/{name},{split},{','.join(map(str, labels))}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+
+    one = opened(tmp_path / "labels.csv", 2, loader=loader)
+    batches = [*one.evaluation_batches()]
+
+    assert one.num_classes == 3
+    for images, labels, mask in [*batches, (*next(one.train_batches(0)), None)]:
+        assert labels.dtype == torch.float32
+        assert labels.shape == (2, 3)
+        bright = ((images * DEVIATION + MEAN) * 255).mean((2, 3)) > 100
+        shown = slice(None) if mask is None else mask
+        assert torch.equal(bright[shown].float(), labels[shown])
+    assert [mask.tolist() for *_, mask in batches] == [[True, True], [True, False]]
+    with pytest.raises(ConfigError, match="num_classes=4 is not the number of labels"):
+        opened(tmp_path / "labels.csv", 2, num_classes=4)
 
 
 def test_ranks_share_an_epoch_and_drop_what_is_left_over(flat, opened):
@@ -125,80 +240,16 @@ def test_evaluation_between_two_epochs_disturbs_neither(split, opened):
     assert labels_of(one.train_batches(1)) == expected
 
 
-def test_a_class_called_train_is_a_class(tmp_path, opened):
-    write_classes(tmp_path, classes=2)
-    (tmp_path / "class 00").rename(tmp_path / "train")
+def test_a_loader_that_gives_too_few_batches_does_not_shorten_an_epoch(flat, opened):
+    class Short(NaiveData):
+        def _pixels(self, samples, requests):
+            yield next(super()._pixels(samples, requests))
 
-    one = opened(tmp_path, 1)
+    whole = opened(flat)
+    short = Short(whole.config, whole.manifest, whole.placement, whole.batch_size)
 
-    assert (one.num_classes, one.evaluation_images) == (2, 0)
-
-
-def test_hidden_files_and_folders_are_passed_over(flat, opened):
-    (flat / ".ipynb_checkpoints").mkdir()
-    (flat / "class 00" / "._0.JPEG").write_bytes(b"not an image")
-    (flat / "class 00" / "notes.txt").write_text("not an image")
-
-    assert opened(flat, 1).train_images == CLASSES
-
-
-def test_images_in_folders_further_down_belong_to_the_class(flat, opened):
-    (flat / "class 03" / "more").mkdir()
-    picture(1).save(flat / "class 03" / "more" / "1.png")
-
-    labels = torch.cat([labels for _, labels in opened(flat, 1).train_batches(0)])
-
-    assert sorted(labels.tolist()) == sorted([*range(CLASSES), 3])
-
-
-def test_the_fingerprint_tells_data_sets_apart_and_copies_not(split, tmp_path, opened):
-    original = opened(split).fingerprint
-    shutil.copytree(split, tmp_path / "copy")
-    files = [path for path in split.rglob("*") if path.is_file()]
-
-    copy = opened(tmp_path / "copy").fingerprint
-
-    assert original["source"] == str(split)
-    assert original["files"] == len(files) == 2 * CLASSES
-    assert original["bytes"] == sum(path.stat().st_size for path in files)
-    assert copy["sha256"] == original["sha256"]
-    (tmp_path / "copy" / "val" / "class 00" / "0.JPEG").write_bytes(b"another size")
-    assert opened(tmp_path / "copy").fingerprint["sha256"] != original["sha256"]
-
-
-def test_the_fingerprint_asks_for_many_files_at_once_and_keeps_their_order(
-    tmp_path, monkeypatch
-):
-    names = [f"{kind}/{number:03}.png" for kind in "ab" for number in range(400)]
-    for number, name in enumerate(names):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"x" * (number % 7))
-    folder = ImageFolder.read(tmp_path)
-    together = threading.Barrier(2)
-    stat = os.stat
-
-    def stat_of_a_slow_disk(path, **options):
-        if str(path).endswith((names[0], names[-1])):
-            together.wait(30)  # neither is answered before both were asked
-        return stat(path, **options)
-
-    monkeypatch.setattr(os, "stat", stat_of_a_slow_disk)
-    fingerprint = folder.fingerprint()
-    monkeypatch.undo()
-
-    listing = "".join(f"{name}\0{n % 7}\n" for n, name in enumerate(names))
-    assert fingerprint["files"] == 800
-    assert fingerprint["bytes"] == sum(n % 7 for n in range(800))
-    assert fingerprint["sha256"] == hashlib.sha256(listing.encode()).hexdigest()
-
-
-def test_a_file_that_has_gone_since_the_listing_is_named(flat):
-    folder = ImageFolder.read(flat)
-    gone = next(flat.rglob("*.*"))
-    gone.unlink()
-
-    with pytest.raises(ConfigError, match=f"{gone} is gone"):
-        folder.fingerprint()
+    with pytest.raises(ValueError, match="shorter"):
+        list(short.train_batches(0))
 
 
 def test_the_record_says_what_is_left_out_and_who_loads(flat, opened):
@@ -206,4 +257,5 @@ def test_the_record_says_what_is_left_out_and_who_loads(flat, opened):
 
     assert described["train_images"] == 8
     assert described["dropped_images"] == 2
-    assert described["num_workers"] == 2
+    assert described["evaluation_images"] == 0
+    assert (described["loader"], described["num_workers"]) == ("torch", 2)

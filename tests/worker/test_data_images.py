@@ -1,17 +1,16 @@
 """How images look: layout, colours, crops; and those nobody can read."""
 
-import random
-
 import pytest
 import torch
 from PIL import Image
 
 from nbkit.errors import ConfigError
-from nbkit.worker.data.images import center_crop, random_crop
 from tests.worker.images import (
     CLASSES,
     DEVIATION,
     MEAN,
+    cropped,
+    evaluated,
     picture,
     same,
 )
@@ -59,8 +58,8 @@ def test_every_kind_of_image_becomes_rgb(tmp_path, mode, suffix):
     expected = (grey,) * 3 if mode in ("L", "LA") else colour
 
     for pixels in (
-        center_crop(path.read_bytes(), 32),
-        random_crop(path.read_bytes(), 32, (0.5, 1.0), random.Random(1)),
+        evaluated(path.read_bytes(), 32),
+        cropped(path.read_bytes(), 32, (0.5, 1.0), seed=1),
     ):
         assert pixels.shape == (32, 32, 3)
         assert pixels.dtype == torch.uint8
@@ -73,7 +72,7 @@ def test_a_palette_with_transparency_becomes_rgb(tmp_path):
     image.putpalette([0, 0, 0, 200, 100, 40])
     image.save(tmp_path / "p.png", transparency=b"\x00\x80")
 
-    pixels = center_crop((tmp_path / "p.png").read_bytes(), 32)
+    pixels = evaluated((tmp_path / "p.png").read_bytes(), 32)
 
     assert pixels[0, 0].tolist() == [200, 100, 40]
 
@@ -81,7 +80,7 @@ def test_a_palette_with_transparency_becomes_rgb(tmp_path):
 def test_sixteen_bits_become_the_nearest_eight(tmp_path):
     Image.new("I;16", (32, 32), 40_000).save(tmp_path / "deep.png")
 
-    pixels = center_crop((tmp_path / "deep.png").read_bytes(), 32)
+    pixels = evaluated((tmp_path / "deep.png").read_bytes(), 32)
 
     assert (pixels - 40_000 // 256).abs().max() <= 1
 
@@ -97,7 +96,7 @@ def test_evaluation_shows_what_resizing_and_cutting_shows(tmp_path, size):
     expected = image.resize((width, height), Image.Resampling.BILINEAR)
     expected = expected.crop((left, top, left + 56, top + 56))
 
-    pixels = center_crop((tmp_path / "image.png").read_bytes(), 56)
+    pixels = evaluated((tmp_path / "image.png").read_bytes(), 56)
 
     reference = torch.frombuffer(bytearray(expected.tobytes()), dtype=torch.uint8)
     difference = pixels.float() - reference.view(56, 56, 3)
@@ -117,7 +116,7 @@ def crops(tmp_path, size, area, suffix="png"):
     path = tmp_path / f"gradient.{suffix}"
     gradient(size).save(path)
     for seed in range(200):
-        pixels = random_crop(path.read_bytes(), 16, area, random.Random(seed)).float()
+        pixels = cropped(path.read_bytes(), 16, area, seed).float()
         # Rotated by 90 degrees the gradient falls from left to right.
         across = (pixels[:, 0, 0] - pixels[:, -1, 0]).mean().item()
         down = (pixels[-1, :, 1] - pixels[0, :, 1]).mean().item()
@@ -147,45 +146,10 @@ def test_the_whole_image_is_taken_where_it_is_asked_for(tmp_path):
 def test_a_very_long_image_is_cropped_in_its_middle(tmp_path):
     Image.new("RGB", (600, 20), (10, 20, 30)).save(tmp_path / "long.png")
 
-    pixels = random_crop(
-        (tmp_path / "long.png").read_bytes(), 16, (0.9, 1.0), random.Random(0)
-    )
+    pixels = cropped((tmp_path / "long.png").read_bytes(), 16, (0.9, 1.0), seed=0)
 
     assert pixels.shape == (16, 16, 3)
     assert pixels[8, 8].tolist() == [10, 20, 30]
-
-
-def test_a_folder_that_does_not_exist_is_named(tmp_path, opened):
-    with pytest.raises(ConfigError, match=r"nowhere' does not exist.*'synthetic'"):
-        opened(tmp_path / "nowhere")
-
-
-def test_a_file_is_not_a_data_set(tmp_path, opened):
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(ConfigError, match="is a file; give the path of a folder"):
-        opened(tmp_path / "file")
-
-
-def test_images_without_class_folders_are_refused(tmp_path, opened):
-    picture(1).save(tmp_path / "1.png")
-
-    with pytest.raises(ConfigError, match=r"has 0 class folders.*train/<class>/"):
-        opened(tmp_path)
-
-
-def test_a_class_without_images_is_named(flat, opened):
-    (flat / "empty one").mkdir()
-
-    with pytest.raises(ConfigError, match=r"1 classes without images \(empty one\)"):
-        opened(flat)
-
-
-def test_an_evaluation_class_that_training_has_not_is_named(split, opened):
-    (split / "val" / "class 00").rename(split / "val" / "another")
-
-    with pytest.raises(ConfigError, match=r"1 classes that train/ has not \(another\)"):
-        opened(split)
 
 
 def test_too_few_images_for_one_global_batch_says_how_many_fit(flat, opened):
@@ -209,23 +173,72 @@ def test_fewer_outputs_than_classes_are_refused(flat, opened):
         opened(flat, num_classes=CLASSES - 1)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("loader", "workers"), [("torch", 0), ("torch", 1), ("naive", 0)]
+)
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (b"no image at all", "not a format that Pillow knows"),
-        ("truncated", "truncated"),
-        (None, "No such file"),
+        ("garbage", "not a format that Pillow knows"),
+        ("truncated", r"it has [\d,]+ bytes now and had [\d,]+"),
+        ("another size", r"it is 30 x 20 pixels now and was 48 x 40"),
+        ("gone", "No such file"),
     ],
 )
-def test_an_unreadable_image_is_named(flat, opened, workers, broken, said):
-    one = opened(flat, num_workers=workers)
+def test_an_image_that_fails_after_it_was_looked_at_is_named(
+    flat, opened, loader, workers, broken, said
+):
+    one = opened(flat, loader=loader, num_workers=workers)
     path = flat / "class 04" / "0.JPEG"
-    if broken is None:
+    before = path.read_bytes()
+    if broken == "gone":
         path.unlink()
+    elif broken == "truncated":
+        path.write_bytes(before[:-50])
+    elif broken == "garbage":
+        path.write_bytes(b"x" * len(before))
     else:
-        cut = path.read_bytes()[:-50]
-        path.write_bytes(cut if broken == "truncated" else broken)
+        Image.new("RGB", (30, 20)).save(path)
+        path.write_bytes(path.read_bytes().ljust(len(before), b"\0"))
+        assert path.stat().st_size == len(before)
 
     with pytest.raises(ConfigError, match=f"class 04/0.JPEG cannot be read.*{said}"):
         list(one.train_batches(0))
+
+
+@pytest.mark.parametrize("loader", ["naive", "torch"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_exif_orientation_is_brought_upright(
+    tmp_path, opened, loader, orientation
+):
+    upright = Image.new("RGB", (64, 48), (0, 0, 0))
+    upright.paste((255, 0, 0), (0, 0, 32, 24))
+    upright.paste((0, 255, 0), (32, 0, 64, 24))
+    upright.paste((0, 0, 255), (0, 24, 32, 48))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    # The way from upright to stored is the way back of the one that shows it.
+    back = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    stored = upright.transpose(back[orientation]) if orientation > 1 else upright
+    for split in ("train", "val"):
+        for name in ("a", "b"):
+            (tmp_path / "data" / split / name).mkdir(parents=True)
+            path = tmp_path / "data" / split / name / "0.jpg"
+            stored.save(path, quality=100, exif=exif)
+
+    one = opened(tmp_path / "data", 2, loader=loader)
+    images, _, _ = next(iter(one.evaluation_batches()))
+
+    pixels = ((images[0] * DEVIATION + MEAN) * 255).round().permute(1, 2, 0)
+    corners = [pixels[4, 4], pixels[4, -5], pixels[-5, 4], pixels[-5, -5]]
+    expected = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0)]
+    for corner, colour in zip(corners, expected, strict=True):
+        assert (corner - torch.tensor(colour)).abs().max() < 12

@@ -10,8 +10,8 @@ import torch
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.worker.data import folder
-from tests.worker.images import labels_of, same
+from nbkit.worker.data.image_data import cpus_for_loading
+from tests.worker.images import labels_of, manifest_of, same
 
 # torch warns of more loading processes than CPUs; some tests want several anyway.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -62,14 +62,18 @@ def test_the_training_process_itself_still_gets_the_request(flat, opened):
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
-def test_a_program_that_forgets_to_close_still_ends(flat):
+def test_a_program_that_forgets_to_close_still_ends(flat, tmp_path):
+    manifest_of(flat, tmp_path)
     program = f"""
+import pathlib
 import torch
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import read_manifest
 from nbkit.worker import data
 
 config = ExperimentConfig(data={str(flat)!r}, loader_config={{"num_workers": 1}})
-one = data.load(config, data.Placement(torch.device("cpu"), 0, 1), 2)
+manifest = read_manifest(pathlib.Path({str(tmp_path)!r}) / "manifest.jsonl")
+one = data.load(config, manifest, data.Placement(torch.device("cpu"), 0, 1), 2)
 stream = one.train_batches(0)
 next(stream)
 """
@@ -79,7 +83,7 @@ next(stream)
 
 def test_ranks_share_the_usable_cpus():
     def workers(cpus, **fields):
-        return folder._num_workers(ExperimentConfig(**fields), cpus)
+        return cpus_for_loading(ExperimentConfig(**fields), cpus)
 
     assert workers(64.0, gpus=4) == 15
     assert workers(1.5, gpus=4) == 1

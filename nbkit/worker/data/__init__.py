@@ -10,12 +10,14 @@ import torch
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import Manifest
 
 __all__ = ["Batch", "Data", "EvaluationBatch", "Placement", "load"]
 
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-"""Images (float, shape (N, 3, H, W), normalised, in the configured layout) and labels
-(int64, shape (N,)), both on the device."""
+"""Images (float, shape (N, 3, H, W), normalised, in the configured layout) and labels,
+both on the device. Labels are int64 of shape (N,); or, where an image can have several
+at once, 0 or 1 for each, float, of shape (N, labels)."""
 EvaluationBatch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """As `Batch`, with a mask (bool, shape (N,)) that is False for padding."""
 
@@ -42,11 +44,6 @@ class Data(Protocol):
     evaluation_images: int
     """Images of one evaluation; 0 if there are none."""
 
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What was read: source, files, bytes and a hash of the listing."""
-        ...
-
     def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield this rank's batches of one epoch.
 
@@ -68,7 +65,7 @@ class Data(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return what the record keeps beside the fingerprint."""
+        """Return what the record keeps of the images and of how they are read."""
         ...
 
     def close(self) -> None:
@@ -76,13 +73,23 @@ class Data(Protocol):
         ...
 
 
-def load(config: ExperimentConfig, placement: Placement, batch_size: int) -> Data:
+def load(
+    config: ExperimentConfig,
+    manifest: Manifest | None,
+    placement: Placement,
+    batch_size: int,
+) -> Data:
     """Return this rank's images.
+
+    A loader is registered as a function with these parameters. It follows the manifest,
+    and neither lists nor leaves out anything by itself.
 
     Parameters
     ----------
     config
         ``data``, ``loader`` and everything about images matter.
+    manifest
+        The images; None for synthetic ones.
     placement
         Device and rank.
     batch_size
@@ -93,8 +100,9 @@ def load(config: ExperimentConfig, placement: Placement, batch_size: int) -> Dat
     ConfigError
         If the data cannot be used as configured.
     """
-    if config.data == "synthetic":
+    if manifest is None:
         from nbkit.worker.data import synthetic
 
         return synthetic.load(config, placement, batch_size)
-    return registry.resolve("loaders", config.loader)(config, placement, batch_size)
+    loader = registry.resolve("loaders", config.loader)
+    return loader(config, manifest, placement, batch_size)

@@ -1,47 +1,46 @@
-"""One image: from the bytes of a file to the pixels of training or evaluation.
+"""One image: from the bytes of a file to the pixels that are shown.
 
-Decoded by Pillow. torchvision's own decoders take a quarter less processor time, but
-are to be removed, and its PNG decoder brings the process down on some broken files:
-https://docs.pytorch.org/vision/stable/io.html
+Decoded by Pillow, whose resizing antialiases: the reference for every other decoder.
 """
 
 from __future__ import annotations
 
 import io
-import math
-import random
 
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-__all__ = ["center_crop", "random_crop"]
+from nbkit.datasets.samples import Decoding
+from nbkit.worker.data.augmentation import Crop
 
-# Aspect ratios of random crops: https://arxiv.org/abs/1409.4842, section 6.
-_LOG_RATIO = math.log(4 / 3)
+__all__ = ["decode_crop", "to_rgb", "unreadable_message"]
 
-# Evaluation resizes the shorter side to 256 where it crops 224.
-_CROP_TO_RESIZE = 224 / 256
+# What brings stored pixels upright, by EXIF orientation, as ImageOps.exif_transpose.
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
-_Box = tuple[float, float, float, float]
-"""Left, top, right and lower edge, in pixels."""
 
-
-def random_crop(
-    data: bytes, size: int, area: tuple[float, float], generator: random.Random
-) -> torch.Tensor:
-    """Return a random part of an image, resized and flipped at random.
+def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch.Tensor:
+    """Return a part of an image, upright, resized, and mirrored if asked for.
 
     Parameters
     ----------
     data
         The image file. Grey, CMYK and palette images become RGB, and transparency is
         dropped.
+    decoding
+        What the manifest knows of the image.
+    crop
+        The part, in the image as it is meant to be seen.
     size
         Side of the result, in pixels.
-    area
-        Smallest and largest share of the image's area.
-    generator
-        Decides everything that is random.
 
     Returns
     -------
@@ -51,89 +50,25 @@ def random_crop(
     Raises
     ------
     Exception
-        Of many kinds, as Pillow's decoders chose them, if this is no whole image.
-
-    References
-    ----------
-    https://docs.pytorch.org/vision/stable/generated/torchvision.transforms.RandomResizedCrop.html
+        Of many kinds, as Pillow's decoders chose them, if this is no whole image any
+        more; a ValueError if it is another one than the manifest knows.
     """
     with Image.open(io.BytesIO(data)) as image:
-        left, top, right, lower = _random_box(image.size, area, generator)
-        # A JPEG decoder can halve an image on the way; this asks for no more than is
-        # thrown away afterwards.
-        width, height = image.size
-        image.draft(
-            "RGB",
-            (
-                math.ceil(size * width / (right - left)),
-                math.ceil(size * height / (lower - top)),
-            ),
+        _check_size(image, decoding)
+        part = to_rgb(image).resize(
+            (size, size), Image.Resampling.BILINEAR, box=crop.box_in_file(decoding)
         )
-        x, y = image.width / width, image.height / height
-        part = _resize(image, size, (left * x, top * y, right * x, lower * y))
-    if generator.random() < 0.5:
+    # Turning the small result costs less than turning the image.
+    if decoding.orientation in _UPRIGHT:
+        part = part.transpose(_UPRIGHT[decoding.orientation])
+    if crop.flip:
         part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return _pixels(part)
+    pixels = torch.frombuffer(bytearray(part.tobytes()), dtype=torch.uint8)
+    return pixels.view(size, size, 3)
 
 
-def center_crop(data: bytes, size: int) -> torch.Tensor:
-    """Return the middle of an image whose shorter side is 256/224 of the result.
-
-    Parameters
-    ----------
-    data
-        The image file.
-    size
-        Side of the result, in pixels.
-
-    Returns
-    -------
-    torch.Tensor
-        RGB, uint8, shape ``(size, size, 3)``.
-
-    Raises
-    ------
-    Exception
-        As with `random_crop`.
-
-    Notes
-    -----
-    Resizing everything and cutting the middle out afterwards gives the same pixels;
-    here only the middle is resized.
-    """
-    with Image.open(io.BytesIO(data)) as image:
-        side = min(image.size) * _CROP_TO_RESIZE
-        left, top = (image.width - side) / 2, (image.height - side) / 2
-        part = _resize(image, size, (left, top, left + side, top + side))
-    return _pixels(part)
-
-
-def _random_box(
-    size: tuple[int, int], area: tuple[float, float], generator: random.Random
-) -> _Box:
-    width, height = size
-    for _ in range(10):
-        target = width * height * generator.uniform(*area)
-        ratio = math.exp(generator.uniform(-_LOG_RATIO, _LOG_RATIO))
-        w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            left, top = (
-                generator.randint(0, width - w),
-                generator.randint(0, height - h),
-            )
-            return left, top, left + w, top + h
-    # No such crop fits, as in a very long image: the largest one in the middle does.
-    w = min(width, round(height * 4 / 3))
-    h = min(height, round(width * 4 / 3))
-    left, top = (width - w) // 2, (height - h) // 2
-    return left, top, left + w, top + h
-
-
-def _resize(image: Image.Image, size: int, box: _Box) -> Image.Image:
-    return _to_rgb(image).resize((size, size), Image.Resampling.BILINEAR, box=box)
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Return an image in 8-bit RGB, whatever it was."""
     if image.mode.startswith("I;16"):
         # 16 bits a pixel; a conversion alone would cut off everything above 255.
         image = image.point(lambda value: value / 256).convert("L")
@@ -143,6 +78,35 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _pixels(image: Image.Image) -> torch.Tensor:
-    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-    return pixels.view(image.height, image.width, 3)
+def unreadable_message(place: str, error: Exception) -> str:
+    """Return what to say of an image that the manifest holds and nobody can read.
+
+    Parameters
+    ----------
+    place
+        Where it lies; see `Samples.place`.
+    error
+        Why.
+    """
+    if isinstance(error, UnidentifiedImageError):
+        said = "not a format that Pillow knows"
+    else:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        said = text.splitlines()[0]
+    return (
+        f"{place} cannot be read any more as an image ({said}), but could when the "
+        "data were looked at; leave the data in place while a run uses it, or mend the "
+        "file and start a new run."
+    )
+
+
+def _check_size(image: Image.Image, decoding: Decoding) -> None:
+    width, height = image.size
+    if decoding.orientation >= 5:
+        width, height = height, width
+    if (width, height) != (decoding.width, decoding.height):
+        message = (
+            f"it is {width} x {height} pixels now and was {decoding.width} x "
+            f"{decoding.height}"
+        )
+        raise ValueError(message)

@@ -38,13 +38,6 @@ class Synthetic:
         self.train_images = self.steps_per_epoch * images_per_step
         self.dropped_images = config.images_per_epoch - self.train_images
         self.evaluation_images = max(1, config.images_per_epoch // _EVALUATION_SHARE)
-        self.fingerprint: dict[str, Any] = {
-            "source": "synthetic",
-            "seed": config.seed,
-            "files": None,
-            "bytes": None,
-            "sha256": None,
-        }
         self._placement = placement
         self._batch_size = batch_size
         self._batches_per_epoch = self.steps_per_epoch * accumulation
@@ -82,7 +75,7 @@ class Synthetic:
             yield images, labels, index < mine - first
 
     def describe(self) -> dict[str, Any]:
-        """Return what the record keeps beside the fingerprint."""
+        """Return what the record keeps of the images."""
         return {
             "loader": "synthetic",
             "train_images": self.train_images,

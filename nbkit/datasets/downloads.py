@@ -1,0 +1,82 @@
+"""Sets that torchvision can download, as folders of images in the user's cache."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from nbkit.datasets.cache import cache_path, cached_folder
+from nbkit.errors import ConfigError
+
+__all__ = ["downloaded_folder"]
+
+# torch is loaded in a process of its own.
+_CHILD = "nbkit.worker.data.download"
+
+_BETWEEN_CALLS_SECONDS = 1.0
+
+
+def downloaded_folder(name: str, *, on_wait: Callable[[], None] | None = None) -> Path:
+    """Return the folder of a set, which is downloaded if it is not there yet.
+
+    Parameters
+    ----------
+    name
+        ``cifar10`` (as PNG files) or ``imagenette`` (JPEG files whose shorter side is
+        320 pixels).
+    on_wait
+        Called every second while it is downloaded; what it raises ends that.
+
+    Returns
+    -------
+    Path
+        Holds ``train/<class>/`` and ``val/<class>/``.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be downloaded. A server that does not answer counts as that after
+        half a minute.
+    StoreError
+        If the cache cannot be written.
+    """
+    return cached_folder(name, lambda folder: _download(name, folder, on_wait))
+
+
+def _download(name: str, folder: Path, on_wait: Callable[[], None] | None) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        message = (
+            f"data={name!r} is downloaded by torchvision, which is not installed; "
+            "install nbkit[train]."
+        )
+        raise ConfigError(message)
+    command = [sys.executable, "-m", _CHILD, name, str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            problem = _wait(process, on_wait)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        problem = problem.strip() or f"exit status {process.returncode}"
+        message = (
+            f"data={name!r} cannot be downloaded ({problem}); connect this machine to "
+            f"the internet, copy {cache_path(name)} from a machine that has it, or use "
+            "'photos', which needs no download."
+        )
+        raise ConfigError(message)
+
+
+def _wait(process: subprocess.Popen[str], on_wait: Callable[[], None] | None) -> str:
+    """Return what the process says on its standard output before it ends."""
+    while True:
+        try:
+            return process.communicate(timeout=_BETWEEN_CALLS_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            if on_wait is not None:
+                on_wait()

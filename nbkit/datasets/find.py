@@ -1,0 +1,90 @@
+"""From the word that an experiment has for its data to the images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from nbkit.datasets.cache import NAMED
+from nbkit.datasets.downloads import downloaded_folder
+from nbkit.datasets.image_folder import has_images_in_folders, list_image_folder
+from nbkit.datasets.listing import Listing
+from nbkit.datasets.multi_label import list_multi_label
+from nbkit.datasets.packed import shards_below
+from nbkit.datasets.photos import photos_folder
+from nbkit.datasets.recordio import is_recordio, list_recordio
+from nbkit.datasets.tfrecord import is_tfrecord, list_tfrecord
+from nbkit.datasets.webdataset import is_webdataset, list_webdataset
+from nbkit.errors import ConfigError
+
+__all__ = ["find"]
+
+_PACKED = {
+    "WebDataset (*.tar)": (is_webdataset, list_webdataset),
+    "RecordIO (*.rec)": (is_recordio, list_recordio),
+    "TFRecord (*.tfrecord)": (is_tfrecord, list_tfrecord),
+}
+
+_POSSIBLE = (
+    "a folder of images (<class>/, or train/<class>/ and val/<class>/), a folder of "
+    f"{', '.join(list(_PACKED)[:-1])} or {list(_PACKED)[-1]} files, a CSV file of "
+    f"several labels, {', '.join(map(repr, NAMED))}, or 'synthetic'"
+)
+
+
+def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
+    """Return the images that an experiment's ``data`` names.
+
+    Parameters
+    ----------
+    data
+        The path of a folder of images, of a folder of packed files, or of a CSV file
+        with several labels an image; or one of `NAMED`.
+    on_wait
+        Called every second or so while a built-in set is made or downloaded, and later
+        while packed files are listed; what it raises ends that.
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing that can be used; the text says what can.
+    """
+    if data in NAMED:
+        if data == "photos":
+            return list_image_folder(photos_folder(on_wait=on_wait))
+        return list_image_folder(downloaded_folder(data, on_wait=on_wait))
+    root = Path(data).expanduser()
+    if root.is_file() and root.suffix.lower() == ".csv":
+        return list_multi_label(root)
+    if not root.is_dir():
+        found = "is a file" if root.exists() else "does not exist"
+        message = f"data={data!r} {found}; give the path of {_POSSIBLE}."
+        raise ConfigError(message)
+    try:
+        layouts = _layouts(root)
+    except OSError as error:
+        message = (
+            f"data={data!r}: {error.filename} cannot be read ({error.strerror}); mend "
+            "its permissions or copy the data elsewhere."
+        )
+        raise ConfigError(message) from error
+    if len(layouts) > 1:
+        message = (
+            f"data={data!r} holds {' and '.join(layouts)}, but which of them is meant "
+            "cannot be told; move all but one elsewhere."
+        )
+        raise ConfigError(message)
+    for name, (_, list_packed) in _PACKED.items():
+        if name in layouts:
+            return list_packed(root, on_wait=on_wait)
+    return list_image_folder(root)
+
+
+def _layouts(root: Path) -> list[str]:
+    """Return what a folder could be read as, other than images in folders alone."""
+    layouts = [
+        name for name, (is_shard, _) in _PACKED.items() if shards_below(root, is_shard)
+    ]
+    if layouts and has_images_in_folders(root):
+        layouts.append("images in folders")
+    return layouts

@@ -1,0 +1,281 @@
+"""Pack a data set into a few large files, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias, get_args
+
+from nbkit.datasets.find import find
+from nbkit.datasets.listing import Listing
+from nbkit.datasets.packed import Description
+from nbkit.datasets.recordio import RecordIOWriter
+from nbkit.datasets.samples import Sample, Samples
+from nbkit.datasets.tfrecord import TFRecordWriter
+from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
+from nbkit.errors import ConfigError, StoreError
+
+__all__ = ["Format", "pack"]
+
+Format: TypeAlias = Literal["webdataset", "recordio", "tfrecord"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the number of images that are packed and of all."""
+
+_SUFFIXES = {"webdataset": ".tar", "recordio": ".rec", "tfrecord": ".tfrecord"}
+_SHARD_MEGABYTES = 256
+_LINE_SECONDS = 5.0
+"""Between two lines of progress."""
+
+
+class _Writer(Protocol):
+    """Writes one packed file and its index."""
+
+    def add(self, index: int, sample: Sample, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def pack(
+    data: str | Path,
+    folder: str | Path,
+    format: Format,
+    *,
+    shard_megabytes: int | None = None,
+    on_progress: Progress | None = None,
+) -> Path:
+    """Write the images of a data set into a few large files.
+
+    Images keep their bytes, names, labels and split. Those for training are shuffled,
+    always in the same way, for readers that take a file from front to back.
+
+    Parameters
+    ----------
+    data
+        As in an experiment: a folder, a CSV file of several labels, a pack, or the name
+        of a built-in set.
+    folder
+        The folder to make. All of it is there in the end, or nothing.
+    format
+        ``webdataset`` (tar files), ``recordio`` (MXNet) or ``tfrecord``, each with the
+        index that NVIDIA DALI reads.
+    shard_megabytes
+        Size at which another file begins, in 10^6 bytes; None for 256, but for one file
+        with ``recordio``, because MXNet and DALI read one file with one index.
+    on_progress
+        Told how far it is, instead of lines on the standard output.
+
+    Returns
+    -------
+    Path
+        The folder, which ``data`` of an experiment can name.
+
+    Raises
+    ------
+    ConfigError
+        If the data cannot be listed, the folder holds something, or a name cannot be
+        expressed in that format.
+    StoreError
+        If the folder cannot be written.
+    """
+    folder = Path(folder).expanduser().absolute()
+    _check_arguments(folder, format, shard_megabytes)
+    listing = find(str(data))
+    _check_names(listing, format)
+    if shard_megabytes is None and format != "recordio":
+        shard_megabytes = _SHARD_MEGABYTES
+    shard_bytes = None if shard_megabytes is None else shard_megabytes * 1_000_000
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.mkdir(parents=True)
+        _write(listing, temporary, format, shard_bytes, on_progress or _Lines())
+        for path in (*temporary.iterdir(), temporary):
+            _sync(path)
+        # Takes the place of an empty folder, never of one that holds something.
+        temporary.rename(folder)
+        _sync(folder.parent)
+    except OSError as error:
+        message = (
+            f"{folder} cannot be written ({error.strerror or error}); free some space, "
+            "or name a folder that you may write."
+        )
+        raise StoreError(message) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> None:
+    if format not in get_args(Format):
+        message = f"format={format!r} is not one of {', '.join(get_args(Format))}."
+        raise ConfigError(message)
+    if shard_megabytes is not None and shard_megabytes < 1:
+        message = (
+            f"shard_megabytes={shard_megabytes} is below 1; leave it out for files of "
+            f"{_SHARD_MEGABYTES}."
+        )
+        raise ConfigError(message)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        found = "holds files" if folder.is_dir() else "is a file"
+        message = (
+            f"folder={str(folder)!r} {found}, but a pack needs a folder of its own; "
+            "name one that does not exist."
+        )
+        raise ConfigError(message)
+
+
+def _check_names(listing: Listing, format: Format) -> None:
+    """Refuse names that would come back as others."""
+    if format == "webdataset":
+        _check_stems(listing)
+    if format == "recordio":
+        for _, samples in listing.splits():
+            for sample in samples:
+                if any(sign in sample.name for sign in "\t\n\r"):
+                    message = (
+                        f"{sample.name!r} has a tab or a line's end in its name, which "
+                        "separate names in RecordIO's list; use tfrecord or webdataset."
+                    )
+                    raise ConfigError(message)
+
+
+def _check_stems(listing: Listing) -> None:
+    for _, samples in listing.splits():
+        seen: dict[str, str] = {}
+        for sample in samples:
+            stem, extension = split_name(sample.name)
+            problem = ""
+            if not stem or stem.endswith("/") or not is_image(extension):
+                problem = f"{sample.name!r} has no name with the suffix of an image"
+            elif "." in extension:
+                problem = f"{sample.name!r} has more than one dot in its name"
+            elif stem in seen:
+                problem = f"{seen[stem]!r} and {sample.name!r} have one stem"
+            if problem:
+                message = (
+                    f"{problem}, but WebDataset tells images apart by what is before "
+                    "the first dot, and kinds of files by what is behind it; use "
+                    "recordio or tfrecord."
+                )
+                raise ConfigError(message)
+            seen[stem] = sample.name
+
+
+def _write(
+    listing: Listing,
+    folder: Path,
+    format: Format,
+    shard_bytes: int | None,
+    on_progress: Progress,
+) -> None:
+    images = listing.open()
+    total, done = len(images), 0
+    try:
+        for split, samples in listing.splits():
+            # The images of both splits have one numbering.
+            numbered = list(enumerate(samples, start=done))
+            if split == "train":
+                random.Random(0).shuffle(numbered)
+            shards = _Shards(listing, folder, format, split, shard_bytes)
+            try:
+                for number, sample in numbered:
+                    shards.add(sample, _read(images, number))
+                    done += 1
+                    on_progress(done, total)
+            finally:
+                shards.close()
+    finally:
+        images.close()
+    Description(listing.classes, listing.is_multi_label).write(folder)
+
+
+def _read(images: Samples, number: int) -> bytes:
+    try:
+        return images.read(number)
+    except OSError as error:
+        message = (
+            f"{images.place(number)} cannot be read ({error.strerror}); mend it or "
+            "leave it out of the data."
+        )
+        raise ConfigError(message) from error
+
+
+class _Shards:
+    """The files of one split, one after the other."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        folder: Path,
+        format: Format,
+        split: str,
+        shard_bytes: int | None,
+    ) -> None:
+        self._classes = listing.classes
+        self._folder = folder
+        self._format = format
+        self._name = "val" if split == "evaluation" else split
+        self._shard_bytes = shard_bytes
+        self._writer: _Writer | None = None
+        self._written = 0
+        self._images = self._files = 0
+
+    def add(self, sample: Sample, data: bytes) -> None:
+        """Write an image to the file at hand, or to another one if that is full."""
+        limit = self._shard_bytes
+        if limit is not None and self._written and self._written + len(data) > limit:
+            self.close()
+        if self._writer is None:
+            self._writer, self._written = self._open(), 0
+        self._writer.add(self._images, sample, data)
+        self._written += len(data)
+        self._images += 1
+
+    def close(self) -> None:
+        """Finish the file at hand."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+    def _open(self) -> _Writer:
+        name = self._name
+        if self._shard_bytes is not None:
+            name += f"-{self._files:05}"
+            self._files += 1
+        path = self._folder / f"{name}{_SUFFIXES[self._format]}"
+        if self._format == "webdataset":
+            return WebDatasetWriter(path)
+        if self._format == "recordio":
+            return RecordIOWriter(path)
+        return TFRecordWriter(path, self._classes)
+
+
+class _Lines:
+    """Prints how far it is, now and then."""
+
+    def __init__(self) -> None:
+        self._began = self._said = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done < total and now - self._said < _LINE_SECONDS:
+            return
+        self._said = now
+        rate = done / max(now - self._began, 1e-6)
+        sys.stdout.write(f"packed {done:,} of {total:,} images, {rate:,.0f} a second\n")
+        sys.stdout.flush()
+
+
+def _sync(path: Path) -> None:
+    """Have the disk hold a file or folder before its name says that it is complete."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

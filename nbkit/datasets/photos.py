@@ -1,0 +1,121 @@
+"""The default set: cuts of photographs that the scikit-image package carries.
+
+Eight photographs are eight classes. Each image is another part of one, as large and as
+finely compressed as most of ImageNet is, so that reading and decoding cost as much. A
+model learns to tell the photographs apart; how well says nothing about other images.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+
+from nbkit.datasets.cache import cached_folder
+from nbkit.errors import ConfigError
+
+__all__ = ["photos_folder"]
+
+# Sources and licences: https://scikit-image.org/docs/stable/api/skimage.data.html
+_PHOTOS = {
+    "astronaut": "astronaut.png",
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "galaxies": "hubble_deep_field.jpg",
+    "motorcycle": "motorcycle_left.png",
+    "retina": "retina.jpg",
+    "rocket": "rocket.jpg",
+    "tissue": "ihc.png",
+}
+_IMAGES = {"train": 50, "val": 12}
+"""Of each class."""
+
+_SIZES = ((500, 375), (500, 375), (500, 375), (500, 333), (375, 500), (640, 480))
+"""Width and height in pixels, as often as they are here. Of 500 files of ImageNet the
+median was 500 × 375, and the mean 219,000 pixels in 111 kB."""
+
+_SHARES = (0.7, 1.0)
+"""Side of a cut, as a share of the largest with the same aspect."""
+
+# Of ImageNet's files 76 % are 4:4:4, and 96 is the most frequent quality.
+_QUALITY = 96
+
+_FOLDER = "photos-1"
+"""Another number for other images."""
+
+
+def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
+    """Return the folder of the set, which is made if it is not there yet.
+
+    Parameters
+    ----------
+    on_wait
+        Called every second or so while it is made; what it raises ends that.
+
+    Returns
+    -------
+    Path
+        Holds ``train/<class>/`` with 400 images and ``val/<class>/`` with 96.
+
+    Raises
+    ------
+    ConfigError
+        If scikit-image is not installed, or without its photographs.
+    StoreError
+        If the cache cannot be written.
+    """
+    return cached_folder(_FOLDER, lambda folder: _make(folder, on_wait))
+
+
+def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:
+    source = _source()
+    for class_name, file_name in _PHOTOS.items():
+        with Image.open(source / file_name) as photo:
+            photo.load()
+        for split, count in _IMAGES.items():
+            target = folder / split / class_name
+            target.mkdir(parents=True)
+            for number in range(count):
+                drawn = random.Random(f"{split}/{class_name}/{number}")
+                _cut(photo, drawn).save(
+                    target / f"{number:03}.jpg", quality=_QUALITY, subsampling="4:4:4"
+                )
+            if on_wait is not None:
+                on_wait()
+
+
+def _cut(photo: Image.Image, drawn: random.Random) -> Image.Image:
+    """Return a part of a photograph in one of the sizes."""
+    # random() alone gives the same numbers in every version of Python.
+    width, height = _SIZES[int(drawn.random() * len(_SIZES))]
+    least, most = _SHARES
+    share = least + (most - least) * drawn.random()
+    scale = share * min(photo.width / width, photo.height / height)
+    left = drawn.random() * (photo.width - width * scale)
+    top = drawn.random() * (photo.height - height * scale)
+    box = (left, top, left + width * scale, top + height * scale)
+    return photo.resize((width, height), Image.Resampling.LANCZOS, box=box)
+
+
+def _source() -> Path:
+    """Return where the photographs lie, without importing their package."""
+    found = importlib.util.find_spec("skimage")
+    if found is None or found.origin is None:
+        message = (
+            "data='photos' is cut from photographs in scikit-image, which is not "
+            "installed; install it, or give the path of a folder of images."
+        )
+        raise ConfigError(message)
+    source = Path(found.origin).parent / "data"
+    missing = [name for name in _PHOTOS.values() if not (source / name).is_file()]
+    if missing:
+        message = (
+            f"data='photos' is cut from photographs in scikit-image, but {source} has "
+            f"no {', '.join(missing)}; install another version, or give the path of a "
+            "folder of images."
+        )
+        raise ConfigError(message)
+    return source

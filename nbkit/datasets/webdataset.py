@@ -1,0 +1,235 @@
+"""WebDataset: tar files in which neighbours with one stem belong together.
+
+An image ``train/cat/1.jpg`` is followed by ``train/cat/1.cls``, which holds the index
+of its class in digits; or, with several labels, by ``train/cat/1.json``, a list of 0
+and 1. The format: https://github.com/webdataset/webdataset#the-webdataset-format
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing
+from nbkit.datasets.packed import Packed, damaged, list_packed
+from nbkit.datasets.samples import Sample
+from nbkit.errors import ConfigError
+
+__all__ = [
+    "WebDatasetWriter",
+    "is_image",
+    "is_webdataset",
+    "list_webdataset",
+    "split_name",
+]
+
+SUFFIX = ".tar"
+
+
+def list_webdataset(
+    root: Path, *, on_wait: Callable[[], None] | None = None
+) -> Listing:
+    """Return the images in the tar files of a folder.
+
+    Parameters
+    ----------
+    root
+        Holds ``*.tar``, also in folders train and val. Those with val, valid,
+        validation or test as a word in their path are for evaluation.
+    on_wait
+        Called every second while the files are read; what it raises ends that.
+
+    Returns
+    -------
+    Listing
+        To read it raises `ConfigError` if a file is damaged, an image has no
+        label, or two images share a stem.
+
+    Raises
+    ------
+    ConfigError
+        If the folder cannot be read.
+    """
+    return list_packed("webdataset", root, is_webdataset, _read, on_wait)
+
+
+def is_webdataset(name: str) -> bool:
+    """Tell by its name whether a file is a WebDataset shard."""
+    return name.endswith(SUFFIX)
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """Return the stem that neighbours share, and the rest: all from the first dot on.
+
+    Parameters
+    ----------
+    path
+        Of a member of the tar file; dots in its folders do not count.
+    """
+    folder, slash, name = path.rpartition("/")
+    stem, _, extension = name.partition(".")
+    return f"{folder}{slash}{stem}", extension
+
+
+def is_image(extension: str) -> bool:
+    """Tell by the rest of its name whether a file is an image."""
+    return f".{extension.lower()}".endswith(IMAGE_SUFFIXES)
+
+
+@dataclass
+class _Parts:
+    """Neighbours with one stem."""
+
+    stem: str
+    image: tarfile.TarInfo | None = None
+    texts: dict[str, tarfile.TarInfo] = field(default_factory=dict)
+
+
+def _read(path: Path) -> Iterator[Packed]:
+    with path.open("rb") as file:
+        for parts in _neighbours(path, file):
+            if parts.image is None:
+                continue
+            yield Packed(
+                parts.image.name.removeprefix("./"),
+                _labels(path, file, parts),
+                ((parts.image.offset_data, parts.image.size),),
+            )
+
+
+def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
+    parts: _Parts | None = None
+    for member in _members(path, file):
+        stem, extension = split_name(member.name)
+        if not stem or stem.endswith("/"):
+            continue
+        if parts is None or parts.stem != stem:
+            if parts is not None:
+                yield parts
+            parts = _Parts(stem)
+        if not is_image(extension):
+            parts.texts[extension.lower()] = member
+        elif parts.image is None:
+            parts.image = member
+        else:
+            message = (
+                f"{path} has two images of one stem, {parts.image.name!r} and "
+                f"{member.name!r}, but a stem has one label; give them other names."
+            )
+            raise ConfigError(message)
+    if parts is not None:
+        yield parts
+
+
+def _members(path: Path, file: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
+    """Yield the files in a tar file, whose end has to be there."""
+    end = 0
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                end = tar.offset
+                if member.isreg():
+                    yield member
+            end = tar.offset
+    except tarfile.TarError as error:
+        raise damaged(path, end, str(error)) from error
+    # The module takes whatever is no header for the end of the archive.
+    if os.pread(file.fileno(), tarfile.BLOCKSIZE, end) != bytes(tarfile.BLOCKSIZE):
+        raise damaged(path, end, "neither another file nor the end of the archive")
+
+
+def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ...]:
+    member = parts.texts.get("cls") or parts.texts.get("json")
+    if member is None:
+        message = (
+            f"{path}: {parts.stem!r} has no label, but a classifier needs one; add "
+            ".cls files that hold the index of the class, or .json files with a list "
+            "of 0 and 1."
+        )
+        raise ConfigError(message)
+    text = os.pread(file.fileno(), member.size, member.offset_data)
+    try:
+        found = json.loads(text)
+        labels = found if isinstance(found, list) else [found]
+        if not labels or not all(type(label) is int for label in labels):
+            raise ValueError
+    except ValueError as error:
+        message = (
+            f"{path}: {member.name!r} holds {text[:40]!r}, but a label is the index of "
+            "a class, or a list of 0 and 1; pack the images anew."
+        )
+        raise ConfigError(message) from error
+    return tuple(labels)
+
+
+_Part: TypeAlias = tuple[str, int, int, str]
+"""Extension, offset in bytes, size in bytes and name of a file in a tar file."""
+
+
+class WebDatasetWriter:
+    """Writes one tar file and its index for NVIDIA DALI.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+
+    Notes
+    -----
+    The index is that of DALI's ``wds2idx``:
+    https://github.com/NVIDIA/DALI/blob/main/tools/wds2idx.py
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb")
+        # GNU's format holds names of any length and bytes.
+        self._tar = tarfile.open(  # noqa: SIM115 - closed in close()
+            fileobj=self._file, mode="w", format=tarfile.GNU_FORMAT
+        )
+        self._rows: list[tuple[_Part, _Part]] = []
+
+    def add(self, index: int, sample: Sample, data: bytes) -> None:
+        """Write one image and its label."""
+        label = sample.label
+        stem, extension = split_name(sample.name)
+        if isinstance(label, int):
+            text, name = str(label), "cls"
+        else:
+            text, name = json.dumps(label), "json"
+        self._rows.append(
+            (
+                self._member(sample.name, extension, data),
+                self._member(f"{stem}.{name}", name, text.encode()),
+            )
+        )
+
+    def close(self) -> None:
+        """Write the archive's end and the index."""
+        self._tar.close()
+        self._file.close()
+        # DALI splits a row at white space. The older version has no names to split.
+        names = (name for row in self._rows for *_, name in row)
+        with_names = not any(re.search(r"\s", name) for name in names)
+        width = 4 if with_names else 3
+        with self._path.with_suffix(".idx").open("wb") as file:
+            version = "v1.2" if with_names else "v1.1"
+            file.write(f"{version} {len(self._rows)}\n".encode())
+            for row in self._rows:
+                fields = " ".join(str(value) for part in row for value in part[:width])
+                file.write(os.fsencode(fields) + b"\n")
+
+    def _member(self, name: str, extension: str, data: bytes) -> _Part:
+        # Nothing else is noted, so that the same images make the same bytes.
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        self._tar.addfile(member, io.BytesIO(data))
+        blocks = -(-len(data) // tarfile.BLOCKSIZE)
+        return extension, self._tar.offset - blocks * tarfile.BLOCKSIZE, len(data), name

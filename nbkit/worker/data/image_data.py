@@ -1,0 +1,338 @@
+"""What every loader of images has in common; a loader only turns them into pixels.
+
+Which images there are, the manifest says. Their order, their labels, which part of each
+is shown, and what is padding are decided here, so that they are equal whatever the
+loader. An order follows from the seed and the epoch: a resumed epoch goes on with the
+same batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import Manifest
+from nbkit.datasets.samples import Samples
+from nbkit.errors import ConfigError
+from nbkit.worker.data import Batch, EvaluationBatch, Placement
+from nbkit.worker.data.augmentation import Augmentation
+from nbkit.worker.data.normalise import DeviceCopy, Normalise
+
+__all__ = [
+    "NO_IMAGE",
+    "ImageData",
+    "Request",
+    "Requests",
+    "cpus_for_loading",
+    "read_image",
+]
+
+NO_IMAGE = -1
+"""Index of what fills up the last batch of an evaluation."""
+
+# The fastest published rate of one GPU, 7,951 images/s, needs 11 to 23 processors that
+# decode; more than this would only take memory.
+_MOST_CPUS = 32
+
+
+class Request(NamedTuple):
+    """One batch of one rank."""
+
+    epoch: int | None
+    """None in an evaluation."""
+    indices: list[int]
+    """Places of the images in the manifest; `NO_IMAGE` for padding."""
+
+
+class Requests:
+    """A rank's batches of one epoch, in order, each made when it is asked for.
+
+    Several threads may iterate over it at once.
+    """
+
+    def __init__(
+        self, epoch: int | None, order: torch.Tensor, starts: range, batch_size: int
+    ) -> None:
+        self.epoch = epoch
+        self._order = order
+        self._starts = starts
+        self._batch_size = batch_size
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[Request]:
+        for start in self._starts:
+            indices = self._order[start : start + self._batch_size]
+            yield Request(self.epoch, indices.tolist())
+
+
+class ImageData(ABC):
+    """One rank's part of a set of images; see `nbkit.worker.data.Data`.
+
+    A loader is a subclass with a `_pixels` of its own.
+
+    Parameters
+    ----------
+    config
+        ``loader_config`` and everything about images matter.
+    manifest
+        The images.
+    placement
+        Device and rank.
+    batch_size
+        Images of one batch of one rank.
+
+    Raises
+    ------
+    ConfigError
+        If there are too few images, or fewer outputs than classes.
+    """
+
+    loader: ClassVar[str]
+    """Name in the record."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        manifest: Manifest,
+        placement: Placement,
+        batch_size: int,
+    ) -> None:
+        self.config = config
+        self.manifest = manifest
+        self.placement = placement
+        self.batch_size = batch_size
+        self.augmentation = Augmentation.of(config)
+        self.num_classes = len(manifest.classes)
+        self.evaluation_images = len(manifest.evaluation)
+        self._check_classes_and_evaluation()
+        images = len(manifest.train)
+        self.steps_per_epoch = images // self._images_per_step
+        if not self.steps_per_epoch:
+            raise ConfigError(self._too_few_images(images))
+        self.train_images = self.steps_per_epoch * self._images_per_step
+        self.dropped_images = images - self.train_images
+        self._streams: list[Generator[Any, None, None]] = []
+        self._to_device = DeviceCopy(placement.device)
+        self._normalise = Normalise(config, placement.device)
+
+    # What a loader has of its own
+
+    @abstractmethod
+    def _pixels(
+        self, samples: Samples, requests: Requests
+    ) -> Generator[torch.Tensor, None, None]:
+        """Yield the pixels of every request, in order.
+
+        Parameters
+        ----------
+        samples
+            The images that the requests' indices mean.
+        requests
+            What is to be shown; `Augmentation.crop` says which part of each image.
+
+        Yields
+        ------
+        torch.Tensor
+            RGB, uint8, shape ``(batch_size, size, size, 3)``, on the host or on the
+            device, and this batch's alone. The rows of `NO_IMAGE` may hold anything.
+
+        Raises
+        ------
+        ConfigError
+            If an image cannot be read any more; see `images.unreadable_message`.
+
+        Notes
+        -----
+        The generator is closed when its epoch ends, is left early, or is no longer of
+        interest; only one of the training lives at a time. One of an evaluation may
+        live beside it.
+        """
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what the record keeps of how this loader reads."""
+        return {}
+
+    def close(self) -> None:
+        """End whatever loads; a second call does nothing."""
+        self._end_streams()
+        self.manifest.train.close()
+        self.manifest.evaluation.close()
+
+    def _finish(
+        self, pixels: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
+    ) -> EvaluationBatch:
+        """Return a batch on the device, from what a loader and the manifest say."""
+        pixels, labels, mask = self._to_device(pixels, labels, mask)
+        return self._normalise(pixels), labels, mask
+
+    # What all have in common
+
+    def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
+        """Yield this rank's batches of one epoch, from ``first_batch`` on.
+
+        Only the newest iterator may be used: one epoch is loaded at a time.
+        """
+        self._end_streams()
+        requests = self.train_requests(epoch, first_batch)
+        return self._opened(self._train_stream(requests))
+
+    def evaluation_batches(self) -> Iterator[EvaluationBatch]:
+        """Yield this rank's part of the evaluation images; the last are padded."""
+        requests = self.evaluation_requests()
+        return self._opened(self._stream(self.manifest.evaluation, requests))
+
+    def train_requests(self, epoch: int, first_batch: int = 0) -> Requests:
+        """Return this rank's batches of one epoch: no image is in two of all ranks'."""
+        seed = random.Random(f"order/{self.config.seed}/{epoch}").getrandbits(63)
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(self.manifest.train), generator=generator)
+        stride = self.batch_size * self.placement.world_size
+        first = first_batch * stride + self.placement.rank * self.batch_size
+        starts = range(first, self.train_images, stride)
+        return Requests(epoch, order, starts, self.batch_size)
+
+    def evaluation_requests(self) -> Requests:
+        """Return this rank's share of the evaluation: over all ranks each image once.
+
+        Every rank has as many batches as the others.
+        """
+        stride = self.batch_size * self.placement.world_size
+        order = torch.arange(self.evaluation_images)
+        padding = -self.evaluation_images % stride
+        order = torch.nn.functional.pad(order, (0, padding), value=NO_IMAGE)
+        starts = range(self.placement.rank * self.batch_size, len(order), stride)
+        return Requests(None, order, starts, self.batch_size)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the record keeps of the images and of how they are read."""
+        return {
+            "loader": self.loader,
+            "num_classes": self.num_classes,
+            "train_images": self.train_images,
+            "dropped_images": self.dropped_images,
+            "evaluation_images": self.evaluation_images,
+            **self._settings(),
+        }
+
+    @property
+    def _images_per_step(self) -> int:
+        accumulation = self.config.gradient_accumulation_steps
+        return self.batch_size * self.placement.world_size * accumulation
+
+    def _opened(self, stream: Generator[Any, None, None]) -> Iterator[Any]:
+        self._streams.append(stream)
+        return stream
+
+    def _end_streams(self) -> None:
+        while self._streams:
+            self._streams.pop().close()
+
+    def _train_stream(self, requests: Requests) -> Generator[Batch, None, None]:
+        with contextlib.closing(self._stream(self.manifest.train, requests)) as stream:
+            for images, labels, _ in stream:
+                yield images, labels
+
+    def _stream(
+        self, samples: Samples, requests: Requests
+    ) -> Generator[EvaluationBatch, None, None]:
+        with contextlib.closing(self._pixels(samples, requests)) as stream:
+            # Strictly: a loader that yields too few must not shorten an epoch.
+            for request, pixels in zip(requests, stream, strict=True):
+                labels = self._labels(samples, request.indices)
+                mask = torch.tensor([index != NO_IMAGE for index in request.indices])
+                yield self._finish(pixels, labels, mask)
+
+    def _labels(self, samples: Samples, indices: list[int]) -> torch.Tensor:
+        if self.manifest.is_multi_label:
+            none, dtype = (0,) * self.num_classes, torch.float32
+        else:
+            none, dtype = 0, torch.int64
+        labels = [
+            none if index == NO_IMAGE else samples.label(index) for index in indices
+        ]
+        return torch.tensor(labels, dtype=dtype)
+
+    def _check_classes_and_evaluation(self) -> None:
+        config, found = self.config, self.num_classes
+        asked = config.num_classes
+        if asked is not None and self.manifest.is_multi_label and asked != found:
+            message = (
+                f"num_classes={asked} is not the number of labels in "
+                f"data={config.data!r}; use {found}, or None."
+            )
+            raise ConfigError(message)
+        if asked is not None and asked < found:
+            message = (
+                f"num_classes={asked} is below the {found} classes in "
+                f"data={config.data!r}; use {found} or more, or None."
+            )
+            raise ConfigError(message)
+        if config.evaluation_period_epochs is not None and not self.evaluation_images:
+            message = (
+                f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
+                f"data={config.data!r} has no evaluation images; lay it out as "
+                "train/<class>/ and val/<class>/, or set evaluation_period_epochs=None."
+            )
+            raise ConfigError(message)
+
+    def _too_few_images(self, images: int) -> str:
+        accumulation = self.config.gradient_accumulation_steps
+        ranks = self.placement.world_size
+        fitting = images // (ranks * accumulation)
+        remedy = (
+            f"batch_size_per_gpu={fitting} or less"
+            if fitting
+            else "fewer GPUs, fewer accumulation steps"
+        )
+        return (
+            f"data={self.config.data!r} has {images} training images, but one global "
+            f"batch needs {self._images_per_step} ({self.batch_size} images x {ranks} "
+            f"ranks x {accumulation} accumulation steps); use {remedy} or more images."
+        )
+
+
+def read_image(samples: Samples, index: int) -> bytes:
+    """Return an image's file, which is still as long as when it was looked at.
+
+    Decoders show grey where a file has been cut off.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ValueError
+        If it has another length now.
+    """
+    data = samples.read(index)
+    expected = samples.size_bytes(index)
+    if len(data) != expected:
+        message = f"it has {len(data):,} bytes now and had {expected:,}"
+        raise ValueError(message)
+    return data
+
+
+def cpus_for_loading(config: ExperimentConfig, cpus: float) -> int:
+    """Return how many CPUs a rank loads with: its share less one for the training.
+
+    Parameters
+    ----------
+    config
+        ``loader_config.num_workers`` decides if it is set.
+    cpus
+        What this rank may use, together with the other ranks of its node unless it is
+        bound to cores of its own.
+    """
+    asked = config.loader_config.num_workers
+    if asked is not None:
+        return asked
+    # A rank bound to cores of its own counts only these.
+    ranks = 1 if config.cpu_binding == "cores" else config.gpus
+    return min(_MOST_CPUS, max(1, int(cpus / ranks) - 1))

@@ -1,0 +1,80 @@
+"""The ``naive`` loader: one image after the other, while the device waits.
+
+What a first training script does, kept for comparison: no loading processes, nothing is
+read ahead, and the numbers are made on the host, so that four times the bytes travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import torch
+
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import Manifest
+from nbkit.datasets.samples import Samples
+from nbkit.errors import ConfigError
+from nbkit.worker.data import EvaluationBatch, Placement
+from nbkit.worker.data.image_data import (
+    NO_IMAGE,
+    ImageData,
+    Request,
+    Requests,
+    read_image,
+)
+from nbkit.worker.data.images import decode_crop, unreadable_message
+from nbkit.worker.data.normalise import Normalise
+
+__all__ = ["NaiveData", "load"]
+
+_HOST = torch.device("cpu")
+
+
+class NaiveData(ImageData):
+    """One rank's part of a set of images; see `nbkit.worker.data.Data`."""
+
+    loader = "naive"
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        manifest: Manifest,
+        placement: Placement,
+        batch_size: int,
+    ) -> None:
+        super().__init__(config, manifest, placement, batch_size)
+        self._normalise = Normalise(config, _HOST)
+
+    def _pixels(
+        self, samples: Samples, requests: Requests
+    ) -> Generator[torch.Tensor, None, None]:
+        for request in requests:
+            yield torch.stack(
+                [self._image(samples, request, index) for index in request.indices]
+            )
+
+    def _finish(
+        self, pixels: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
+    ) -> EvaluationBatch:
+        device = self.placement.device
+        images = self._normalise(pixels)
+        return images.to(device), labels.to(device), mask.to(device)
+
+    def _image(self, samples: Samples, request: Request, index: int) -> torch.Tensor:
+        size = self.augmentation.size
+        if index == NO_IMAGE:
+            return torch.zeros((size, size, 3), dtype=torch.uint8)
+        decoding = samples.decoding(index)
+        crop = self.augmentation.crop(decoding, request.epoch, index)
+        try:
+            return decode_crop(read_image(samples, index), decoding, crop, size)
+        except Exception as error:  # decoders raise many kinds
+            message = unreadable_message(samples.place(index), error)
+            raise ConfigError(message) from error
+
+
+def load(
+    config: ExperimentConfig, manifest: Manifest, placement: Placement, batch_size: int
+) -> NaiveData:
+    """Return one rank's part of a set of images; see `nbkit.worker.data.load`."""
+    return NaiveData(config, manifest, placement, batch_size)

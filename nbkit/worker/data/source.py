@@ -1,0 +1,235 @@
+"""Before training: what the data consist of, decided once and the same for every rank.
+
+Rank 0 lists the data. If nobody has looked at them yet as they are now, it decodes
+every image once and writes a manifest into the store; later runs find it there. The run
+gets the manifest into its own folder, where the other ranks wait for it. There is no
+collective operation in this: looking at a million images may take longer than one of
+these may.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.find import find
+from nbkit.datasets.listing import Fingerprint, Listing
+from nbkit.datasets.manifest import Manifest, read_manifest, write_manifest
+from nbkit.errors import ConfigError, StoreError
+from nbkit.store.heartbeat import Phase
+from nbkit.store.metrics import store_error
+from nbkit.store.paths import manifests_folder
+from nbkit.store.record import write_json
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.worker.rank import Rank
+
+__all__ = ["describe", "prepare"]
+
+_POLL_SECONDS = 0.1
+_LISTED_IN_RECORD = 100
+_LISTED_IN_MESSAGE = 3
+
+
+def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
+    """Return the images of a run, the same on every rank; called by all.
+
+    Parameters
+    ----------
+    config
+        ``data`` and ``unreadable_images`` matter.
+    rank
+        This process in its run. A request to stop ends it here.
+
+    Returns
+    -------
+    Manifest or None
+        None for synthetic images.
+
+    Raises
+    ------
+    ConfigError
+        If the data cannot be used as configured, or have changed since the attempt that
+        this one resumes.
+    StoreError
+        If the store cannot be written.
+    """
+    if config.data == "synthetic":
+        return None
+    with rank.ended_by_a_request_to_stop():
+        if rank.rank == 0:
+            manifest = _decide(config, rank)
+        else:
+            while not rank.paths.manifest.exists():
+                time.sleep(_POLL_SECONDS)
+            manifest = read_manifest(rank.paths.manifest)
+    if manifest.unreadable and config.unreadable_images == "stop":
+        if rank.rank == 0:
+            # No rank gets as far as writing its facts, and the record names them all
+            # the same.
+            data = describe(config, manifest)
+            write_json(rank.paths.worker, {"completed": False, "data": data})
+        raise ConfigError(_unreadable(config, manifest))
+    _check_several_labels(config, manifest)
+    return manifest
+
+
+def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, Any]:
+    """Return what the record keeps of the data, whatever loads them.
+
+    Returns
+    -------
+    dict
+        ``fingerprint``; ``unreadable`` with the ``count`` of images left out and the
+        first of them by ``name``, ``split`` and ``reason``.
+    """
+    if manifest is None:
+        fingerprint = {"source": "synthetic", "seed": config.seed}
+        unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
+        return {"fingerprint": fingerprint | unknown, "unreadable": None}
+    first = manifest.unreadable[:_LISTED_IN_RECORD]
+    return {
+        "fingerprint": manifest.fingerprint,
+        "unreadable": {
+            "count": len(manifest.unreadable),
+            "images": [
+                {"name": one.name, "split": one.split, "reason": one.reason}
+                for one in first
+            ],
+        },
+    }
+
+
+def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
+    """Return the run's manifest, after it has been put into the run's folder."""
+    beat = functools.partial(rank.beat, 0, Phase.STARTING)
+    listing = find(config.data, on_wait=beat)
+    beat()
+    fingerprint = listing.fingerprint()
+    beat()
+    if rank.paths.manifest.exists():
+        manifest = read_manifest(rank.paths.manifest)
+        if manifest.fingerprint["sha256"] != fingerprint.sha256:
+            raise ConfigError(_changed(config, manifest, listing, fingerprint))
+        return manifest
+    known = manifests_folder() / f"{fingerprint.stamp}.jsonl"
+    manifest = _read_known(known, listing)
+    if manifest is None:
+        write_manifest(
+            listing,
+            fingerprint,
+            known,
+            threads=max(1, int(usable_cpus())),
+            on_progress=_Progress(rank),
+        )
+        manifest = read_manifest(known)
+    _place(known, rank.paths.manifest)
+    return manifest
+
+
+def _read_known(path: Path, listing: Listing) -> Manifest | None:
+    """Return what an earlier run found out of these data; None if none did."""
+    if not path.exists():
+        return None
+    try:
+        manifest = read_manifest(path)
+    except StoreError:
+        return None  # Of another version of nbkit: it is made anew.
+    # The same folder by another path, which may not stay.
+    return manifest if manifest.root == listing.root else None
+
+
+def _place(known: Path, target: Path) -> None:
+    """Give the run the manifest by a second name of the same file, or by a copy."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.unlink(missing_ok=True)
+        try:
+            temporary.hardlink_to(known)
+        except OSError:  # on another file system, or on one that has no links
+            shutil.copyfile(known, temporary)
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise store_error(target, error) from error
+
+
+class _Progress:
+    """Shows the supervisor, and a reader of the log, that looking goes on."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._said = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        self._rank.beat(0, Phase.STARTING)
+        tenth = 10 * done // total
+        if tenth > self._said:
+            self._said = tenth
+            sys.stdout.write(f"data: looked at {done:,} of {total:,} images\n")
+            sys.stdout.flush()
+
+
+def _unreadable(config: ExperimentConfig, manifest: Manifest) -> str:
+    shown = ", ".join(
+        f"{one.name} ({one.reason})" for one in manifest.unreadable[:_LISTED_IN_MESSAGE]
+    )
+    count = len(manifest.unreadable)
+    more = ", ..." if count > _LISTED_IN_MESSAGE else ""
+    return (
+        f"data={config.data!r} has {count} unreadable images, but "
+        f"unreadable_images='stop' allows none: {shown}{more}; mend or remove them, or "
+        "leave them out with unreadable_images='skip'."
+    )
+
+
+def _changed(
+    config: ExperimentConfig,
+    manifest: Manifest,
+    listing: Listing,
+    fingerprint: Fingerprint,
+) -> str:
+    """Return what to say to a run that would go on with other data."""
+    before = {one.name for one in manifest.unreadable}
+    for split in (manifest.train, manifest.evaluation):
+        before.update(map(split.name, range(len(split))))
+    now = {sample.name for _, samples in listing.splits() for sample in samples}
+    found = [
+        f"{len(names)} images {what} ({min(names)}{', ...' if len(names) > 1 else ''})"
+        for what, names in (("gone", before - now), ("new", now - before))
+        if names
+    ]
+    old = manifest.fingerprint
+    if old["bytes"] != fingerprint.bytes:
+        found.append(f"{old['bytes']:,} bytes before and {fingerprint.bytes:,} now")
+    what = "; ".join(found) or "the sizes of single files, or the labels"
+    return (
+        f"data={config.data!r} has changed since the run began ({what}), and a resumed "
+        "run must go on with the same images; put them back, or launch a new run."
+    )
+
+
+def _check_several_labels(config: ExperimentConfig, manifest: Manifest) -> None:
+    """Refuse what means nothing where an image can have several labels at once."""
+    if not manifest.is_multi_label:
+        return
+    count = len(manifest.classes)
+    if config.label_smoothing:
+        message = (
+            f"label_smoothing={config.label_smoothing} is for the cross entropy of one "
+            f"class an image, but data={config.data!r} has {count} labels an image; "
+            "set label_smoothing=0."
+        )
+        raise ConfigError(message)
+    if config.target_accuracy is not None:
+        message = (
+            f"target_accuracy={config.target_accuracy} is a share of images with the "
+            f"right class, but data={config.data!r} has {count} labels an image, which "
+            "are judged by their AUROC; set target_accuracy=None."
+        )
+        raise ConfigError(message)

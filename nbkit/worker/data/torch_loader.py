@@ -1,0 +1,185 @@
+"""The ``torch`` loader: loading processes of a plain DataLoader.
+
+They decode, cut and hand over whole batches of bytes. Normalisation happens on the
+device, so that a quarter of the data travels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import Manifest
+from nbkit.datasets.samples import Samples
+from nbkit.errors import ConfigError
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.worker.data import Placement
+from nbkit.worker.data.augmentation import Augmentation
+from nbkit.worker.data.image_data import (
+    NO_IMAGE,
+    ImageData,
+    Request,
+    Requests,
+    cpus_for_loading,
+    read_image,
+)
+from nbkit.worker.data.images import decode_crop, unreadable_message
+
+__all__ = ["TorchData", "load"]
+
+_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
+
+class TorchData(ImageData):
+    """One rank's part of a set of images; see `nbkit.worker.data.Data`."""
+
+    loader = "torch"
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        manifest: Manifest,
+        placement: Placement,
+        batch_size: int,
+    ) -> None:
+        super().__init__(config, manifest, placement, batch_size)
+        self._num_workers = cpus_for_loading(config, usable_cpus())
+        asked = config.loader_config.pin_memory
+        self._pin_memory = placement.device.type == "cuda" if asked is None else asked
+        self._pending = _Pending()
+        self._train_loader: DataLoader[Any] | None = None
+
+    def close(self) -> None:
+        """End the loading processes; a second call does nothing."""
+        super().close()
+        # A DataLoader ends its processes when nobody refers to its iterator any more.
+        self._train_loader = None
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "num_workers": self._num_workers,
+            "prefetch_factor": self.config.loader_config.prefetch_factor,
+            "pin_memory": self._pin_memory,
+        }
+
+    def _pixels(
+        self, samples: Samples, requests: Requests
+    ) -> Generator[torch.Tensor, None, None]:
+        if requests.epoch is None:
+            loader = self._new_loader(samples, _Pending(requests), persistent=False)
+        else:
+            # The loading processes of the training stay for the next epoch.
+            self._pending.requests = requests
+            if self._train_loader is None:
+                self._train_loader = self._new_loader(
+                    samples, self._pending, persistent=True
+                )
+            loader = self._train_loader
+        with _signals_held():
+            batches = iter(loader)
+        for loaded in batches:
+            if isinstance(loaded, str):
+                raise ConfigError(loaded)
+            yield loaded
+
+    def _new_loader(
+        self, samples: Samples, pending: _Pending, *, persistent: bool
+    ) -> DataLoader[Any]:
+        settings = self.config.loader_config
+        processes = self._num_workers > 0
+        return DataLoader(
+            _Batches(samples, self.augmentation),
+            batch_size=None,  # the dataset makes whole batches
+            sampler=pending,
+            num_workers=self._num_workers,
+            prefetch_factor=settings.prefetch_factor if processes else None,
+            persistent_workers=persistent and processes,
+            pin_memory=self._pin_memory,
+            worker_init_fn=_leave_signals_to_the_rank,
+            # Without one of its own it would draw from the generator of the training,
+            # and a resumed run would go on with other random numbers.
+            generator=torch.Generator(),
+        )
+
+
+def load(
+    config: ExperimentConfig, manifest: Manifest, placement: Placement, batch_size: int
+) -> TorchData:
+    """Return one rank's part of a set of images; see `nbkit.worker.data.load`."""
+    return TorchData(config, manifest, placement, batch_size)
+
+
+class _Pending(Sampler[Request]):
+    """What the loading processes are asked for next."""
+
+    def __init__(self, requests: Iterable[Request] = ()) -> None:
+        self.requests = requests
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests)
+
+
+class _Batches(Dataset[Any]):
+    """Whole batches by request; this runs in the loading processes."""
+
+    def __init__(self, samples: Samples, augmentation: Augmentation) -> None:
+        self._samples = samples
+        self._augmentation = augmentation
+
+    def __getitem__(self, request: Request) -> torch.Tensor | str:
+        """Return pixels (uint8, shape ``(n, size, size, 3)``), or an error's text.
+
+        Raised here, it would reach the training process wrapped in a traceback of this
+        one.
+        """
+        size = self._augmentation.size
+        pixels = torch.zeros((len(request.indices), size, size, 3), dtype=torch.uint8)
+        for place, index in enumerate(request.indices):
+            if index == NO_IMAGE:
+                continue
+            try:
+                pixels[place] = self._image(request.epoch, index)
+            except Exception as error:  # noqa: BLE001 - decoders raise many kinds
+                return unreadable_message(self._samples.place(index), error)
+        return pixels
+
+    def _image(self, epoch: int | None, index: int) -> torch.Tensor:
+        decoding = self._samples.decoding(index)
+        crop = self._augmentation.crop(decoding, epoch, index)
+        data = read_image(self._samples, index)
+        return decode_crop(data, decoding, crop, self._augmentation.size)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold signals back while processes are started, which begin life that way."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _leave_signals_to_the_rank(worker: int) -> None:
+    """Ignore what is sent to all processes of a run, as torchrun and Slurm do.
+
+    A loading process that ended on it would make the training fail where it was asked
+    to stop at the next step.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    threading.Thread(target=_obey, args=(os.getppid(),), daemon=True).start()
+
+
+def _obey(rank_pid: int) -> None:
+    """End on a SIGTERM of the training process, which waits for that when it exits."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != rank_pid:
+        pass
+    os._exit(0)

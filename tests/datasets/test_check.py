@@ -1,0 +1,76 @@
+"""What is learnt of an image by looking at it once."""
+
+import io
+
+import pytest
+from PIL import Image
+
+from nbkit.datasets.check import ORIENTATION_TAG, UnreadableImageError, look_at
+from tests.datasets.images import jpeg, picture
+
+
+def encoded(image, format, **options):
+    stream = io.BytesIO()
+    image.save(stream, format, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("mode", "format", "is_plain"),
+    [
+        ("RGB", "JPEG", True),
+        ("L", "JPEG", True),
+        ("CMYK", "JPEG", False),
+        ("RGB", "PNG", True),
+        ("RGBA", "PNG", False),
+        ("LA", "PNG", False),
+        ("P", "PNG", False),
+        ("1", "PNG", False),
+        ("I;16", "PNG", False),
+        ("RGB", "WEBP", False),
+        ("RGB", "BMP", False),
+        ("RGB", "TIFF", False),
+    ],
+)
+def test_plain_is_what_every_decoder_reads_alike(mode, format, is_plain):
+    image = Image.new(mode, (30, 20)) if mode == "I;16" else picture(1).convert(mode)
+
+    looked = look_at(encoded(image, format))
+
+    assert looked.is_plain is is_plain
+    assert (looked.width, looked.height) == image.size
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_width_and_height_are_those_that_are_seen(orientation):
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+
+    looked = look_at(encoded(picture(1, (48, 40)), "JPEG", exif=exif))
+
+    assert looked.orientation == orientation
+    seen = (40, 48) if orientation > 4 else (48, 40)
+    assert (looked.width, looked.height) == seen
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 77])
+def test_an_orientation_that_there_is_not_counts_as_upright(orientation):
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+
+    assert look_at(encoded(picture(1), "JPEG", exif=exif)).orientation == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "not a format that Pillow knows"),
+        (b"no image", "not a format that Pillow knows"),
+        (jpeg(1)[:-60], "truncated"),
+        (encoded(picture(1), "PNG")[:-60], "truncated"),
+    ],
+    ids=["empty", "text", "half a JPEG", "half a PNG"],
+)
+def test_what_is_no_whole_image_says_why(data, said):
+    with pytest.raises(UnreadableImageError, match=said):
+        look_at(data)

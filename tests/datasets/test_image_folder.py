@@ -1,0 +1,109 @@
+"""Images in class folders: which are found, and what is refused."""
+
+import os
+
+import pytest
+
+from nbkit.datasets.image_folder import list_image_folder
+from nbkit.errors import ConfigError
+from tests.datasets.images import CLASSES, names_of, picture, write_folder
+
+
+def test_train_and_val_folders_are_the_two_splits(folder):
+    listing = list_image_folder(folder)
+
+    assert list(listing.classes) == list(CLASSES)
+    assert len(listing.train) == 12
+    assert len(listing.evaluation) == 6
+    for samples, split in ((listing.train, "train"), (listing.evaluation, "val")):
+        for sample in samples:
+            folder_name, class_name, _ = sample.name.split("/")
+            assert folder_name == split
+            assert CLASSES.index(class_name) == sample.label
+
+
+def test_folders_of_classes_alone_have_no_evaluation_images(folder):
+    listing = list_image_folder(folder / "train")
+
+    assert list(listing.classes) == list(CLASSES)
+    assert len(listing.train) == 12
+    assert listing.evaluation == []
+
+
+def test_images_are_in_the_order_of_their_names_also_across_folders(tmp_path):
+    for name in ("b/1.png", "a/2.png", "a/1/9.png", "a b/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        picture(1).save(tmp_path / name)
+
+    listing = list_image_folder(tmp_path)
+
+    assert names_of(listing.train) == ["a b/1.png", "a/1/9.png", "a/2.png", "b/1.png"]
+    assert [sample.label for sample in listing.train] == [1, 0, 0, 2]
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    for name in ("train", "plane"):
+        (tmp_path / name).mkdir()
+        picture(1).save(tmp_path / name / "1.png")
+
+    assert list(list_image_folder(tmp_path).classes) == ["plane", "train"]
+
+
+def test_hidden_names_and_other_files_are_passed_over(folder):
+    for name in (".hidden.png", "notes.txt", ".folder/1.png"):
+        (folder / "train" / "apple" / name).parent.mkdir(exist_ok=True)
+        (folder / "train" / "apple" / name).write_bytes(b"")
+    (folder / "train" / ".class").mkdir()
+
+    assert len(list_image_folder(folder).train) == 12
+
+
+def test_a_name_that_is_no_utf8_is_kept(tmp_path):
+    write_folder(tmp_path)
+    path = tmp_path / "train" / "apple" / "0 0.png"
+    path.rename(path.with_name(os.fsdecode(b"\xff.png")))
+
+    listing = list_image_folder(tmp_path)
+
+    name = next(name for name in names_of(listing.train) if "\udcff" in name)
+    assert os.fsencode(name) == b"train/apple/\xff.png"
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere' does not exist.*'synthetic'"):
+        list_image_folder(tmp_path / "nowhere")
+
+
+def test_a_file_is_not_a_data_set(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigError, match="is a file; give the path of a folder"):
+        list_image_folder(tmp_path / "file")
+
+
+def test_images_without_class_folders_are_refused(tmp_path):
+    picture(1).save(tmp_path / "1.png")
+
+    with pytest.raises(ConfigError, match=r"has 0 class folders.*train/<class>/"):
+        list_image_folder(tmp_path)
+
+
+def test_a_class_without_images_is_named(folder):
+    (folder / "train" / "empty one").mkdir()
+
+    with pytest.raises(ConfigError, match=r"1 classes without images \(empty one\)"):
+        list_image_folder(folder)
+
+
+def test_a_class_without_evaluation_images_is_none_of_them(folder):
+    for path in (folder / "val" / "apple").iterdir():
+        path.unlink()
+
+    assert {sample.label for sample in list_image_folder(folder).evaluation} == {1, 2}
+
+
+def test_an_evaluation_class_that_training_has_not_is_named(folder):
+    (folder / "val" / "apple").rename(folder / "val" / "another")
+
+    with pytest.raises(ConfigError, match=r"1 classes that train/ has not \(another\)"):
+        list_image_folder(folder)

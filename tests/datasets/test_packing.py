@@ -1,0 +1,247 @@
+"""Packs: the same images, names and labels in every format, all of it or nothing."""
+
+import os
+import shutil
+
+import pytest
+
+from nbkit.datasets import pack
+from nbkit.datasets.find import find
+from nbkit.errors import ConfigError, StoreError
+from tests.datasets.images import CLASSES, images_of, names_of, picture, write_table
+
+FORMATS = ["webdataset", "recordio", "tfrecord"]
+SUFFIXES = {".tar", ".rec", ".tfrecord"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_pack_gives_back_names_labels_splits_and_every_byte(folder, packed, format):
+    original = find(str(folder))
+
+    again = find(str(packed(folder, format)))
+
+    assert images_of(again) == images_of(original)
+    assert again.classes == list(CLASSES)
+    for part, its_original in zip(again.splits(), original.splits(), strict=True):
+        assert names_of(part[1]) == names_of(its_original[1])
+    sizes = {sample.name: sample.size_bytes for sample in again.train}
+    assert sizes == {name: (folder / name).stat().st_size for name in sizes}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_several_labels_come_back_too(table, packed, format):
+    original = find(str(table))
+
+    again = find(str(packed(table, format)))
+
+    assert again.is_multi_label
+    assert again.classes == ["sick", "old"]
+    assert images_of(again) == images_of(original)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_single_label_of_zero_or_one_is_no_class(tmp_path, packed, format):
+    table = write_table(tmp_path / "one", ["1.png,1", "2.png,0"], "file,sick")
+
+    again = find(str(packed(table, format)))
+
+    assert [sample.label for sample in again.train] == [(1,), (0,)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("source", FORMATS)
+def test_a_pack_can_be_packed_again(folder, packed, tmp_path, source, format):
+    first = packed(folder, source)
+
+    second = pack(first, tmp_path / "second", format, on_progress=lambda *_: None)
+
+    assert images_of(find(str(second))) == images_of(find(str(folder)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_is_full_is_followed_by_another(tmp_path, packed, format):
+    for label in ("a", "b"):
+        (tmp_path / "big" / label).mkdir(parents=True)
+        for number in range(3):
+            path = tmp_path / "big" / label / f"{number}.png"
+            picture(number, (900, 600)).save(path, compress_level=0)  # 1.6 MB
+
+    pack = packed(tmp_path / "big", format, shard_megabytes=4)
+
+    again = find(str(pack))
+    assert len(again.shards) == 3
+    assert [f"train-0000{number}" in again.shards[number] for number in range(3)]
+    assert all((pack / shard).with_suffix(".idx").is_file() for shard in again.shards)
+    assert images_of(again) == images_of(find(str(tmp_path / "big")))
+
+
+def test_recordio_is_one_file_for_each_split_unless_told(folder, packed):
+    names = {path.name for path in packed(folder, "recordio").iterdir()}
+
+    assert names >= {"train.rec", "train.idx", "train.lst", "val.rec", "val.idx"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_same_images_make_the_same_bytes(folder, tmp_path, format):
+    contents = []
+    for name in ("one", "two"):
+        target = pack(folder, tmp_path / name, format, on_progress=lambda *_: None)
+        contents.append({path.name: path.read_bytes() for path in target.iterdir()})
+
+    assert contents[0] == contents[1]
+
+
+def test_training_images_are_shuffled_for_readers_from_front_to_back(folder, packed):
+    lines = (packed(folder, "recordio") / "train.lst").read_text().splitlines()
+
+    names = [line.split("\t")[-1] for line in lines]
+    assert names != sorted(names)
+
+
+def test_progress_is_told_for_every_image(folder, tmp_path):
+    told = []
+
+    pack(folder, tmp_path / "p", "tfrecord", on_progress=lambda *now: told.append(now))
+
+    assert told == [(done, 18) for done in range(1, 19)]
+
+
+def test_progress_is_printed_unless_somebody_listens(folder, tmp_path, capsys):
+    pack(folder, tmp_path / "pack", "tfrecord")
+
+    assert "packed 18 of 18 images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_is_left_of_a_pack_that_failed(folder, tmp_path, format):
+    (tmp_path / "out").mkdir()
+
+    def stop(done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack(folder, tmp_path / "out" / "pack", format, on_progress=stop)
+
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_image_that_has_gone_is_named_and_nothing_is_left(folder, tmp_path):
+    gone = folder / "val" / "cherry" / "0 2.png"
+
+    with pytest.raises(ConfigError, match=f"{gone} cannot be read"):
+        pack(
+            folder,
+            tmp_path / "out" / "pack",
+            "tfrecord",
+            on_progress=lambda *_: gone.unlink(missing_ok=True),
+        )
+
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_folder_that_holds_something_is_refused(folder, tmp_path):
+    with pytest.raises(ConfigError, match="holds files, but a pack needs a folder of"):
+        pack(folder, folder, "webdataset")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is a file, but a pack needs a folder of"):
+        pack(folder, tmp_path / "file", "webdataset")
+    (tmp_path / "empty").mkdir()
+    pack(folder, tmp_path / "empty", "webdataset")
+    assert find(str(tmp_path / "empty")).kind == "webdataset"
+
+
+def test_a_folder_that_cannot_be_written_is_named(folder):
+    with pytest.raises(StoreError, match=r"/proc/pack cannot be written \("):
+        pack(folder, "/proc/pack", "webdataset")
+
+
+def test_wrong_arguments_are_refused(folder, tmp_path):
+    with pytest.raises(ConfigError, match="'zip' is not one of webdataset, recordio"):
+        pack(folder, tmp_path / "pack", "zip")
+    with pytest.raises(ConfigError, match="shard_megabytes=0 is below 1"):
+        pack(folder, tmp_path / "pack", "tfrecord", shard_megabytes=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("0 0.jpg", r"'train/apple/0 0.jpg' and 'train/apple/0 0.png' have one stem"),
+        ("a.b.png", r"'train/apple/a.b.png' has more than one dot"),
+    ],
+)
+def test_names_that_webdataset_cannot_tell_apart_need_another_format(
+    folder, packed, name, said
+):
+    picture(1).save(folder / "train" / "apple" / name)
+
+    with pytest.raises(ConfigError, match=f"{said}.*use recordio or tfrecord"):
+        packed(folder, "webdataset")
+
+    for format in ("recordio", "tfrecord"):
+        again = find(str(packed(folder, format)))
+        assert images_of(again) == images_of(find(str(folder)))
+
+
+def test_a_name_that_recordio_cannot_list_needs_another_format(folder, packed):
+    picture(1).save(folder / "train" / "apple" / "tab\t.png")
+
+    with pytest.raises(ConfigError, match=r"has a tab .* use tfrecord or webdataset"):
+        packed(folder, "recordio")
+
+    for format in ("webdataset", "tfrecord"):
+        again = find(str(packed(folder, format)))
+        assert images_of(again) == images_of(find(str(folder)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_names_may_be_long_and_of_any_bytes(folder, packed, format):
+    path = folder / "train" / "apple"
+    picture(1).save(path / f"{'long' * 60}.png")
+    shutil.copy(path / "0 0.png", path / os.fsdecode(b"\xff \xc3\xa4.png"))
+
+    assert images_of(find(str(packed(folder, format)))) == images_of(find(str(folder)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_fingerprint_of_a_pack_is_that_of_its_files(folder, packed, format):
+    target = packed(folder, format)
+    fingerprint = find(str(target)).fingerprint()
+
+    shards = find(str(target)).shards
+    assert fingerprint.files == len(shards) == 2
+    assert fingerprint.bytes == sum((target / name).stat().st_size for name in shards)
+
+    description = target / "dataset.json"
+    description.write_text(description.read_text().replace("apple", "grape"))
+    assert find(str(target)).fingerprint().sha256 != fingerprint.sha256
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_pack_is_told_by_its_files_before_anybody_reads_them(folder, packed, format):
+    target = packed(folder, format)
+    shards = [path for path in target.iterdir() if path.suffix in SUFFIXES]
+    for shard in shards:
+        shard.write_bytes(b"damaged")
+
+    listing = find(str(target))
+
+    assert listing.fingerprint().bytes == 7 * len(shards) > 0
+    with pytest.raises(ConfigError, match="is damaged at byte 0"):
+        listing.read()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_who_waits_for_a_pack_to_be_listed_may_end_it(folder, packed, format):
+    target = packed(folder, format)
+    calls = []
+
+    def stop():
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    listing = find(str(target), on_wait=stop)
+    assert not calls
+    with pytest.raises(KeyboardInterrupt):
+        listing.read()
+    assert len(calls) == 1

@@ -1,0 +1,187 @@
+"""TFRecord files from elsewhere: features, names and labels; damaged files."""
+
+import struct
+
+import google_crc32c
+import pytest
+
+from nbkit.datasets.tfrecord import is_tfrecord, list_tfrecord
+from nbkit.errors import ConfigError
+from tests.datasets.images import names_of
+
+
+def varint(value):
+    data = b""
+    while value > 127:
+        data, value = data + bytes([value & 127 | 128]), value >> 7
+    return data + bytes([value])
+
+
+def field(number, value):
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def bytes_list(*values):
+    return field(1, b"".join(field(1, value) for value in values))
+
+
+def packed_integers(*values):
+    return field(3, field(1, b"".join(varint(value % 2**64) for value in values)))
+
+
+def single_integers(*values):
+    # As writers do that know nothing of packed fields.
+    return field(3, b"".join(b"\x08" + varint(value) for value in values))
+
+
+def example(features):
+    entries = (
+        field(1, field(1, name.encode()) + field(2, value))
+        for name, value in features.items()
+    )
+    return field(1, b"".join(entries))
+
+
+def masked(data):
+    checksum = google_crc32c.value(data)
+    return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) % 2**32)
+
+
+def record(message):
+    length = struct.pack("<Q", len(message))
+    return length + masked(length) + message + masked(message)
+
+
+def imagenet(image, label, name):
+    """Return a record with the features of TensorFlow's own ImageNet."""
+    return record(
+        example(
+            {
+                "image/class/synset": bytes_list(b"n01440764"),
+                "image/encoded": bytes_list(image),
+                "image/height": packed_integers(375),
+                "image/object/bbox/xmin": field(2, field(1, struct.pack("<f", 0.5))),
+                "image/class/label": packed_integers(label),
+                "image/class/text": bytes_list(b"tench, Tinca tinca"),
+                "image/filename": bytes_list(name),
+            }
+        )
+    )
+
+
+def read_back(root):
+    listing = list_tfrecord(root)
+    samples = listing.open()
+    try:
+        return [
+            (sample.name, sample.label, samples.read(number))
+            for number, sample in enumerate(listing.train)
+        ]
+    finally:
+        samples.close()
+
+
+def test_imagenet_as_tensorflow_writes_it_is_read(tmp_path):
+    big = bytes(range(256)) * 40
+    (tmp_path / "train-00000-of-00002").write_bytes(
+        imagenet(big, 2, b"n2.JPEG") + imagenet(b"abc", 1, b"n1.JPEG")
+    )
+    (tmp_path / "train-00001-of-00002").write_bytes(imagenet(b"x", 1, b"n0.JPEG"))
+    (tmp_path / "validation-00000-of-00001").write_bytes(imagenet(b"v", 2, b"v.JPEG"))
+
+    listing = list_tfrecord(tmp_path)
+
+    assert read_back(tmp_path) == [
+        ("n0.JPEG", 1, b"x"),
+        ("n1.JPEG", 1, b"abc"),
+        ("n2.JPEG", 2, big),
+    ]
+    assert names_of(listing.evaluation) == ["v.JPEG"]
+    assert listing.classes == ["0", "tench, Tinca tinca", "tench, Tinca tinca"]
+
+
+def test_the_names_of_tensorflow_datasets_are_known_too(tmp_path):
+    message = example(
+        {
+            "file_name": bytes_list(b"1.JPEG"),
+            "image": bytes_list(b"abc"),
+            "label": single_integers(300),
+        }
+    )
+    (tmp_path / "imagenet2012-train.tfrecord-00000-of-00001").write_bytes(
+        record(message)
+    )
+
+    assert read_back(tmp_path) == [("1.JPEG", 300, b"abc")]
+
+
+@pytest.mark.parametrize("write", [packed_integers, single_integers])
+def test_several_integers_are_several_labels(tmp_path, write):
+    features = {"image/encoded": bytes_list(b"a"), "image/class/label": write(0, 1, 1)}
+    (tmp_path / "x.tfrecord").write_bytes(record(example(features)))
+
+    assert read_back(tmp_path) == [("x.tfrecord/0", (0, 1, 1), b"a")]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("a.tfrecord", True),
+        ("a.tfrecords", True),
+        ("a.tfrecord-00000-of-00010", True),
+        ("train-00000-of-01024", True),
+        ("a.tfrecord.gz", False),
+        ("train-00000.idx", False),
+        ("image-1-of-2.jpg", False),
+    ],
+)
+def test_a_tfrecord_file_is_known_by_its_name(name, is_one):
+    assert is_tfrecord(name) is is_one
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: data[:-1], r"byte 0: the file ends inside a record"),
+        (lambda data: data + data[:5], r"byte \d+: the file ends inside a record"),
+        (lambda data: b"?" + data[1:], "byte 0: a length that its checksum denies"),
+        (lambda data: record(b"\xff" * 20), "byte 12: no integer of a protocol buffer"),
+        (lambda data: record(b"\x0f"), "byte 12: no field of a protocol buffer"),
+        (lambda data: record(b"\x0a\x7f"), "byte 12: a field that is longer than its"),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_place(tmp_path, damage, said):
+    (tmp_path / "x.tfrecord").write_bytes(damage(imagenet(b"abc", 1, b"1.JPEG")))
+
+    with pytest.raises(ConfigError, match=rf"x.tfrecord is damaged at {said}"):
+        list_tfrecord(tmp_path).read()
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        (
+            {"image/encoded": bytes_list(b"a")},
+            "no feature 'image/class/label', only im",
+        ),
+        ({"x": bytes_list(b"a")}, "byte 0 has no feature 'image/encoded', only x"),
+        ({}, "no feature 'image/encoded', only none"),
+        (
+            {"image": bytes_list(b"a", b"b"), "label": packed_integers(1)},
+            "damaged at byte 0: 2 images with 1 labels",
+        ),
+        (
+            {"image": bytes_list(b"a"), "label": bytes_list(b"cat")},
+            "damaged at byte 0: 1 images with 0 labels",
+        ),
+        (
+            {"image": bytes_list(b"a"), "label": packed_integers(-1)},
+            "labels from -1 to -1",
+        ),
+    ],
+)
+def test_a_message_that_is_no_labelled_image_is_refused(tmp_path, features, said):
+    (tmp_path / "x.tfrecord").write_bytes(record(example(features)))
+
+    with pytest.raises(ConfigError, match=said):
+        list_tfrecord(tmp_path).read()

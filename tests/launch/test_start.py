@@ -1,0 +1,40 @@
+"""What a launch makes of the place where the data lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ConfigError
+from nbkit.launch.start import existing_data
+
+
+@pytest.mark.parametrize("name", ["synthetic", "photos", "cifar10", "imagenette"])
+def test_a_name_stays_a_name_even_beside_a_folder_of_that_name(
+    tmp_path, monkeypatch, name
+):
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    assert existing_data(name) == name
+    assert existing_data(f"./{name}") == str(tmp_path / name)
+
+
+def test_a_path_becomes_absolute(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "labels.CSV").write_text("file\n")
+    monkeypatch.chdir(tmp_path / "images")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert existing_data(".") == existing_data("~/images") == str(tmp_path / "images")
+    assert existing_data("../labels.CSV") == str(tmp_path / "labels.CSV")
+
+
+@pytest.mark.parametrize("name", ["nowhere", "notes.txt", "nowhere.csv"])
+def test_what_is_no_data_set_is_refused_with_what_could_be_one(
+    tmp_path, monkeypatch, name
+):
+    (tmp_path / "notes.txt").write_text("no data")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError, match=f"data='{name}' is not a folder.*photos"):
+        existing_data(name)

@@ -1,0 +1,77 @@
+"""Real images from beside the checkout: what is readable, and packs of them.
+
+Skipped where they are not at hand.
+"""
+
+import csv
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from nbkit.datasets import pack
+from nbkit.datasets.check import UnreadableImageError, look_at
+from nbkit.datasets.find import find
+from tests.datasets.images import images_of
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+EDGE_CASES = DATA / "edge-cases"
+
+pytestmark = [
+    pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there"),
+    pytest.mark.filterwarnings("ignore"),  # Pillow's, of damaged EXIF data
+]
+
+# Pillow refuses it when it is asked for the first time. Who asks again is given what it
+# had read by then, which is how the table came to say that it decodes.
+REFUSED_ONCE = "pillow/broken_data_stream.png"
+
+SETS = ["imagenet-sample", "cifar10-subset", "chest-xray/nih14-256/labels.csv"]
+
+
+def edge_cases():
+    if not EDGE_CASES.is_dir():
+        return []
+    with (EDGE_CASES / "EXPECTED.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("expected", edge_cases(), ids=lambda row: row["file"])
+def test_an_edge_case_is_readable_if_pillow_decodes_it(expected):
+    data = (EDGE_CASES / expected["file"]).read_bytes()
+
+    if expected["file"] == REFUSED_ONCE or expected["pillow_result"] != "decodes":
+        with pytest.raises(UnreadableImageError):
+            look_at(data)
+        return
+    looked = look_at(data)
+    size = int(expected["width"]), int(expected["height"])
+    recorded = expected["exif_orientation"]
+    orientation = int(recorded) if recorded.isdigit() else 1
+    assert looked.orientation == (orientation or 1)
+    assert (looked.width, looked.height) == (size if orientation < 5 else size[::-1])
+
+
+def test_the_image_that_decodes_when_asked_again_is_not_whole():
+    with Image.open(EDGE_CASES / REFUSED_ONCE) as image:
+        with pytest.raises(OSError, match="unrecognized data stream"):
+            image.load()
+        image.load()
+        found = image.tobytes()
+    with Image.open(EDGE_CASES / "pillow" / "hopper.png") as image:
+        whole = image.convert("RGB").tobytes()
+
+    differing = sum(one != other for one, other in zip(found, whole, strict=True))
+    assert differing > len(whole) / 4
+
+
+@pytest.mark.parametrize("format", ["webdataset", "recordio", "tfrecord"])
+@pytest.mark.parametrize("name", SETS)
+def test_a_pack_of_real_images_gives_back_every_byte(name, format, tmp_path):
+    original = find(str(DATA / name))
+
+    packed = pack(DATA / name, tmp_path / "pack", format, shard_megabytes=16)
+
+    again = find(str(packed))
+    assert again.classes == original.classes
+    assert images_of(again) == images_of(original)

@@ -1,0 +1,285 @@
+"""What happens to the data before training: once for all, and the same to all ranks."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.store.heartbeat import HeartbeatBoard
+from nbkit.store.paths import RunPaths, manifests_folder
+from nbkit.store.record import read_json
+from nbkit.worker.data import source
+from nbkit.worker.rank import Rank
+from tests.worker.images import CLASSES, picture
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def new_run(store):
+    """Make the rank of a new run, by its number."""
+
+    def make(name="run", rank=0, board=None):
+        folder = store / "runs" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return Rank(RunPaths(folder), rank, rank, rank + 1, rank + 1, 0, board)
+
+    return make
+
+
+def config_of(root, **fields):
+    return ExperimentConfig(data=str(root), **fields)
+
+
+def names(samples):
+    return [samples.name(index) for index in range(len(samples))]
+
+
+def broken(root, *numbers):
+    for number in numbers:
+        (root / f"class {number:02d}" / "0.JPEG").write_bytes(b"no image")
+
+
+def test_synthetic_images_need_no_manifest(new_run):
+    rank = new_run()
+
+    assert source.prepare(ExperimentConfig(), rank) is None
+    assert not rank.paths.manifest.exists()
+
+
+def test_every_rank_reads_the_same_manifest(split, new_run):
+    first = source.prepare(config_of(split), new_run())
+    second = source.prepare(config_of(split), new_run(rank=1))
+
+    assert names(first.train) == names(second.train)
+    assert names(first.evaluation) == names(second.evaluation)
+    assert len(first.train) == len(first.evaluation) == CLASSES
+
+
+def test_runs_with_the_same_data_share_one_look_at_them(flat, new_run, capsys):
+    source.prepare(config_of(flat), new_run("first"))
+    assert "looked at 10 of 10 images" in capsys.readouterr().out
+
+    source.prepare(config_of(flat), new_run("second"))
+
+    assert capsys.readouterr().out == ""
+    (known,) = manifests_folder().iterdir()
+    assert new_run("first").paths.manifest.samefile(known)
+    assert new_run("second").paths.manifest.samefile(known)
+
+
+def test_a_file_that_was_written_to_is_looked_at_anew(flat, new_run):
+    before = source.prepare(config_of(flat), new_run("first"))
+    picture(77, (60, 50)).save(flat / "class 03" / "0.JPEG")
+
+    after = source.prepare(config_of(flat), new_run("second"))
+
+    assert (before.train.decoding(3).width, after.train.decoding(3).width) == (48, 60)
+    assert len(list(manifests_folder().iterdir())) == 2
+
+
+def test_a_manifest_that_cannot_be_read_is_made_anew(flat, new_run):
+    source.prepare(config_of(flat), new_run("first"))
+    (known,) = manifests_folder().iterdir()
+    known.write_text("{}")
+
+    manifest = source.prepare(config_of(flat), new_run("second"))
+
+    assert len(manifest.train) == CLASSES
+
+
+def test_the_same_folder_by_another_path_is_read_by_that_path(flat, tmp_path, new_run):
+    source.prepare(config_of(flat), new_run("first"))
+    (tmp_path / "link").symlink_to(flat)
+
+    manifest = source.prepare(config_of(tmp_path / "link"), new_run("second"))
+
+    assert manifest.root == tmp_path / "link"
+
+
+def test_a_store_without_hard_links_gets_a_copy(flat, new_run, monkeypatch):
+    def refuse(self, target):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    rank = new_run()
+
+    manifest = source.prepare(config_of(flat), rank)
+
+    assert len(manifest.train) == CLASSES
+    assert list(rank.paths.root.iterdir()) == [rank.paths.manifest]
+
+
+def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
+    broken(flat, 1, 3, 4, 8)
+    rank = new_run()
+
+    with pytest.raises(ConfigError) as raised:
+        source.prepare(config_of(flat), rank)
+
+    said = str(raised.value)
+    assert "4 unreadable images" in said
+    assert "class 01/0.JPEG (not a format that Pillow knows)" in said
+    assert "class 04/0.JPEG" in said
+    assert "class 08" not in said
+    assert "unreadable_images='skip'" in said
+    recorded = read_json(rank.paths.worker)["data"]["unreadable"]
+    assert recorded["count"] == 4
+    assert [one["name"][:8] for one in recorded["images"]] == [
+        "class 01", "class 03", "class 04", "class 08",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="4 unreadable images"):
+        source.prepare(config_of(flat), new_run(rank=1))
+
+
+def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
+    broken(flat, 1)
+    config = config_of(flat, unreadable_images="skip")
+
+    manifest = source.prepare(config, new_run())
+
+    assert "class 01/0.JPEG" not in names(manifest.train)
+    assert [manifest.train.label(index) for index in range(2)] == [0, 2]
+    described = source.describe(config, manifest)
+    assert described["fingerprint"]["files"] == CLASSES
+    assert described["unreadable"] == {
+        "count": 1,
+        "images": [
+            {
+                "name": "class 01/0.JPEG",
+                "split": "train",
+                "reason": "not a format that Pillow knows",
+            }
+        ],
+    }
+
+
+def test_the_record_names_no_more_than_a_hundred_unreadable_images(tmp_path, new_run):
+    for number in range(150):
+        folder = tmp_path / "data" / f"class {number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(b"no image")
+    config = config_of(tmp_path / "data", unreadable_images="skip")
+
+    unreadable = source.describe(config, source.prepare(config, new_run()))[
+        "unreadable"
+    ]
+
+    assert (unreadable["count"], len(unreadable["images"])) == (150, 100)
+
+
+def test_a_resumed_run_keeps_its_manifest_while_the_images_stay(flat, new_run):
+    source.prepare(config_of(flat), new_run())
+    # Written again, as they were: another time, the same images.
+    for path in flat.rglob("*.JPEG"):
+        path.write_bytes(path.read_bytes())
+
+    manifest = source.prepare(config_of(flat), new_run())
+
+    assert len(manifest.train) == CLASSES
+    assert len(list(manifests_folder().iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("remove", r"1 images gone \(class 02/0.JPEG\)"),
+        ("add", r"2 images new \(class 02/1.JPEG, \.\.\.\)"),
+        ("replace", r"[\d,]+ bytes before and [\d,]+ now"),
+    ],
+)
+def test_a_resumed_run_with_other_images_is_refused(flat, new_run, change, said):
+    source.prepare(config_of(flat), new_run())
+    if change == "remove":
+        (flat / "class 02" / "0.JPEG").unlink()
+        (flat / "class 02" / "0.JPEG").parent.rmdir()
+    elif change == "add":
+        picture(8).save(flat / "class 02" / "1.JPEG")
+        picture(9).save(flat / "class 02" / "2.JPEG")
+    else:
+        picture(8, (90, 90)).save(flat / "class 02" / "0.JPEG")
+
+    with pytest.raises(ConfigError, match=f"has changed since the run began.*{said}"):
+        source.prepare(config_of(flat), new_run())
+
+
+def test_the_supervisor_sees_that_looking_goes_on(tmp_path, new_run):
+    for number in range(100):
+        folder = tmp_path / "data" / f"class {number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        picture(number).save(folder / f"{number}.png")
+    board = HeartbeatBoard.create(1)
+
+    source.prepare(config_of(tmp_path / "data"), new_run(board=board))
+
+    beats = board.read()[0].beats
+    board.close()
+    assert beats >= 4  # of these one for every 32 images
+
+
+WAITING = """
+import signal, sys
+from pathlib import Path
+from nbkit.config import ExperimentConfig
+from nbkit.store.paths import RunPaths
+from nbkit.worker.data import source
+from nbkit.worker.rank import Rank
+
+rank = Rank(RunPaths(Path(sys.argv[1])), 1, 1, 2, 2, 0, None)
+signal.signal(signal.SIGTERM, rank._on_sigterm)
+print("ready", flush=True)
+manifest = source.prepare(ExperimentConfig(data=sys.argv[2]), rank)
+assert signal.getsignal(signal.SIGTERM) == rank._on_sigterm
+print(len(manifest.train))
+"""
+
+
+def waiting_rank(root, run):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING, str(run.paths.root), str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_the_other_ranks_wait_for_the_first(flat, new_run):
+    with waiting_rank(flat, new_run()) as process:
+        source.prepare(config_of(flat), new_run())
+
+        said, _ = process.communicate(timeout=60)
+
+    assert (process.returncode, said) == (0, f"{CLASSES}\n")
+
+
+def test_a_request_to_stop_ends_a_rank_that_waits(flat, new_run):
+    with waiting_rank(flat, new_run()) as process:
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(60) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"label_smoothing": 0.1},
+        {"target_accuracy": 0.9, "evaluation_period_epochs": 1},
+    ],
+)
+def test_what_means_nothing_with_several_labels_is_refused(tmp_path, new_run, fields):
+    for name in ("a", "b"):
+        picture(1).save(tmp_path / f"{name}.png")
+    (tmp_path / "labels.csv").write_text("file,odd,even\na.png,1,0\nb.png,0,1\n")
+    name = next(iter(fields))
+
+    with pytest.raises(ConfigError, match=rf"{name}=.*2 labels an image.*set {name}="):
+        source.prepare(config_of(tmp_path / "labels.csv", **fields), new_run())
