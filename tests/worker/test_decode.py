@@ -1,0 +1,169 @@
+"""The fast decoder: what Pillow shows, but for the last rounding."""
+
+import io
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from PIL import Image
+
+from nbkit.datasets.check import ORIENTATION_TAG, look_at
+from nbkit.datasets.samples import Decoding
+from nbkit.worker.data.augmentation import Crop, evaluation_crop, random_crop
+from nbkit.worker.data.decode import Turn, Window, decode_crop_fast, decode_window
+from nbkit.worker.data.images import decode_crop
+from tests.worker.images import picture
+
+LARGEST_ERROR_LEVELS = 2
+MEAN_ERROR_LEVELS = 0.3
+
+
+def photograph(size):
+    """Return something with edges, gradients and noise."""
+    noise = Image.effect_noise(size, 40).convert("RGB")
+    return Image.blend(picture(sum(size), size), noise, 0.3)
+
+
+def encoded(image, suffix="JPEG", **settings):
+    file = io.BytesIO()
+    image.save(file, suffix, **settings)
+    return file.getvalue()
+
+
+def compare(data, crop, size=48):
+    """Return the largest and the mean error of the fast way."""
+    decoding = look_at(data)
+    assert decode_window(data, decoding, Window.of(decoding, crop, size)) is not None
+    fast = decode_crop_fast(data, decoding, crop, size)
+    assert fast.dtype == torch.uint8
+    assert fast.shape == (size, size, 3)
+    error = (fast.int() - decode_crop(data, decoding, crop, size).int()).abs()
+    return error.max(), error.float().mean()
+
+
+def crops(width, height, size=48):
+    yield evaluation_crop(width, height, size)
+    for seed in range(4):
+        yield random_crop(width, height, (0.05, 1.0), random.Random(seed))
+    yield Crop(0, 0, width, height, flip=False)
+    yield Crop(width - 1, height - 1, 1, 1, flip=True)
+
+
+@pytest.mark.parametrize("size", [(160, 120), (61, 203), (500, 30), (9, 7), (1, 1)])
+@pytest.mark.parametrize(
+    ("suffix", "settings"),
+    [
+        ("JPEG", {"quality": 96, "subsampling": 0}),
+        ("JPEG", {"quality": 80, "subsampling": 2}),
+        ("JPEG", {"progressive": True, "subsampling": 1}),
+        ("JPEG", {"keep_rgb": True}),
+        ("PNG", {}),
+    ],
+)
+def test_pixels_are_those_of_pillow(size, suffix, settings):
+    data = encoded(photograph(size), suffix, **settings)
+    assert look_at(data).is_plain
+
+    for crop in crops(*size):
+        largest, mean = compare(data, crop)
+        assert largest <= LARGEST_ERROR_LEVELS
+        assert mean < MEAN_ERROR_LEVELS
+
+
+@pytest.mark.parametrize("suffix", ["JPEG", "PNG"])
+def test_grey_becomes_rgb(suffix):
+    data = encoded(photograph((160, 120)).convert("L"), suffix)
+
+    for crop in crops(160, 120):
+        assert compare(data, crop)[0] <= LARGEST_ERROR_LEVELS
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation_is_brought_upright_and_then_mirrored(orientation, flip):
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+    data = encoded(photograph((90, 150)), quality=95, exif=exif)
+    decoding = look_at(data)
+    assert decoding.orientation == orientation
+
+    crop = Crop(11, 23, decoding.width - 30, decoding.height - 50, flip)
+
+    assert compare(data, crop)[0] <= LARGEST_ERROR_LEVELS
+
+
+def test_a_turn_mirrors_before_it_transposes():
+    assert Turn.of(1, flip=False) == Turn(False, False, False)
+    assert Turn.of(1, flip=True) == Turn(True, False, False)
+    assert Turn.of(6, flip=False) == Turn(False, True, True)
+    assert Turn.of(6, flip=True) == Turn(False, False, True)
+
+
+def test_only_what_a_crop_needs_is_decoded():
+    decoding = Decoding(1000, 800, 1, is_plain=True)
+
+    larger = Window.of(decoding, Crop(400, 300, 100, 50, flip=False), 224)
+    smaller = Window.of(decoding, Crop(0, 100, 672, 448, flip=False), 224)
+
+    # One neighbour where it becomes larger; else as many as become one pixel.
+    assert (larger.left, larger.top, larger.right, larger.lower) == (399, 299, 501, 351)
+    assert (smaller.left, smaller.right) == (0, 675)
+    assert (smaller.top, smaller.lower) == (98, 550)
+    assert (smaller.part_left, smaller.part_top) == (0, 2)
+    assert (smaller.part_right, smaller.part_lower) == (672, 450)
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "RGBA", "P"])
+def test_what_is_not_plain_is_left_to_pillow(mode):
+    image = photograph((90, 60)).convert(mode)
+    data = encoded(image, "JPEG" if mode == "CMYK" else "PNG")
+    decoding = look_at(data)
+    crop = Crop(3, 5, 70, 40, flip=True)
+
+    fast = decode_crop_fast(data, decoding, crop, 48)
+
+    assert not decoding.is_plain
+    assert torch.equal(fast, decode_crop(data, decoding, crop, 48))
+
+
+def test_what_the_fast_decoder_refuses_is_left_to_pillow():
+    plain = encoded(photograph((90, 60)))
+    data = plain[:20] + bytes(7) + plain[20:]
+    decoding = Decoding(90, 60, 1, is_plain=True)
+    crop = Crop(3, 5, 70, 40, flip=True)
+
+    fast = decode_crop_fast(data, decoding, crop, 48)
+
+    assert decode_window(data, decoding, Window.of(decoding, crop, 48)) is None
+    assert torch.equal(fast, decode_crop(data, decoding, crop, 48))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"no image at all", "cannot identify"),
+        (encoded(photograph((90, 60)))[:900], "truncated"),
+        (encoded(photograph((60, 90))), "60 x 90 pixels now and was 90 x 60"),
+    ],
+)
+def test_what_nobody_can_read_is_an_error(data, said):
+    decoding = Decoding(90, 60, 1, is_plain=True)
+
+    with pytest.raises((OSError, ValueError), match=said):
+        decode_crop_fast(data, decoding, Crop(0, 0, 90, 60, flip=False), 48)
+
+
+def test_threads_do_not_disturb_each_other():
+    images = [encoded(photograph((60 + 9 * n, 200 - 7 * n))) for n in range(16)]
+
+    def decode(data):
+        decoding = look_at(data)
+        crop = evaluation_crop(decoding.width, decoding.height, 48)
+        return decode_crop_fast(data, decoding, crop, 48)
+
+    alone = list(map(decode, images))
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(decode, images * 8))
+
+    assert all(map(torch.equal, together, alone * 8))
