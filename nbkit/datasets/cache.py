@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -13,22 +14,25 @@ from nbkit.errors import StoreError
 
 __all__ = ["NAMED", "cache_path", "cached_folder"]
 
-NAMED = ("photos", "cifar10", "imagenette")
-"""Built-in sets; a folder of that name is given as ``./photos``."""
+NAMED = {"photos": "photos-1", "cifar10": "cifar10", "imagenette": "imagenette"}
+"""Built-in sets and their folders, which have another name for other images. A folder
+of the user's that has such a name is given as ``./photos``."""
+
+_ABANDONED_AFTER_SECONDS = 86_400
 
 
 def cache_path(name: str) -> Path:
-    """Return where a folder of the user's cache lies."""
-    return platformdirs.user_cache_path("nbkit", appauthor=False) / name
+    """Return where a built-in set lies, or will lie."""
+    return platformdirs.user_cache_path("nbkit", appauthor=False) / NAMED[name]
 
 
 def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
-    """Return a folder of the user's cache, which is made if it is not there yet.
+    """Return a built-in set's folder, which is made if it is not there yet.
 
     Parameters
     ----------
     name
-        Of the folder; another one for other content.
+        Of the set.
     make
         Fills the empty folder that it is given. Processes that find nothing at the same
         time all make it; the first to be done is kept.
@@ -41,7 +45,8 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
     folder = cache_path(name)
     if folder.is_dir():
         return folder
-    temporary = folder.with_name(f".{name}.{uuid.uuid4().hex}")
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    _remove_abandoned(folder)
     try:
         temporary.mkdir(parents=True)
         make(temporary)
@@ -60,3 +65,14 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what was begun long ago by a process that was killed."""
+    for begun in folder.parent.glob(f".{folder.name}.*"):
+        try:
+            age_seconds = time.time() - begun.stat().st_mtime
+        except FileNotFoundError:
+            continue  # Its own process has just removed it.
+        if age_seconds > _ABANDONED_AFTER_SECONDS:
+            shutil.rmtree(begun, ignore_errors=True)

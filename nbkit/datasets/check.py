@@ -9,6 +9,7 @@ import io
 
 from PIL import Image
 
+from nbkit.datasets.rgb import to_rgb
 from nbkit.datasets.samples import Decoding
 
 __all__ = ["ORIENTATION_TAG", "UnreadableImageError", "look_at"]
@@ -41,6 +42,8 @@ def look_at(data: bytes) -> Decoding:
             plain = _is_plain(image, data)
             width, height = image.size
             image.load()
+            if not plain:
+                to_rgb(image)  # as whoever shows it will
             orientation = _orientation(image)
     except Exception as error:  # decoders raise many kinds
         raise UnreadableImageError(_reason(error)) from error

@@ -251,7 +251,13 @@ class _Reader:
             )
             raise ConfigError(message) from error
         except OSError as error:
-            return f"cannot be read: {error.strerror}"
+            # This says nothing of the image: what is kept must not depend on it.
+            message = (
+                f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
+                f"read ({error.strerror}); mend its permissions or the file server, "
+                "and start again."
+            )
+            raise ConfigError(message) from error
         except UnreadableImageError as error:
             return str(error)
         _, sample = self.images[index]

@@ -43,9 +43,6 @@ _SHARES = (0.7, 1.0)
 # Of ImageNet's files 76 % are 4:4:4, and 96 is the most frequent quality.
 _QUALITY = 96
 
-_FOLDER = "photos-1"
-"""Another number for other images."""
-
 
 def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
     """Return the folder of the set, which is made if it is not there yet.
@@ -67,7 +64,7 @@ def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
     StoreError
         If the cache cannot be written.
     """
-    return cached_folder(_FOLDER, lambda folder: _make(folder, on_wait))
+    return cached_folder("photos", lambda folder: _make(folder, on_wait))
 
 
 def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:

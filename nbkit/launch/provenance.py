@@ -97,7 +97,7 @@ class Description(threading.Thread):
             "machine": lambda: describe_machine(gpus=False),
         }
         if config.data != "synthetic":
-            # What has a name is made in the cache, or will be there in a moment.
+            # What has a name is in the cache, or will be there in a moment.
             named = config.data in NAMED
             path = cache_path(config.data) if named else config.data
             self._parts["storage"] = lambda: describe_storage(path)

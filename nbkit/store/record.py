@@ -126,9 +126,15 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
     try:
         # It takes half the time of json.loads, which a list of many runs would feel.
         values = from_json(data)
-    except ValueError as error:
-        message = f"{path} is damaged ({error}); remove its folder if it is of no use."
-        raise StoreError(message) from error
+    except ValueError as first:
+        try:
+            # A file name that is no UTF-8 makes lone surrogates, which only this reads.
+            values = json.loads(data)
+        except ValueError:
+            message = (
+                f"{path} is damaged ({first}); remove its folder if it is of no use."
+            )
+            raise StoreError(message) from first
     if not isinstance(values, dict):
         message = (
             f"{path} is damaged (no object); remove its folder if it is of no use."

@@ -45,8 +45,19 @@ class Window:
             self._cpu_start = None
 
     @contextlib.contextmanager
+    def without_this_thread(self) -> Iterator[None]:
+        """Leave out what this thread does, such as a checkpoint.
+
+        Loading processes go on meanwhile, for the next steps.
+        """
+        began = time.thread_time()
+        yield
+        if self._cpu_start is not None:
+            self.cpu_seconds -= time.thread_time() - began
+
+    @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out the CPU time of what is no training: evaluation, checkpoints."""
+        """Leave out what every process of this rank does, such as an evaluation."""
         was_open = self._cpu_start is not None
         self.close()
         yield

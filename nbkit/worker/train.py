@@ -118,7 +118,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         rank.beat(step, Phase.CHECKPOINT)
         log.steps(clock.finished(wait=True))
         began = time.perf_counter()
-        with log.window.paused():
+        with log.window.without_this_thread():
             path = checkpoint.save(
                 rank.paths.checkpoints,
                 step,

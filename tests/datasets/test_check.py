@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from nbkit.datasets.check import ORIENTATION_TAG, UnreadableImageError, look_at
+from nbkit.datasets.rgb import to_rgb
 from tests.datasets.images import jpeg, picture
 
 
@@ -74,3 +75,19 @@ def test_an_orientation_that_there_is_not_counts_as_upright(orientation):
 def test_what_is_no_whole_image_says_why(data, said):
     with pytest.raises(UnreadableImageError, match=said):
         look_at(data)
+
+
+@pytest.mark.parametrize(
+    ("format", "byte_order"), [("PNG", None), ("TIFF", "<"), ("TIFF", ">")]
+)
+def test_sixteen_bits_become_the_nearest_eight(format, byte_order):
+    mode = "I;16B" if byte_order == ">" else "I;16"
+    bright = (40_000).to_bytes(2, "big" if byte_order == ">" else "little")
+    data = encoded(Image.frombytes(mode, (8, 8), bright * 64), format)
+
+    with Image.open(io.BytesIO(data)) as image:
+        low, high = to_rgb(image).getextrema()[0]
+
+    assert look_at(data).is_plain is False
+    assert abs(low - 40_000 // 256) <= 1
+    assert low == high

@@ -1,5 +1,6 @@
 """The manifest: what is readable is decided once, and nobody sees half of it."""
 
+import errno
 import json
 import os
 import warnings
@@ -10,6 +11,7 @@ from PIL import Image
 
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import Unreadable, read_manifest, write_manifest
+from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError, StoreError
 from tests.datasets.images import images_of, jpeg, picture
 
@@ -235,3 +237,20 @@ def test_many_packed_files_are_read_with_few_open(folder, tmp_path, packed):
     assert contents == [
         (big / manifest.train.name(index)).read_bytes() for index in range(6)
     ]
+
+
+def test_a_file_that_the_system_does_not_give_is_no_verdict_on_its_image(
+    folder, tmp_path, monkeypatch
+):
+    target = tmp_path / "manifest.jsonl"
+
+    def refuse(self, index):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Samples, "read", refuse)
+        with pytest.raises(ConfigError, match="Too many open files"):
+            manifest_of(folder, target)
+
+    assert not target.exists()
+    assert manifest_of(folder, target).unreadable == []

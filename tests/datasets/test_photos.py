@@ -1,6 +1,7 @@
 """The default set: like ImageNet in size, the same wherever it is made."""
 
 import importlib.util
+import os
 import statistics
 import threading
 
@@ -99,7 +100,7 @@ def test_of_two_that_make_a_folder_at_once_both_get_all_of_it(cache):
         (folder / "b").write_text("b")
 
     def ask():
-        folder = cached_folder("name", make)
+        folder = cached_folder("photos", make)
         found.append((folder, sorted(path.name for path in folder.iterdir())))
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
@@ -108,15 +109,15 @@ def test_of_two_that_make_a_folder_at_once_both_get_all_of_it(cache):
     for thread in threads:
         thread.join()
 
-    assert found == [(cache / "name", ["a", "b"])] * 2
-    assert list(cache.iterdir()) == [cache / "name"]
+    assert found == [(cache / "photos-1", ["a", "b"])] * 2
+    assert list(cache.iterdir()) == [cache / "photos-1"]
 
 
 def test_a_folder_is_made_once(cache):
     made = []
 
     for _ in range(2):
-        cached_folder("name", made.append)
+        cached_folder("photos", made.append)
 
     assert len(made) == 1
 
@@ -124,5 +125,17 @@ def test_a_folder_is_made_once(cache):
 def test_a_cache_that_cannot_be_written_is_named(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
 
-    with pytest.raises(StoreError, match=r"/proc/nbkit/name cannot be written \("):
-        cached_folder("name", lambda folder: None)
+    with pytest.raises(StoreError, match=r"/proc/nbkit/photos-1 cannot be written \("):
+        cached_folder("photos", lambda folder: None)
+
+
+def test_what_a_killed_process_left_is_removed_a_day_later(cache):
+    old, new = (cache / f".photos-1.{name}" for name in ("old", "new"))
+    for begun in (old, new):
+        begun.mkdir(parents=True)
+    os.utime(old, (0, 0))
+
+    cached_folder("photos", lambda folder: None)
+
+    assert not old.exists()
+    assert new.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from statistics import median
 
@@ -39,11 +40,17 @@ def test_a_small_network_learns_a_tenth_of_cifar10(tmp_path, monkeypatch):
         ).wait()
         (evaluation,) = run.metrics("evaluation")
         accuracies.append(evaluation["top1_accuracy"])
-        cpu_ms = run.summary.cpu_ms_per_image
-        assert cpu_ms is not None
-        images = sum(line["images"] for line in run.metrics())
-        minutes.append(cpu_ms * images / 60_000)
-        print(f"seed {seed}: {accuracies[-1]:.3f} after {minutes[-1]:.1f} CPU minutes")
+        # No process of the run can have used more: start-up, looking at the images and
+        # evaluation are in it.
+        minutes.append(2 * _seconds(run.record["time"]) / 60)
+        print(f"{seed=}: {accuracies[-1]:.3f}, at most {minutes[-1]:.1f} CPU minutes")
 
     assert median(accuracies) >= 0.55
     assert median(minutes) <= CPU_MINUTES
+
+
+def _seconds(times):
+    began, ended = (
+        datetime.datetime.fromisoformat(times[name]) for name in ("submitted", "ended")
+    )
+    return (ended - began).total_seconds()

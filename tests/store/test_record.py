@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from nbkit.store.record import read_json, write_json, write_json_once
@@ -51,3 +52,10 @@ def test_only_the_first_of_many_requests_is_written(tmp_path):
 
 def test_a_file_that_is_not_there_reads_as_nothing(tmp_path):
     assert read_json(tmp_path / "none.json") is None
+
+
+def test_a_name_that_is_no_utf8_survives(tmp_path):
+    values = {"name": os.fsdecode(b"caf\xe9.jpg")}
+    write_json(tmp_path / "worker.json", values)
+
+    assert read_json(tmp_path / "worker.json") == values

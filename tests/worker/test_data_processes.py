@@ -83,12 +83,14 @@ next(stream)
 
 def test_ranks_share_the_usable_cpus():
     def workers(cpus, **fields):
-        return cpus_for_loading(ExperimentConfig(**fields), cpus)
+        return cpus_for_loading(ExperimentConfig(**fields), cpus, 64)
 
     assert workers(64.0, gpus=4) == 15
     assert workers(1.5, gpus=4) == 1
-    assert workers(16.0, gpus=4, cpu_binding="cores") == 15
-    assert workers(256.0, gpus=1) == 32
+    assert workers(64.0, gpus=1) == 32
+    bound = ExperimentConfig(gpus=4, cpu_binding="cores")
+    assert cpus_for_loading(bound, 16.0, 16) == 15
+    assert cpus_for_loading(bound, 8.0, 16) == 1, "a quota is for all ranks together"
     assert workers(64.0, loader_config={"num_workers": 0}) == 0
 
 

@@ -123,8 +123,9 @@ def random_crop(
 def evaluation_crop(width: int, height: int, size: int) -> Crop:
     """Return the middle of an image, whose shorter side is 256/224 of the result.
 
-    Resizing the shorter side to that, in whole pixels, and cutting the middle out
-    afterwards gives the same pixels; here only the middle has to be resized.
+    It is the part that resizing the shorter side and cutting the middle out afterwards
+    shows, up to a pixel: there the longer side and the corner of the cut are rounded.
+    Here only the middle has to be resized.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ same batches.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
@@ -319,7 +320,9 @@ def read_image(samples: Samples, index: int) -> bytes:
     return data
 
 
-def cpus_for_loading(config: ExperimentConfig, cpus: float) -> int:
+def cpus_for_loading(
+    config: ExperimentConfig, cpus: float, processors: int | None = None
+) -> int:
     """Return how many CPUs a rank loads with: its share less one for the training.
 
     Parameters
@@ -327,12 +330,16 @@ def cpus_for_loading(config: ExperimentConfig, cpus: float) -> int:
     config
         ``loader_config.num_workers`` decides if it is set.
     cpus
-        What this rank may use, together with the other ranks of its node unless it is
-        bound to cores of its own.
+        What this process may use (`usable_cpus`): its affinity, or the quota of its
+        control group, which it shares with the other ranks of its node.
+    processors
+        In this process's affinity; None asks.
     """
     asked = config.loader_config.num_workers
     if asked is not None:
         return asked
-    # A rank bound to cores of its own counts only these.
-    ranks = 1 if config.cpu_binding == "cores" else config.gpus
-    return min(_MOST_CPUS, max(1, int(cpus / ranks) - 1))
+    own = processors or len(os.sched_getaffinity(0))
+    # A rank bound to cores of its own shares only a quota.
+    is_bound = config.cpu_binding == "cores" and cpus >= own
+    share = cpus if is_bound else cpus / config.gpus
+    return min(_MOST_CPUS, max(1, int(min(own, share)) - 1))

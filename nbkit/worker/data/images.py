@@ -10,10 +10,11 @@ import io
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from nbkit.datasets.rgb import to_rgb
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
 
-__all__ = ["decode_crop", "to_rgb", "unreadable_message"]
+__all__ = ["decode_crop", "unreadable_message"]
 
 # What brings stored pixels upright, by EXIF orientation, as ImageOps.exif_transpose.
 _UPRIGHT = {
@@ -65,17 +66,6 @@ def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch
         part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = torch.frombuffer(bytearray(part.tobytes()), dtype=torch.uint8)
     return pixels.view(size, size, 3)
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an image in 8-bit RGB, whatever it was."""
-    if image.mode.startswith("I;16"):
-        # 16 bits a pixel; a conversion alone would cut off everything above 255.
-        image = image.point(lambda value: value / 256).convert("L")
-    elif image.mode == "P":
-        # On the straight way Pillow warns of a palette with transparency.
-        image = image.convert("RGBA")
-    return image.convert("RGB")
 
 
 def unreadable_message(place: str, error: Exception) -> str:

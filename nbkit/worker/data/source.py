@@ -118,8 +118,7 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
             raise ConfigError(_changed(config, manifest, listing, fingerprint))
         return manifest
     known = manifests_folder() / f"{fingerprint.stamp}.jsonl"
-    manifest = _read_known(known, listing)
-    if manifest is None:
+    if _read_known(known, listing) is None:
         write_manifest(
             listing,
             fingerprint,
@@ -127,9 +126,9 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
             threads=max(1, int(usable_cpus())),
             on_progress=_Progress(rank),
         )
-        manifest = read_manifest(known)
     _place(known, rank.paths.manifest)
-    return manifest
+    # Another run may have replaced the store's meanwhile: all ranks read the run's.
+    return read_manifest(rank.paths.manifest)
 
 
 def _read_known(path: Path, listing: Listing) -> Manifest | None:

@@ -33,6 +33,14 @@ from nbkit.worker.data.image_data import (
 )
 from nbkit.worker.data.images import decode_crop, unreadable_message
 
+try:
+    from nbkit.worker.data.decode import decode_crop_fast as _decode
+
+    _DECODER = "nvImageCodec"
+except ImportError:  # an environment without the extra that has it
+    _decode = decode_crop
+    _DECODER = "Pillow"
+
 __all__ = ["TorchData", "load"]
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
@@ -68,6 +76,7 @@ class TorchData(ImageData):
             "num_workers": self._num_workers,
             "prefetch_factor": self.config.loader_config.prefetch_factor,
             "pin_memory": self._pin_memory,
+            "decoder": _DECODER,
         }
 
     def _pixels(
@@ -155,7 +164,7 @@ class _Batches(Dataset[Any]):
         decoding = self._samples.decoding(index)
         crop = self._augmentation.crop(decoding, epoch, index)
         data = read_image(self._samples, index)
-        return decode_crop(data, decoding, crop, self._augmentation.size)
+        return _decode(data, decoding, crop, self._augmentation.size)
 
 
 @contextlib.contextmanager
