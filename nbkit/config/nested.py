@@ -25,17 +25,6 @@ class DaliConfig(Model):
     """Width of the images to make room for before the first batch; 0 makes none."""
     preallocate_height_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Height of the images to make room for before the first batch."""
-    cache_megabytes: Annotated[int, Field(ge=0, le=2**20)] = 0
-    """GPU memory for decoded images, in megabytes; 0 keeps none. Needs
-    ``roi_decode=False``."""
-
-    @field_validator("cache_megabytes")
-    @classmethod
-    def _cache_keeps_whole_images(cls, value: int, info: ValidationInfo) -> int:
-        if value and info.data.get("roi_decode"):
-            message = "keeps whole images, but roi_decode=True; set roi_decode=False"
-            raise ValueError(message)
-        return value
 
 
 class LoaderConfig(Model):

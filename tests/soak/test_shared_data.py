@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import nbkit
 from nbkit.datasets import pack
 from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.find import find
@@ -75,3 +76,40 @@ def test_a_pack_of_real_images_gives_back_every_byte(name, format, tmp_path):
     again = find(str(packed))
     assert again.classes == original.classes
     assert images_of(again) == images_of(original)
+
+
+@pytest.mark.parametrize("loader", ["naive", "torch", "dali"])
+def test_every_edge_case_is_shown_or_named(loader, tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    for number, expected in enumerate(edge_cases()):
+        folder = tmp_path / "data" / f"class {number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        source = EDGE_CASES / expected["file"]
+        (folder / f"{number:02d}{source.suffix}").symlink_to(source)
+    refused = sum(
+        expected["pillow_result"] != "decodes" or expected["file"] == REFUSED_ONCE
+        for expected in edge_cases()
+    )
+    readable = len(edge_cases()) - refused
+    config = nbkit.ExperimentConfig(
+        model="resnet20",
+        data=str(tmp_path / "data"),
+        loader=loader,
+        image_size=32,
+        batch_size_per_gpu=1,
+        gpus=2,
+        device="cpu",
+        oversubscribe=True,
+        epochs=1,
+        warmup_steps=1,
+        unreadable_images="skip",
+    )
+
+    run = nbkit.launch(config).wait()
+    stopped = nbkit.launch(config.replace(unreadable_images="stop"))
+
+    assert len(run.metrics()) == readable // 2
+    for one in (run, stopped.wait(raise_on_failure=False)):
+        assert one.worker["data"]["unreadable"]["count"] == refused
+    assert stopped.cause["kind"] == "config"
+    assert f"has {refused} unreadable images" in stopped.cause["message"]

@@ -22,7 +22,7 @@ from tests.worker.images import (
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
-LOADERS = ["naive", "torch"]
+LOADERS = ["naive", "torch", "dali"]
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_packed_images_are_those_of_the_folder_in_the_same_order(
     assert len(expected) == 15
 
 
-def test_every_loader_shows_nearly_the_same_pixels(split, opened):
-    naive, other = (opened(split, loader=loader) for loader in LOADERS)
+def test_the_torch_loader_shows_nearly_what_pillow_shows(split, opened):
+    naive, other = (opened(split, loader=loader) for loader in ("naive", "torch"))
 
     for one, two in (
         (naive.train_batches(1, 2), other.train_batches(1, 2)),

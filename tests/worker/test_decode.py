@@ -11,8 +11,9 @@ from PIL import Image
 from nbkit.datasets.check import ORIENTATION_TAG, look_at
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop, evaluation_crop, random_crop
-from nbkit.worker.data.decode import Turn, Window, decode_crop_fast, decode_window
+from nbkit.worker.data.decode import decode_crop_fast, decode_window
 from nbkit.worker.data.images import decode_crop
+from nbkit.worker.data.window import Turn, Window
 from tests.worker.images import picture
 
 LARGEST_ERROR_LEVELS = 2
@@ -22,7 +23,8 @@ MEAN_ERROR_LEVELS = 0.3
 def photograph(size):
     """Return something with edges, gradients and noise."""
     noise = Image.effect_noise(size, 40).convert("RGB")
-    return Image.blend(picture(sum(size), size), noise, 0.3)
+    drawn = picture(sum(size)).resize(size, Image.Resampling.BICUBIC)
+    return Image.blend(drawn, noise, 0.3)
 
 
 def encoded(image, suffix="JPEG", **settings):

@@ -1,0 +1,338 @@
+"""The dali loader on the CPU: the images that other loaders show, or an error."""
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torch
+from PIL import Image
+
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.check import ORIENTATION_TAG, look_at
+from nbkit.errors import ConfigError
+from nbkit.worker import data
+from nbkit.worker.data import Placement
+from nbkit.worker.data.dali import DaliData
+from tests.waiting import wait_until
+from tests.worker.images import (
+    CLASSES,
+    CPU,
+    DEVIATION,
+    images_by_label,
+    labels_of,
+    manifest_of,
+    picture,
+    same,
+)
+
+# Against Pillow, of 255 levels; on 500 photographs it is 9, and 0.16 on average.
+LARGEST_ERROR_LEVELS = 12
+MEAN_ERROR_LEVELS = 0.3
+
+
+def errors(batches, expected):
+    """Return how far images are from those expected, in levels; the rest is equal."""
+    found = []
+    for (images, *rest), (others, *others_rest) in zip(batches, expected, strict=True):
+        assert same([rest], [others_rest])
+        found.append(((images - others) * DEVIATION * 255).abs())
+    return torch.cat(found)
+
+
+def threads():
+    return psutil.Process().num_threads()
+
+
+@pytest.fixture
+def dali(tmp_path_factory):
+    """Load data through DALI, closed when the test ends."""
+    folder = tmp_path_factory.mktemp("manifests")
+    all_data = []
+
+    def load(root, batch_size=2, rank=0, world_size=1, settings=None, **fields):
+        config = ExperimentConfig(
+            data=str(root),
+            image_size=32,
+            loader="dali",
+            loader_config={"num_workers": 2, "dali": settings or {}},
+            **fields,
+        )
+        placement = Placement(CPU, rank, world_size)
+        manifest = manifest_of(root, folder)
+        all_data.append(data.load(config, manifest, placement, batch_size))
+        return all_data[-1]
+
+    yield load
+    for one in all_data:
+        one.close()
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Images of several sizes, one a class, for training and evaluation."""
+    for split in ("train", "val"):
+        for number in range(CLASSES):
+            folder = tmp_path / "photographs" / split / f"{number:02d}"
+            folder.mkdir(parents=True)
+            size = (60 + 37 * number, 240 - 17 * number)
+            noise = Image.effect_noise(size, 40).convert("RGB")
+            Image.blend(picture(number, size), noise, 0.3).save(
+                folder / "0.jpg", quality=90, subsampling=number % 3
+            )
+    return tmp_path / "photographs"
+
+
+@pytest.mark.parametrize("roi_decode", [True, False])
+def test_images_and_labels_are_those_of_the_naive_loader(
+    photographs, dali, opened, roi_decode
+):
+    ours = dali(photographs, 5, settings={"roi_decode": roi_decode})
+    theirs = opened(photographs, 5, loader="naive")
+
+    for found in (
+        errors(ours.train_batches(0), theirs.train_batches(0)),
+        errors(ours.train_batches(1), theirs.train_batches(1)),
+        errors(ours.evaluation_batches(), theirs.evaluation_batches()),
+    ):
+        assert len(found) == CLASSES
+        assert found.max() < LARGEST_ERROR_LEVELS
+        assert found.mean() < MEAN_ERROR_LEVELS
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [
+        ("L", "jpg"), ("CMYK", "jpg"), ("L", "png"), ("RGBA", "png"), ("LA", "png"),
+        ("P", "png"), ("1", "png"), ("RGB", "webp"), ("RGB", "bmp"), ("RGB", "tiff"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_image_is_shown(tmp_path, dali, opened, mode, suffix):
+    root = tmp_path / "data"
+    for split in ("train", "val"):
+        for label in range(2):
+            path = root / split / str(label) / f"0.{suffix}"
+            path.parent.mkdir(parents=True)
+            picture(label, (120, 90)).convert(mode).save(path)
+
+    ours, theirs = dali(root, 1), opened(root, 1, loader="naive")
+
+    found = errors(ours.evaluation_batches(), theirs.evaluation_batches())
+    assert found.mean() < MEAN_ERROR_LEVELS
+    found = errors(ours.train_batches(0), theirs.train_batches(0))
+    assert found.mean() < MEAN_ERROR_LEVELS
+
+
+def test_every_exif_orientation_is_shown_upright_and_cut_alike(
+    photographs, dali, opened
+):
+    for number, path in enumerate(sorted(photographs.rglob("*.jpg"))):
+        exif = Image.Exif()
+        exif[ORIENTATION_TAG] = number % 9
+        with Image.open(path) as image:
+            image.save(path, exif=exif, quality=95)
+
+    ours, theirs = dali(photographs, 2), opened(photographs, 2, loader="naive")
+
+    # Turned or cut in another way, an image would be far away on average too.
+    found = errors(ours.train_batches(0), theirs.train_batches(0))
+    assert found.mean((1, 2, 3)).max() < MEAN_ERROR_LEVELS
+    found = errors(ours.evaluation_batches(), theirs.evaluation_batches())
+    assert found.mean((1, 2, 3)).max() < MEAN_ERROR_LEVELS
+
+
+def test_a_file_that_its_decoder_refuses_is_shown_all_the_same(tmp_path, dali, opened):
+    for label in range(2):
+        path = tmp_path / "data" / str(label) / "0.jpg"
+        path.parent.mkdir(parents=True)
+        plain = io.BytesIO()
+        picture(label, (120, 90)).save(plain, "JPEG", quality=95)
+        # Pillow passes over what lies between two segments.
+        oddity = plain.getvalue()[:20] + bytes(7) + plain.getvalue()[20:]
+        assert look_at(plain.getvalue()).is_plain
+        assert not look_at(oddity).is_plain
+        path.write_bytes(oddity)
+
+    ours = dali(tmp_path / "data", 1)
+    theirs = opened(tmp_path / "data", 1, loader="naive")
+
+    found = errors(ours.train_batches(0), theirs.train_batches(0))
+    assert found.mean() < MEAN_ERROR_LEVELS
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_an_epoch_goes_on_in_the_middle_as_if_never_interrupted(
+    photographs, dali, depth
+):
+    settings = {"prefetch_queue_depth": depth}
+    whole = list(dali(photographs, 2, settings=settings).train_batches(2))
+
+    resumed = dali(photographs, 2, settings=settings)
+
+    assert len(whole) == 5
+    assert same(resumed.train_batches(2, 3), whole[3:])
+    assert same(resumed.train_batches(2), whole)
+
+
+def test_an_image_looks_the_same_to_any_number_of_ranks(photographs, dali):
+    alone = images_by_label(dali(photographs).train_batches(3))
+
+    shared = images_by_label(
+        *(dali(photographs, 1, rank, 2).train_batches(3) for rank in (0, 1))
+    )
+
+    assert alone.keys() == shared.keys()
+    assert all(torch.equal(alone[label], shared[label]) for label in alone)
+
+
+@pytest.mark.parametrize(("batch_size", "world_size"), [(3, 1), (4, 2), (3, 3), (2, 5)])
+def test_every_evaluation_image_counts_once(split, dali, batch_size, world_size):
+    counted, lengths = [], set()
+    for rank in range(world_size):
+        one = dali(split, batch_size, rank, world_size)
+        batches = list(one.evaluation_batches())
+        lengths.add(len(batches))
+        for images, labels, mask in batches:
+            assert images.shape == (batch_size, 3, 32, 32)
+            counted += labels[mask].tolist()
+
+    assert sorted(counted) == list(range(CLASSES))
+    assert len(lengths) == 1
+
+
+def test_an_epoch_may_be_left_early_and_the_next_is_whole(flat, dali):
+    expected = labels_of(dali(flat).train_batches(1))
+    one = dali(flat)
+
+    next(iter(one.train_batches(0)))
+
+    assert labels_of(one.train_batches(1)) == expected
+
+
+def test_a_training_that_asks_for_no_more_than_there_is_keeps_its_pipeline(
+    flat, dali, monkeypatch
+):
+    expected = [list(dali(flat).train_batches(epoch)) for epoch in range(3)]
+    made = []
+    new_pipeline = DaliData._new_pipeline
+
+    def counted(self):
+        made.append(self)
+        return new_pipeline(self)
+
+    monkeypatch.setattr(DaliData, "_new_pipeline", counted)
+    one = dali(flat)
+
+    for epoch in range(3):
+        stream = one.train_batches(epoch)
+        seen = [next(stream) for _ in range(one.steps_per_epoch)]
+        assert same(seen, expected[epoch])
+
+    assert len(made) == 1
+
+
+def test_evaluation_in_the_middle_of_an_epoch_disturbs_neither(split, dali):
+    expected = list(dali(split).train_batches(0))
+    one = dali(split)
+
+    training = one.train_batches(0)
+    seen = [next(training)]
+    evaluated = [labels for _, labels, _ in one.evaluation_batches()]
+
+    assert torch.cat(evaluated).tolist() == list(range(CLASSES))
+    assert same([*seen, *training], expected)
+
+
+def test_closing_in_the_middle_of_an_epoch_leaves_no_thread(split, dali):
+    one = dali(split)
+    list(one.train_batches(0))
+    list(one.evaluation_batches())
+    one.close()
+    before = threads()
+
+    training, evaluating = one.train_batches(1), one.evaluation_batches()
+    next(training)
+    next(evaluating)
+    assert threads() > before
+    one.close()
+    one.close()
+
+    wait_until(lambda: threads() <= before, "the threads to end")
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.unlink(), "No such file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-50]), "bytes now and had"),
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "nvImageCodec"),
+        (lambda path: picture(1, (30, 20)).save(path), "bytes now and had"),
+    ],
+    ids=["gone", "cut off", "overwritten", "another"],
+)
+def test_an_image_that_fails_after_it_was_looked_at_is_named(flat, dali, damage, said):
+    one = dali(flat)
+    damage(flat / "class 04" / "0.JPEG")
+
+    with pytest.raises(ConfigError, match=f"class 04/0.JPEG cannot be read.*{said}"):
+        list(one.train_batches(0))
+
+
+def test_loading_takes_no_random_numbers_from_the_training(flat, dali):
+    state, python_state = torch.get_rng_state(), random.getstate()
+
+    list(dali(flat).train_batches(0))
+
+    assert torch.equal(torch.get_rng_state(), state)
+    assert random.getstate() == python_state
+
+
+def test_a_request_to_stop_reaches_the_training_and_harms_no_batch(flat, dali):
+    expected = labels_of(dali(flat).train_batches(0))
+    stream = dali(flat).train_batches(0)
+    noted = []
+    before = signal.signal(signal.SIGTERM, lambda *_: noted.append(1))
+
+    try:
+        seen = [next(stream)[1].tolist()]
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen += labels_of(stream)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert noted == [1]
+    assert seen == expected
+
+
+def test_a_program_that_forgets_to_close_still_ends(flat, tmp_path):
+    manifest_of(flat, tmp_path)
+    program = f"""
+import pathlib
+import torch
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import read_manifest
+from nbkit.worker import data
+
+config = ExperimentConfig(data={str(flat)!r}, loader="dali")
+manifest = read_manifest(pathlib.Path({str(tmp_path)!r}) / "manifest.jsonl")
+one = data.load(config, manifest, data.Placement(torch.device("cpu"), 0, 1), 2)
+stream = one.train_batches(0)
+next(stream)
+"""
+
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_record_says_how_it_decodes(flat, dali):
+    described = dali(flat, settings={"prefetch_queue_depth": 3}).describe()
+
+    assert described["loader"] == "dali"
+    assert described["decodes_on"] == "cpu"
+    assert described["num_threads"] == 2
+    assert described["prefetch_queue_depth"] == 3
+    assert described["roi_decode"] is True
