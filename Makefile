@@ -31,9 +31,11 @@ check: setup
 lab: setup
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
-# nbkit's own budgets; writes build/bench.json.
+# nbkit's own budgets; writes build/bench.json. Images are read from the built-in set, or
+# from another: make bench DATA=/path/to/images.
+DATA ?= photos
 bench: setup
-	$(BIN)/python tests/bench/run.py
+	NBKIT_BENCH_DATA=$(DATA) $(BIN)/python tests/bench/run.py
 
 # The same against other tools, which get an environment of their own.
 bench-peers: setup-peers

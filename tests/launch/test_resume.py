@@ -61,7 +61,7 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_resumes_bit_equal(exact):
     assert len(run.record["attempts"]) == 2
 
 
-@pytest.mark.parametrize("loader", ["torch"])
+@pytest.mark.parametrize("loader", ["torch", "dali"])
 def test_a_run_on_images_resumes_bit_equal_and_refuses_other_images(
     small, tmp_path, loader
 ):
