@@ -7,7 +7,6 @@ nbkit`` is quick and loads neither torch nor any part of Jupyter.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,7 +68,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return _version("nbkit")
+        from importlib.metadata import version
+
+        return version("nbkit")
     if name == "datasets":
         return importlib.import_module("nbkit.datasets")
     if name in _HOMES:
