@@ -171,3 +171,8 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         text = reason[2] if isinstance(reason, tuple) else str(reason)
         report.outcome = "failed"
         report.longrepr = f"a skip is a failure in CI: {text}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests of DALI come last: its threads must not be there when others fork."""
+    items.sort(key=lambda item: "dali" in item.nodeid)

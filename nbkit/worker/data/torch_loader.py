@@ -14,15 +14,15 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import Manifest
-from nbkit.datasets.samples import Decoding, Samples
+from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.worker.data import Placement
-from nbkit.worker.data.augmentation import Augmentation, Crop
+from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.image_data import (
     NO_IMAGE,
     ImageData,
@@ -33,18 +33,7 @@ from nbkit.worker.data.image_data import (
 )
 from nbkit.worker.data.images import decode_crop, unreadable_message
 
-try:
-    from nbkit.worker.data.decode import decode_crops
-
-    _DECODER = "nvImageCodec"
-except ImportError:  # an environment without the extra that has it
-    decode_crops = None
-    _DECODER = "Pillow"
-
 __all__ = ["TorchData", "load"]
-
-# Decoded together, and held in memory together.
-_IMAGES_AT_ONCE = 32
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
@@ -79,7 +68,6 @@ class TorchData(ImageData):
             "num_workers": self._num_workers,
             "prefetch_factor": self.config.loader_config.prefetch_factor,
             "pin_memory": self._pin_memory,
-            "decoder": _DECODER,
         }
 
     def _pixels(
@@ -145,8 +133,6 @@ class _Batches(Dataset[Any]):
     def __init__(self, samples: Samples, augmentation: Augmentation) -> None:
         self._samples = samples
         self._augmentation = augmentation
-        size = augmentation.size
-        self._none = torch.zeros((size, size, 3), dtype=torch.uint8)
 
     def __getitem__(self, request: Request) -> torch.Tensor | str:
         """Return pixels (uint8, shape ``(n, size, size, 3)``), or an error's text.
@@ -154,45 +140,22 @@ class _Batches(Dataset[Any]):
         Raised here, it would reach the training process wrapped in a traceback of this
         one.
         """
-        pixels = []
-        for start in range(0, len(request.indices), _IMAGES_AT_ONCE):
-            indices = request.indices[start : start + _IMAGES_AT_ONCE]
-            shown = [index for index in indices if index != NO_IMAGE]
-            try:
-                pixels += self._images(request.epoch, shown)
-            except _UnreadableError as error:
-                return str(error)
-            pixels += [self._none] * (len(indices) - len(shown))
-        # In a loading process it puts them where the training process sees them.
-        return default_collate(pixels)
-
-    def _images(self, epoch: int | None, indices: list[int]) -> list[torch.Tensor]:
         size = self._augmentation.size
-        images = [self._read(epoch, index) for index in indices]
-        decoded = decode_crops(images, size) if decode_crops else [None] * len(images)
-        shown = []
-        for index, image, pixels in zip(indices, images, decoded, strict=True):
-            with self._named(index):
-                shown.append(decode_crop(*image, size) if pixels is None else pixels)
-        return shown
+        pixels = torch.zeros((len(request.indices), size, size, 3), dtype=torch.uint8)
+        for place, index in enumerate(request.indices):
+            if index == NO_IMAGE:
+                continue
+            try:
+                pixels[place] = self._image(request.epoch, index)
+            except Exception as error:  # noqa: BLE001 - decoders raise many kinds
+                return unreadable_message(self._samples.place(index), error)
+        return pixels
 
-    def _read(self, epoch: int | None, index: int) -> tuple[bytes, Decoding, Crop]:
+    def _image(self, epoch: int | None, index: int) -> torch.Tensor:
         decoding = self._samples.decoding(index)
         crop = self._augmentation.crop(decoding, epoch, index)
-        with self._named(index):
-            return read_image(self._samples, index), decoding, crop
-
-    @contextlib.contextmanager
-    def _named(self, index: int) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # decoders raise many kinds
-            message = unreadable_message(self._samples.place(index), error)
-            raise _UnreadableError(message) from error
-
-
-class _UnreadableError(Exception):
-    """An image that cannot be read any more; the text is for the user."""
+        data = read_image(self._samples, index)
+        return decode_crop(data, decoding, crop, self._augmentation.size)
 
 
 @contextlib.contextmanager
