@@ -130,7 +130,11 @@ def _describe(process: psutil.Process) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip what needs a GPU where there is none; let tests of DALI come last.
+
+    Its threads must not be there when other tests fork.
+    """
+    items.sort(key=lambda item: "dali" in item.nodeid)
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_gpu():
         for item in needing:
@@ -171,8 +175,3 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         text = reason[2] if isinstance(reason, tuple) else str(reason)
         report.outcome = "failed"
         report.longrepr = f"a skip is a failure in CI: {text}"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests of DALI come last: its threads must not be there when others fork."""
-    items.sort(key=lambda item: "dali" in item.nodeid)
