@@ -3,30 +3,18 @@
 import random
 
 import torch
-from PIL import Image, ImageDraw
 
 from nbkit.datasets.check import look_at
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import read_manifest, write_manifest
 from nbkit.worker.data.augmentation import evaluation_crop, random_crop
 from nbkit.worker.data.images import decode_crop
+from tests.datasets.images import picture
 
 CPU = torch.device("cpu")
 CLASSES = 10
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
 DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-
-
-def picture(number, size=(48, 40)):
-    """Return an image with something in it, different for every number."""
-    drawn = random.Random(number)
-    image = Image.new("RGB", size, tuple(drawn.randrange(256) for _ in range(3)))
-    for _ in range(6):
-        corner = drawn.randrange(size[0] - 12), drawn.randrange(size[1] - 12)
-        colour = tuple(drawn.randrange(256) for _ in range(3))
-        opposite = corner[0] + drawn.randrange(12), corner[1] + drawn.randrange(12)
-        ImageDraw.Draw(image).rectangle([corner, opposite], fill=colour)
-    return image
 
 
 def write_classes(root, images_per_class=1, classes=CLASSES):
