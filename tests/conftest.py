@@ -130,11 +130,7 @@ def _describe(process: psutil.Process) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; let tests of DALI come last.
-
-    Its threads must not be there when other tests fork.
-    """
-    items.sort(key=lambda item: "dali" in item.nodeid)
+    """Skip what needs a GPU where there is none."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_gpu():
         for item in needing:

@@ -134,9 +134,10 @@ def stop_cause(
     request
         The request to stop: ``by`` and more.
     """
-    forced = any(rank.killed_by_us for rank in ranks)
-    # A rank that is not ready yet ends by the signal that asks it to stop.
+    # A rank that is not ready yet ends by the signal that asks it to stop, and what
+    # waits for it can only be killed; nothing is lost by that.
     early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
+    forced = not early and any(rank.killed_by_us for rank in ranks)
     how = "before its ranks were ready" if early else "at a step boundary"
     if forced:
         how = "by force after the grace period"

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from nbkit.launch.cause import failure_cause, hang_cause
+from nbkit.launch.cause import failure_cause, hang_cause, stop_cause
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
@@ -119,3 +119,22 @@ def test_ranks_that_are_all_in_the_same_place_are_not_accused_apart():
     message = hang_cause(beats, 60, RunPaths(Path("/r")), 0)["message"]
 
     assert "all are in a collective operation, step 3" in message
+
+
+def test_a_stop_before_ranks_are_ready_is_not_by_force(tmp_path):
+    # Rank 1 waited for rank 0 where no signal reaches it.
+    ranks = [_rank(0, -15, 1000), _rank(1, -9, 1001, killed_by_us=True)]
+
+    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0)
+
+    assert cause["forced"] is False
+    assert "before its ranks were ready" in cause["message"]
+
+
+def test_a_stop_in_the_middle_of_a_training_can_be_by_force(tmp_path):
+    ranks = [_rank(0, 0, 1000), _rank(1, -9, 1001, killed_by_us=True)]
+
+    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0)
+
+    assert cause["forced"] is True
+    assert "by force after the grace period" in cause["message"]

@@ -22,7 +22,7 @@ from tests.worker.images import (
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
-LOADERS = ["naive", "torch"]
+LOADERS = ["naive", "torch", "dali"]
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Loading processes, and data without any: synthetic images."""
 
+import gc
+import os
 import signal
 import subprocess
 import sys
@@ -60,6 +62,46 @@ def test_the_training_process_itself_still_gets_the_request(flat, opened):
     next(opened(flat, num_workers=1).train_batches(0))
 
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+class _Garbage:
+    """What only a collection ends, as a library's object whose threads are not here."""
+
+    def __init__(self, ended):
+        self.itself = self
+        self.ended = ended
+
+    def __del__(self):
+        self.ended.write_text(str(os.getpid()))
+
+
+def test_loading_processes_do_not_end_what_is_the_training_processs(
+    flat, opened, tmp_path
+):
+    expected = labels_of(opened(flat).train_batches(0))
+    ended, collected = tmp_path / "ended", tmp_path / "collected"
+
+    wanted = [collected]
+
+    def collect():
+        # It cannot be taken back: every later child comes here too.
+        for file in wanted:
+            file.write_text(str(gc.collect()))
+
+    os.register_at_fork(after_in_child=collect)
+    gc.disable()
+    try:
+        _Garbage(ended)
+        found = labels_of(opened(flat, num_workers=1).train_batches(0))
+        assert collected.exists()
+        assert not ended.exists()
+        gc.collect()
+    finally:
+        wanted.clear()
+        gc.enable()
+
+    assert found == expected
+    assert ended.read_text() == str(os.getpid())
 
 
 def test_a_program_that_forgets_to_close_still_ends(flat, tmp_path):

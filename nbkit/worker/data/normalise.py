@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+
+import numpy as np
 import torch
 
 from nbkit.config import ExperimentConfig
@@ -12,6 +15,9 @@ __all__ = ["DeviceCopy", "Normalise"]
 # https://docs.pytorch.org/vision/stable/models.html
 _MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 _DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+
+# One is in use while the next is made.
+_KEPT_BATCHES = 2
 
 
 class Normalise:
@@ -27,9 +33,12 @@ class Normalise:
 
     def __init__(self, config: ExperimentConfig, device: torch.device) -> None:
         self._channels_last = config.memory_format == "channels_last"
-        shape = (1, 3, 1, 1)
-        self._mean = torch.tensor(_MEAN, device=device).view(shape)
-        self._factor = 1 / torch.tensor(_DEVIATION, device=device).view(shape)
+        # A number for every byte of a row: colour by colour, a processor would go
+        # through an image in steps of three.
+        self._mean = torch.tensor(_MEAN, device=device).repeat(config.image_size)
+        deviation = torch.tensor(_DEVIATION, device=device)
+        self._factor = (1 / deviation).repeat(config.image_size)
+        self._memory = _Memory()
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return images (float, shape (n, 3, height, width)) in the configured layout.
@@ -39,11 +48,42 @@ class Normalise:
         pixels
             RGB, uint8, shape ``(n, height, width, 3)``.
         """
-        # As it is, a batch of (n, height, width, 3) bytes is in channels_last order.
-        images = pixels.permute(0, 3, 1, 2)
-        if not self._channels_last:
-            images = images.contiguous()
-        return (images - self._mean).mul_(self._factor)
+        rows = pixels.flatten(2)
+        if rows.is_cuda:
+            images = (rows - self._mean).mul_(self._factor)
+        else:
+            images = self._memory.floats(rows.shape)
+            # One image after the other, each within the processor's cache.
+            for image, row in zip(images, rows, strict=True):
+                image.copy_(row).sub_(self._mean).mul_(self._factor)
+        # As it is, a batch of (n, height, width, 3) is in channels_last order.
+        images = images.view(pixels.shape).permute(0, 3, 1, 2)
+        return images if self._channels_last else images.contiguous()
+
+
+class _Memory:
+    """Memory of the host for batches, used again when nobody holds the last one.
+
+    New memory would cost the processor more than the arithmetic does: a page fault for
+    every 4 KiB.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[np.ndarray] = []
+
+    def floats(self, shape: torch.Size) -> torch.Tensor:
+        """Return a tensor (float32) that may hold anything."""
+        memory = self._free.pop() if self._free else None
+        if memory is None or memory.shape != shape:
+            memory = np.empty(shape, np.float32)
+        # The tensor keeps this view for as long as anything refers to its memory.
+        lent = memory.view()
+        weakref.finalize(lent, self._take_back, memory).atexit = False
+        return torch.from_numpy(lent)
+
+    def _take_back(self, memory: np.ndarray) -> None:
+        if len(self._free) < _KEPT_BATCHES:
+            self._free.append(memory)
 
 
 class DeviceCopy:

@@ -7,6 +7,7 @@ device, so that a quarter of the data travels.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -14,15 +15,15 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import Manifest
-from nbkit.datasets.samples import Samples
+from nbkit.datasets.samples import Decoding, Samples
 from nbkit.errors import ConfigError
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.worker.data import Placement
-from nbkit.worker.data.augmentation import Augmentation
+from nbkit.worker.data.augmentation import Augmentation, Crop
 from nbkit.worker.data.image_data import (
     NO_IMAGE,
     ImageData,
@@ -33,7 +34,18 @@ from nbkit.worker.data.image_data import (
 )
 from nbkit.worker.data.images import decode_crop, unreadable_message
 
+try:
+    from nbkit.worker.data.decode import decode_crops
+
+    _DECODER = "nvImageCodec"
+except ImportError:  # an environment without the extra that has it
+    decode_crops = None
+    _DECODER = "Pillow"
+
 __all__ = ["TorchData", "load"]
+
+# Decoded together, and held in memory together.
+_IMAGES_AT_ONCE = 32
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
@@ -68,6 +80,7 @@ class TorchData(ImageData):
             "num_workers": self._num_workers,
             "prefetch_factor": self.config.loader_config.prefetch_factor,
             "pin_memory": self._pin_memory,
+            "decoder": _DECODER,
         }
 
     def _pixels(
@@ -83,7 +96,7 @@ class TorchData(ImageData):
                     samples, self._pending, persistent=True
                 )
             loader = self._train_loader
-        with _signals_held():
+        with _signals_held(), _garbage_kept():
             batches = iter(loader)
         for loaded in batches:
             if isinstance(loaded, str):
@@ -133,6 +146,8 @@ class _Batches(Dataset[Any]):
     def __init__(self, samples: Samples, augmentation: Augmentation) -> None:
         self._samples = samples
         self._augmentation = augmentation
+        size = augmentation.size
+        self._none = torch.zeros((size, size, 3), dtype=torch.uint8)
 
     def __getitem__(self, request: Request) -> torch.Tensor | str:
         """Return pixels (uint8, shape ``(n, size, size, 3)``), or an error's text.
@@ -140,22 +155,45 @@ class _Batches(Dataset[Any]):
         Raised here, it would reach the training process wrapped in a traceback of this
         one.
         """
-        size = self._augmentation.size
-        pixels = torch.zeros((len(request.indices), size, size, 3), dtype=torch.uint8)
-        for place, index in enumerate(request.indices):
-            if index == NO_IMAGE:
-                continue
+        pixels = []
+        for start in range(0, len(request.indices), _IMAGES_AT_ONCE):
+            indices = request.indices[start : start + _IMAGES_AT_ONCE]
+            shown = [index for index in indices if index != NO_IMAGE]
             try:
-                pixels[place] = self._image(request.epoch, index)
-            except Exception as error:  # noqa: BLE001 - decoders raise many kinds
-                return unreadable_message(self._samples.place(index), error)
-        return pixels
+                pixels += self._images(request.epoch, shown)
+            except _UnreadableError as error:
+                return str(error)
+            pixels += [self._none] * (len(indices) - len(shown))
+        # In a loading process it puts them where the training process sees them.
+        return default_collate(pixels)
 
-    def _image(self, epoch: int | None, index: int) -> torch.Tensor:
+    def _images(self, epoch: int | None, indices: list[int]) -> list[torch.Tensor]:
+        size = self._augmentation.size
+        images = [self._read(epoch, index) for index in indices]
+        decoded = decode_crops(images, size) if decode_crops else [None] * len(images)
+        shown = []
+        for index, image, pixels in zip(indices, images, decoded, strict=True):
+            with self._named(index):
+                shown.append(decode_crop(*image, size) if pixels is None else pixels)
+        return shown
+
+    def _read(self, epoch: int | None, index: int) -> tuple[bytes, Decoding, Crop]:
         decoding = self._samples.decoding(index)
         crop = self._augmentation.crop(decoding, epoch, index)
-        data = read_image(self._samples, index)
-        return decode_crop(data, decoding, crop, self._augmentation.size)
+        with self._named(index):
+            return read_image(self._samples, index), decoding, crop
+
+    @contextlib.contextmanager
+    def _named(self, index: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # decoders raise many kinds
+            message = unreadable_message(self._samples.place(index), error)
+            raise _UnreadableError(message) from error
+
+
+class _UnreadableError(Exception):
+    """An image that cannot be read any more; the text is for the user."""
 
 
 @contextlib.contextmanager
@@ -166,6 +204,20 @@ def _signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Keep the new processes from collecting what only this one can end.
+
+    A library's threads do not come along into a forked process; there, its destructor
+    would wait for them for ever.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _leave_signals_to_the_rank(worker: int) -> None:
