@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Literal, TypeAlias
 
 from nbkit.errors import ConfigError
@@ -60,9 +61,14 @@ def suggest(name: str, choices: list[str]) -> str:
 
 def forget() -> None:
     """Look at the installed packages anew when next asked: one was just installed."""
-    _entries.cache_clear()
+    _all_entries.cache_clear()
+
+
+def _entries(kind: Kind) -> Iterable[EntryPoint]:
+    return _all_entries().select(group=f"nbkit.{kind}")
 
 
 @functools.cache
-def _entries(kind: Kind) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=f"nbkit.{kind}"))
+def _all_entries() -> EntryPoints:
+    # To look at every installed package takes the time, not to choose from it.
+    return entry_points()

@@ -35,9 +35,10 @@ class Normalise:
         self._channels_last = config.memory_format == "channels_last"
         # A number for every byte of a row: colour by colour, a processor would go
         # through an image in steps of three.
-        self._mean = torch.tensor(_MEAN, device=device).repeat(config.image_size)
-        deviation = torch.tensor(_DEVIATION, device=device)
-        self._factor = (1 / deviation).repeat(config.image_size)
+        mean = torch.tensor(_MEAN, device=device)
+        factor = 1 / torch.tensor(_DEVIATION, device=device)
+        self._factor = factor.repeat(config.image_size)
+        self._offset = (-mean * factor).repeat(config.image_size)
         self._memory = _Memory()
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -50,12 +51,13 @@ class Normalise:
         """
         rows = pixels.flatten(2)
         if rows.is_cuda:
-            images = (rows - self._mean).mul_(self._factor)
+            images = (rows * self._factor).add_(self._offset)
         else:
             images = self._memory.floats(rows.shape)
             # One image after the other, each within the processor's cache.
             for image, row in zip(images, rows, strict=True):
-                image.copy_(row).sub_(self._mean).mul_(self._factor)
+                image.copy_(row)
+                torch.addcmul(self._offset, image, self._factor, out=image)
         # As it is, a batch of (n, height, width, 3) is in channels_last order.
         images = images.view(pixels.shape).permute(0, 3, 1, 2)
         return images if self._channels_last else images.contiguous()
