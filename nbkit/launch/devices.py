@@ -17,6 +17,7 @@ from nbkit.launch.command import DEVICES_VARIABLE
 from nbkit.launch.sweep import marked_processes
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.sample import GpuDevice
+from nbkit.telemetry.visible import visible
 
 __all__ = ["Placement", "choose_gpus", "place", "placing", "visible_gpus"]
 
@@ -166,32 +167,14 @@ def _named(name: int | str, gpus: Sequence[GpuDevice]) -> GpuDevice:
 
 
 def _visible(gpus: Sequence[GpuDevice], setting: str | None) -> list[GpuDevice]:
-    """Return the GPUs a CUDA_VISIBLE_DEVICES setting leaves, in its order.
-
-    Notes
-    -----
-    Numbers are taken in PCI bus order, as NVML counts; the ranks get UUIDs, so that
-    CUDA's own order does not matter.
-    """
-    if setting is None:
-        return list(gpus)
-    if "MIG-" in setting:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; refuse parts of a GPU."""
+    if setting is not None and "MIG-" in setting:
         message = (
             f"CUDA_VISIBLE_DEVICES={setting!r}: MIG instances cannot be used yet; name "
             "whole GPUs, or unset it."
         )
         raise DeviceError(message)
-    chosen: list[GpuDevice] = []
-    for part in (part.strip() for part in setting.split(",")):
-        match = [g for g in gpus if part == str(g.index) or _is_uuid(part, str(g.uuid))]
-        if not match:
-            break  # CUDA ignores everything behind an invalid entry.
-        chosen += match[:1]
-    return chosen
-
-
-def _is_uuid(part: str, uuid: str) -> bool:
-    return len(part) > 4 and uuid.startswith(part)
+    return visible(gpus, setting)
 
 
 def _held_devices() -> set[str]:

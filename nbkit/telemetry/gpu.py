@@ -7,11 +7,20 @@ supported" is kept too, so that nothing is asked in vain every second.
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 from typing import Any, Self
 
+from nbkit.telemetry.gpm import GPM_FIELDS, Gpm
 from nbkit.telemetry.questions import Query, questions_for
-from nbkit.telemetry.sample import GpuDevice, GpuProcess, GpuSample, MigSample
+from nbkit.telemetry.sample import (
+    FIRST_READING,
+    GpuDevice,
+    GpuProcess,
+    GpuSample,
+    MigSample,
+    Xid,
+)
 
 __all__ = ["Gpu", "nvml_reason"]
 
@@ -45,6 +54,9 @@ _SAME_FOREVER = (
 _WHOLE_GPU = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 """Answers that speak of the GPU, not of the field."""
 
+_DETAIL_SECONDS = 30.0
+"""How often the details that hardly ever change are asked for."""
+
 
 def nvml_reason(pynvml: Any, code: int) -> str:
     """Return an NVML error code in words, such as ``driver not loaded``."""
@@ -59,9 +71,19 @@ class _WholeGpuError(Exception):
 
 
 class Gpu:
-    """One GPU, with its memory of what it cannot tell."""
+    """One GPU, with its memory of what it cannot tell.
 
-    def __init__(self, pynvml: Any, index: int) -> None:
+    Parameters
+    ----------
+    pynvml
+        The binding.
+    index
+        NVML's index of the GPU.
+    detailed
+        Whether readings hold details too: activity, memory errors, Xid errors.
+    """
+
+    def __init__(self, pynvml: Any, index: int, *, detailed: bool = False) -> None:
         self._pynvml = pynvml
         self._questions = questions_for(pynvml)
         self._next_form: dict[str, int] = {}
@@ -71,11 +93,16 @@ class Gpu:
         self.uuid: str | None = None
         self.name: str | None = None
         self.error: str | None = None
+        self.xid: Xid | None = None
+        self._detailed = detailed
+        self._gpm = Gpm(pynvml) if detailed else None
+        self._slow_values: dict[str, Any] = {}
+        self._slow_due = 0.0
 
     @classmethod
-    def find(cls, pynvml: Any, index: int) -> Self:
+    def find(cls, pynvml: Any, index: int, *, detailed: bool = False) -> Self:
         """Return the GPU of an NVML index; one that does not answer says why."""
-        gpu = cls(pynvml, index)
+        gpu = cls(pynvml, index, detailed=detailed)
         try:
             gpu.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             gpu.uuid = pynvml.nvmlDeviceGetUUID(gpu.handle)
@@ -88,23 +115,42 @@ class Gpu:
         """Return one reading; a GPU that is lost gives one with an error alone."""
         identity = (self.index, self.uuid, self.name)
         if self.error:
-            return GpuSample(*identity, error=self.error)
+            return GpuSample(*identity, error=self.error, xid=self.xid)
         values: dict[str, Any] = {}
         try:
             for query in (*self._questions.sample, self._questions.memory):
                 values |= self._ask(query, self.handle)
+            for query in self._questions.counters:
+                values |= self._ask(query, self.handle)
+            t = round(time.time(), 3)
             if self._mig_enabled():
                 values |= self._read_mig()
             else:
                 values |= self._ask(self._questions.processes, self.handle)
+            values |= self._read_details()
         except _WholeGpuError as error:
-            return GpuSample(*identity, error=str(error))
+            return GpuSample(*identity, error=str(error), xid=self.xid)
         unavailable = {
             name: self._reasons.get(name, "unknown")
             for name, value in values.items()
             if value is None
         }
-        return GpuSample(*identity, unavailable=unavailable, **values)
+        if "xid" in self._reasons:
+            unavailable["xid"] = self._reasons["xid"]
+        values |= {"xid": self.xid, "t": t, "unavailable": unavailable}
+        return GpuSample(*identity, **values)
+
+    def close(self) -> None:
+        """Let go what a detailed reading holds."""
+        if self._gpm is not None:
+            self._gpm.close()
+
+    def hear_no_xid(self, reason: str | None) -> None:
+        """Remember why the driver does not report this GPU's errors; None: it does."""
+        if reason is None:
+            self._reasons.pop("xid", None)
+        else:
+            self._reasons["xid"] = reason
 
     def describe(self) -> GpuDevice:
         """Return what does not change while the driver is loaded."""
@@ -120,6 +166,33 @@ class Gpu:
         except _WholeGpuError as error:
             return GpuDevice(*identity, error=str(error))
         return GpuDevice(*identity, **values, **_near(values["pci_bus_id"]))
+
+    def _read_details(self) -> dict[str, Any]:
+        if not self._detailed:
+            return {}
+        now = time.monotonic()
+        if now >= self._slow_due:
+            self._slow_due = now + _DETAIL_SECONDS
+            for query in self._questions.detail:
+                self._slow_values |= self._ask(query, self.handle)
+        return self._slow_values | self._read_gpm()
+
+    def _read_gpm(self) -> dict[str, Any]:
+        unknown: dict[str, Any] = dict.fromkeys(GPM_FIELDS)
+        if self._gpm is None:
+            return unknown
+        try:
+            values = self._gpm.read(self.handle)
+        except self._pynvml.NVMLError as error:
+            reason = self._reason_unless_lost(error)
+            if error.value in _codes(self._pynvml, _SAME_FOREVER):
+                self._gpm = None
+        else:
+            reason = FIRST_READING
+            if values is not None:
+                return values
+        self._reasons |= dict.fromkeys(GPM_FIELDS, reason)
+        return unknown
 
     def _ask(self, query: Query, handle: Any, prefix: str = "") -> dict[str, Any]:
         """Return the query's fields: None, and the reason kept, where unavailable."""

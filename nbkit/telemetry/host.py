@@ -31,10 +31,15 @@ class HostReader:
     ----------
     process_roots
         Pids of processes whose trees make up a run; the reader itself never counts.
+    per_core
+        Whether to tell the share of each CPU too.
     """
 
-    def __init__(self, process_roots: Sequence[int] = ()) -> None:
-        self._cpu_seconds: tuple[float, float] | None = None
+    def __init__(
+        self, process_roots: Sequence[int] = (), *, per_core: bool = False
+    ) -> None:
+        self._per_core = per_core
+        self._cpu_seconds: list[tuple[float, float]] = []
         self._disks = _hardware(Path("/sys/block"))
         self._processes = _ProcessTrees(process_roots) if process_roots else None
 
@@ -44,7 +49,7 @@ class HostReader:
         disk_read, disk_write = self._disk_bytes()
         net_rx, net_tx = _network_bytes()
         return HostSample(
-            cpu_percent=self._cpu_percent(),
+            **self._cpu_percent(),
             load_average_1_minute=round(os.getloadavg()[0], 2),
             memory_used_bytes=memory.total - memory.available,
             memory_available_bytes=memory.available,
@@ -55,23 +60,39 @@ class HostReader:
             **(self._processes.read() if self._processes else {}),
         )
 
-    def _cpu_percent(self) -> float | None:
-        times = psutil.cpu_times()
-        # "guest" times are contained in "user" and "nice" already.
-        total = (
-            sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
-        )
-        busy = total - times.idle - getattr(times, "iowait", 0)
-        before, self._cpu_seconds = self._cpu_seconds, (busy, total)
-        if before is None or total <= before[1]:
-            return None
-        share = (busy - before[0]) / (total - before[1])
-        return round(100 * min(max(share, 0), 1), 1)
+    def _cpu_percent(self) -> dict[str, Any]:
+        if self._per_core:
+            cores = [_busy_and_all(times) for times in psutil.cpu_times(percpu=True)]
+            whole = (sum(busy for busy, _ in cores), sum(total for _, total in cores))
+            now = [whole, *cores]
+        else:
+            now = [_busy_and_all(psutil.cpu_times())]
+        before, self._cpu_seconds = self._cpu_seconds, now
+        if len(before) != len(now):  # The first time, or a CPU was switched on or off.
+            return {}
+        shares = list(map(_percent, before, now))
+        cores = tuple(None if share is None else round(share) for share in shares[1:])
+        whole = None if shares[0] is None else round(shares[0], 1)
+        return {"cpu_percent": whole, "cores_percent": cores if cores else None}
 
     def _disk_bytes(self) -> tuple[int | None, ...]:
         disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
         chosen = [disks[name] for name in disks if name in self._disks]
         return _sums(chosen, "read_bytes", "write_bytes")
+
+
+def _busy_and_all(times: Any) -> tuple[float, float]:
+    """Return the seconds in which a CPU worked, and all of them."""
+    # "guest" times are contained in "user" and "nice" already.
+    total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
+    return total - times.idle - getattr(times, "iowait", 0), total
+
+
+def _percent(before: tuple[float, float], now: tuple[float, float]) -> float | None:
+    if now[1] <= before[1]:
+        return None
+    share = (now[0] - before[0]) / (now[1] - before[1])
+    return 100 * min(max(share, 0), 1)
 
 
 def _network_bytes() -> tuple[int | None, ...]:

@@ -11,15 +11,16 @@ https://docs.nvidia.com/deploy/nvml-api/
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import GpuDevice, GpuSample
+from nbkit.telemetry.xid import XidEvents
 
-__all__ = ["Nvml", "describe_gpus", "open_nvml"]
+__all__ = ["Nvml", "describe_gpus", "open_nvml", "unavailable"]
 
 _REMEDIES = {
     "no library": "libnvidia-ml.so.1 was not found; install the NVIDIA driver, or "
@@ -48,11 +49,16 @@ _TOPOLOGY_WORDS = {
 """``nvmlGpuTopologyLevel_t`` in the words of ``nvidia-smi topo -m``."""
 
 
-def open_nvml() -> Nvml:
+def open_nvml(*, detailed: bool = False) -> Nvml:
     """Return NVML, initialised; close it when done.
 
     Open it once and keep it: the call takes up to seconds where persistence mode is
     off, and drivers have hung after many of them.
+
+    Parameters
+    ----------
+    detailed
+        Whether readings hold details too: the last fields of `GpuSample`.
 
     Raises
     ------
@@ -70,15 +76,19 @@ def open_nvml() -> Nvml:
     try:
         binding.nvmlInit()
         try:
-            return Nvml(binding)
+            return Nvml(binding, detailed=detailed)
         except binding.NVMLError:
             binding.nvmlShutdown()
             raise
     except binding.NVMLError as error:
-        reason = nvml_reason(binding, error.value)
-        remedy = _REMEDIES.get(reason, "run nvidia-smi, which may say more")
-        message = f"GPUs cannot be read ({reason}): {remedy}."
-        raise NvmlUnavailableError(message, reason=reason) from error
+        raise unavailable(nvml_reason(binding, error.value)) from error
+
+
+def unavailable(reason: str) -> NvmlUnavailableError:
+    """Return the error that tells why GPUs cannot be read, and what to do now."""
+    remedy = _REMEDIES.get(reason, "run nvidia-smi, which may say more")
+    message = f"GPUs cannot be read ({reason}): {remedy}."
+    return NvmlUnavailableError(message, reason=reason)
 
 
 def describe_gpus(nvml: Nvml | None = None) -> dict[str, Any]:
@@ -115,10 +125,23 @@ def describe_gpus(nvml: Nvml | None = None) -> dict[str, Any]:
 class Nvml:
     """NVML, initialised, with a handle of every GPU; made by `open_nvml`."""
 
-    def __init__(self, pynvml: Any) -> None:
+    def __init__(self, pynvml: Any, *, detailed: bool = False) -> None:
         self._pynvml = pynvml
         count = pynvml.nvmlDeviceGetCount()
-        self._gpus = [Gpu.find(pynvml, index) for index in range(count)]
+        self._gpus = [
+            Gpu.find(pynvml, index, detailed=detailed) for index in range(count)
+        ]
+        self._xids = XidEvents(pynvml, self._gpus) if detailed else None
+
+    @property
+    def pids_are_here(self) -> bool:
+        """Whether its pids may be those of processes of this machine: they may."""
+        return True
+
+    @property
+    def told_holders(self) -> Mapping[int, dict[str, Any]]:
+        """What NVML itself says of a process beyond its memory: nothing."""
+        return {}
 
     @property
     def driver_version(self) -> str | None:
@@ -143,6 +166,8 @@ class Nvml:
         uuids
             The GPUs to read; all by default.
         """
+        if self._xids is not None:
+            self._xids.collect()
         wanted = (gpu for gpu in self._gpus if uuids is None or gpu.uuid in uuids)
         return tuple(gpu.read() for gpu in wanted)
 
@@ -158,6 +183,13 @@ class Nvml:
 
     def close(self) -> None:
         """Let NVML go, so that an unwatched GPU may sleep; nothing works after it."""
+        try:
+            if self._xids is not None:
+                self._xids.close()
+            for gpu in self._gpus:
+                gpu.close()
+        except self._pynvml.NVMLError:
+            pass  # A lost GPU refuses what the end below does anyway.
         self._pynvml.nvmlShutdown()
 
     def __enter__(self) -> Self:

@@ -10,24 +10,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nbkit.telemetry.sample import GpuProcess
+from nbkit.telemetry.sample import CLOCK_EVENT_WORDS, GpuProcess
 
 __all__ = ["Query", "Questions", "questions_for"]
-
-_CLOCK_EVENT_WORDS = {
-    0x001: "idle",
-    0x002: "application clocks",
-    0x004: "power cap",
-    0x008: "hardware slowdown",
-    0x010: "sync boost",
-    0x020: "thermal (software)",
-    0x040: "thermal (hardware)",
-    0x080: "power brake",
-    0x100: "display clocks",
-    0x200: "board limit",
-    0x400: "reliability",
-}
-"""``nvmlClocksEventReasons``, bit by bit."""
 
 _ALL_NVLINKS = 0xFFFFFFFF
 """Scope of an NVLink field that sums over all links (``UINT_MAX`` in nvml.h)."""
@@ -47,6 +32,8 @@ class Questions(NamedTuple):
     """Everything that is asked of a GPU."""
 
     sample: tuple[Query, ...]
+    counters: tuple[Query, ...]
+    detail: tuple[Query, ...]
     memory: Query
     processes: Query
     mig_enabled: Query
@@ -66,7 +53,18 @@ def questions_for(pynvml: Any) -> Questions:
         value=lambda info: info.total,
     )
     return Questions(
-        sample=(*_gauges(pynvml), power_limit, *_counters(pynvml)),
+        sample=(*_gauges(pynvml), power_limit),
+        counters=_counters(pynvml),
+        detail=(
+            _single(
+                "ecc_uncorrected_count",
+                (
+                    "nvmlDeviceGetTotalEccErrors",
+                    pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                    pynvml.NVML_VOLATILE_ECC,
+                ),
+            ),
+        ),
         memory=Query(
             ("memory_used_bytes", "memory_reserved_bytes", "memory_total_bytes"),
             (
@@ -207,6 +205,7 @@ def _field_counters(
 
 
 def _clock_event_words(bits: int) -> tuple[str, ...]:
-    known = tuple(word for bit, word in _CLOCK_EVENT_WORDS.items() if bits & bit)
-    rest = bits & ~sum(_CLOCK_EVENT_WORDS)
-    return (*known, f"unknown ({rest:#x})") if rest else known
+    known = [(1 << bit, word) for bit, word in enumerate(CLOCK_EVENT_WORDS)]
+    words = tuple(word for bit, word in known if bits & bit)
+    rest = bits & ~sum(bit for bit, _ in known)
+    return (*words, f"unknown ({rest:#x})") if rest else words

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 __all__ = [
+    "CLOCK_EVENT_WORDS",
+    "FIRST_READING",
     "SCHEMA",
     "SLOWDOWN_REASONS",
     "GpuDevice",
@@ -19,10 +21,29 @@ __all__ = [
     "HostSample",
     "MigSample",
     "Sample",
+    "Xid",
 ]
 
 SCHEMA = 1
 """Version of the JSON form; it grows when a field changes its meaning."""
+
+CLOCK_EVENT_WORDS = (
+    "idle",
+    "application clocks",
+    "power cap",
+    "hardware slowdown",
+    "sync boost",
+    "thermal (software)",
+    "thermal (hardware)",
+    "power brake",
+    "display clocks",
+    "board limit",
+    "reliability",
+)
+"""Why clocks are where they are: word *i* is bit *i* of ``nvmlClocksEventReasons``."""
+
+FIRST_READING = "first reading"
+"""Reason of a field that is computed from two readings, in the first of them."""
 
 SLOWDOWN_REASONS = frozenset(
     {
@@ -89,6 +110,27 @@ class MigSample(_Record):
 
 
 @dataclass(frozen=True)
+class Xid(_Record):
+    """An error that the driver reported while somebody listened (``dmesg``: NVRM Xid).
+
+    https://docs.nvidia.com/deploy/xid-errors/
+    """
+
+    code: int
+    """Such as 79: the GPU has fallen off the bus."""
+    t: float
+    """When it was heard: Unix time in seconds."""
+
+
+_DETAILS = (
+    "sm_activity_percent",
+    "tensor_activity_percent",
+    "ecc_uncorrected_count",
+    "xid",
+)
+
+
+@dataclass(frozen=True)
 class GpuSample(_Record):
     """One reading of one GPU. The ``nvidia-smi`` words are for ``--query-gpu=``."""
 
@@ -152,8 +194,34 @@ class GpuSample(_Record):
     """Processes with a compute context; under MIG those of every instance."""
     mig_instances: tuple[MigSample, ...] | None = None
     """MIG instances; None unless MIG is on (``mig.mode.current``)."""
+    sm_activity_percent: float | None = None
+    """Share of the multiprocessors that were busy since the previous reading, 0 to 100
+    (``NVML_GPM_METRIC_SM_UTIL``; Hopper and later). Only in a detailed reading.
+    """
+    tensor_activity_percent: float | None = None
+    """Share of the time in which tensor cores worked since the previous reading, 0 to
+    100 (``NVML_GPM_METRIC_ANY_TENSOR_UTIL``). Only in a detailed reading.
+    """
+    ecc_uncorrected_count: int | None = None
+    """Memory errors beyond repair since the driver was loaded
+    (``ecc.errors.uncorrected.volatile.total``). Only in a detailed reading.
+    """
+    xid: Xid | None = None
+    """The last error that the driver reported; None also if it reported none. Only in a
+    detailed reading.
+    """
+    t: float | None = field(default=None, compare=False)
+    """When the counters were read: Unix time in seconds, for rates."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """Reason of each field that is None, such as ``not supported``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; those of details only if they are known."""
+        values = super().to_dict()
+        for name in _DETAILS:
+            if values[name] is None:
+                del values[name]
+        return values
 
     @property
     def is_slowed(self) -> bool | None:
@@ -170,6 +238,8 @@ class GpuSample(_Record):
         for name, kind in kinds.items():
             if values.get(name) is not None:
                 values[name] = tuple(kind.from_dict(item) for item in values[name])
+        if values.get("xid") is not None:
+            values["xid"] = Xid.from_dict(values["xid"])
         if values.get("clock_event_reasons") is not None:
             values["clock_event_reasons"] = tuple(values["clock_event_reasons"])
         return super().from_dict(values)
@@ -223,6 +293,8 @@ class HostSample(_Record):
     """Busy share of all CPUs of the host, 0 to 100, since the previous sample of the
     same reader; None in the first one. Waiting for a disk counts as idle.
     """
+    cores_percent: tuple[int | None, ...] | None = None
+    """The same of each CPU, by number; None unless the reader was asked for it."""
     load_average_1_minute: float | None = None
     """Mean number of tasks that run or wait for a CPU or a disk (``uptime``)."""
     memory_used_bytes: int | None = None
@@ -276,5 +348,8 @@ class Sample(_Record):
         """Return the sample that `to_dict` described."""
         values = dict(values)
         values["gpus"] = tuple(map(GpuSample.from_dict, values.get("gpus", ())))
-        values["host"] = HostSample.from_dict(values.get("host", {}))
+        host = dict(values.get("host", {}))
+        if host.get("cores_percent") is not None:
+            host["cores_percent"] = tuple(host["cores_percent"])
+        values["host"] = HostSample.from_dict(host)
         return super().from_dict(values)

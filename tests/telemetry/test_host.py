@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from nbkit.telemetry import host
 from nbkit.telemetry.host import HostReader
+from nbkit.telemetry.sample import HostSample, Sample
+from tests.waiting import wait_until
 
 
 def _burn_cpu_seconds(seconds: float) -> None:
@@ -47,6 +50,44 @@ def test_two_readers_do_not_spoil_each_others_cpu_percent():
     lowest = 100 / os.cpu_count() / 4
     assert lowest < first <= 100
     assert lowest < second <= 100
+
+
+def test_each_cpu_is_told_on_request():
+    reader = HostReader(per_core=True)
+    assert reader.read().cores_percent is None
+
+    def shares():
+        cores = reader.read().cores_percent
+        return cores if cores and None not in cores else None
+
+    cores = wait_until(shares, "a share of each CPU")
+
+    assert len(cores) == psutil.cpu_count()
+    assert all(0 <= share <= 100 for share in cores)
+
+
+def test_a_core_that_works_is_told_apart(monkeypatch):
+    times = psutil.cpu_times(percpu=True)[0]
+    readings = [
+        [times._replace(user=10.0, idle=10.0), times._replace(user=10.0, idle=10.0)],
+        [times._replace(user=11.0, idle=10.0), times._replace(user=10.0, idle=11.0)],
+        [times._replace(user=12.0, idle=10.0)],
+    ]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: readings.pop(0))
+    reader = HostReader(per_core=True)
+
+    shares = [
+        (it.cpu_percent, it.cores_percent) for it in (reader.read() for _ in "123")
+    ]
+
+    # A CPU that was switched off leaves no two readings to compare.
+    assert shares == [(None, None), (50.0, (100, 0)), (None, None)]
+
+
+def test_shares_of_cpus_go_to_json_and_back():
+    sample = Sample(1.0, host=HostSample(50.0, (100, None)))
+
+    assert Sample.from_dict(json.loads(json.dumps(sample.to_dict()))) == sample
 
 
 def test_only_hardware_counts_and_not_what_lies_on_it(tmp_path):

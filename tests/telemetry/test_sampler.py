@@ -21,21 +21,6 @@ from nbkit.telemetry.sampler import Sampler
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 from tests.waiting import wait_until
 
-FAKE_NVML = Path(__file__).parent / "fake_nvml"
-
-
-@pytest.fixture
-def drive_child(monkeypatch):
-    """Return a maker of drivers that stand behind pynvml in child processes."""
-
-    def make(*gpus, **behaviour):
-        folders = [str(FAKE_NVML), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        path = os.pathsep.join(filter(None, folders))
-        monkeypatch.setenv("PYTHONPATH", path)
-        monkeypatch.setenv("FAKE_NVML", json.dumps({"gpus": gpus, **behaviour}))
-
-    return make
-
 
 @pytest.fixture
 def start(tmp_path):

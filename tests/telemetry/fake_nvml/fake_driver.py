@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 GIBIBYTE = 2**30
@@ -43,7 +44,16 @@ class FakeGpu:
     field_errors: dict[int, int] = field(default_factory=dict)
     """NVML's error code by number of a field counter."""
     hangs_in: str = ""
-    """A function that never returns."""
+    """A function that never returns, or only when `hangs_while` is gone."""
+    hangs_while: str = ""
+    """A file."""
+    gpm: bool = True
+    """Whether the GPU has performance monitoring: Hopper and later."""
+    ecc_errors: int = 0
+
+    def __bytes__(self) -> bytes:
+        """Return the handle's value, as a pointer of ctypes does."""
+        return self.uuid.encode()
 
 
 class FakeDriver:
@@ -55,8 +65,12 @@ class FakeDriver:
         *,
         missing: Iterable[str] = (),
         init_error: int | None = None,
+        xids: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.gpus = list(gpus)
+        self.xids = list(xids)
+        """UUID and code of errors that nobody heard of yet."""
+        self._heard: set[str] = set()
         self.missing = set(missing)
         """Functions that this driver's library does not have."""
         self.init_error = init_error
@@ -66,6 +80,10 @@ class FakeDriver:
     def from_json(cls, values: dict[str, Any]) -> FakeDriver:
         """Return the driver that JSON values describe."""
         gpus = [FakeGpu(**gpu) for gpu in values.pop("gpus", [])]
+        for gpu in gpus:
+            slots: Any = gpu.migs
+            if slots is not None:
+                gpu.migs = tuple(None if it is None else FakeMig(**it) for it in slots)
         return cls(gpus, **values)
 
     def install(self, nvml: Any, setter: Callable[..., Any] = setattr) -> None:
@@ -91,7 +109,8 @@ class FakeDriver:
 
     def _misbehave(self, gpu: FakeGpu, name: str) -> None:
         if gpu.hangs_in == name:
-            threading.Event().wait()
+            while not gpu.hangs_while or Path(gpu.hangs_while).exists():
+                threading.Event().wait(0.02)
         code = gpu.errors.get(name, gpu.errors.get("*"))
         if code is not None:
             raise self._nvml.NVMLError(code)
@@ -229,6 +248,54 @@ class FakeDriver:
         self, device: FakeGpu | FakeMig
     ) -> list[Any]:
         return self.nvmlDeviceGetComputeRunningProcesses_v3(device)
+
+    def nvmlDeviceGetPcieThroughput(self, gpu: FakeGpu, counter: int) -> int:
+        threading.Event().wait(0.02)  # as its documentation says
+        return 1_000
+
+    # Details
+
+    def nvmlDeviceGetTotalEccErrors(self, gpu: FakeGpu, kind: int, since: int) -> int:
+        return gpu.ecc_errors
+
+    def nvmlGpmQueryDeviceSupport(self, gpu: FakeGpu) -> Any:
+        return self._nvml.c_nvmlGpmSupport_t(isSupportedDevice=gpu.gpm)
+
+    def nvmlGpmSampleAlloc(self) -> Any:
+        return self._nvml.c_nvmlGpmSample_t(self._nvml.struct_c_nvmlGpmSample_t())
+
+    def nvmlGpmSampleFree(self, sample: Any) -> None:
+        pass
+
+    def nvmlGpmSampleGet(self, gpu: FakeGpu, sample: Any) -> Any:
+        return sample
+
+    def nvmlGpmMetricsGet(self, asked: Any) -> Any:
+        values = {
+            self._nvml.NVML_GPM_METRIC_SM_UTIL: 71.25,
+            self._nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: 33.0,
+        }
+        for metric in asked.metrics[: asked.numMetrics]:
+            metric.value = values[metric.metricId]
+        return asked
+
+    def nvmlEventSetCreate(self) -> str:
+        return "events"
+
+    def nvmlDeviceRegisterEvents(self, gpu: FakeGpu, kinds: int, events: str) -> None:
+        self._heard.add(gpu.uuid)
+
+    def nvmlEventSetWait_v2(self, events: str, timeout_ms: int) -> Any:
+        for uuid, code in self.xids:
+            if uuid in self._heard:
+                self.xids.remove((uuid, code))
+                gpu = next(gpu for gpu in self.gpus if gpu.uuid == uuid)
+                event = {"device": gpu, "eventType": 8, "eventData": code}
+                return self._nvml.nvmlFriendlyObject(event)
+        raise self._nvml.NVMLError(self._nvml.NVML_ERROR_TIMEOUT)
+
+    def nvmlEventSetFree(self, events: str) -> None:
+        self._heard.clear()
 
     # MIG
 

@@ -1,0 +1,386 @@
+"""What the Jupyter server shows of this machine: GPUs, who holds them, the host.
+
+``python -m nbkit.telemetry.feed --interval 1`` writes lines of JSON to stdout: an
+inventory, first and whenever it changed, and a sample at each tick. On stdin it is
+told, in lines of JSON, who is who: kernels, runs. It ends when its parent closes stdin
+or the pipe of ``--parent-fd``, ends in any way, or sends SIGTERM. It is a process of
+its own because a call of NVML can hang in the driver; the GPUs are read in a thread, so
+that the rest goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from nbkit.telemetry import frames
+from nbkit.telemetry.gpu_reader import GpuReader, GpuReading, GpuThread
+from nbkit.telemetry.gpu_source import SourceSetting
+from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
+from nbkit.telemetry.host import HostReader
+from nbkit.telemetry.past import PastThread
+from nbkit.telemetry.sample import HostSample
+from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
+
+__all__ = ["Feed", "main"]
+
+_PATIENCE_SECONDS = 3.0
+"""How long a tick waits for the driver, before the host is shown without the GPUs."""
+
+
+class _Output:
+    """Lines of JSON to a reader that may be slow: it then misses samples."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._unsent = b""
+        os.set_blocking(fd, False)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether something waits to be read."""
+        return bool(self._unsent)
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Write a line, or keep it until the reader takes it."""
+        text = json.dumps(values, allow_nan=False, separators=(",", ":"))
+        self._unsent += text.encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what the pipe takes."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self.fd, self._unsent) :]
+        except BlockingIOError:
+            pass  # `select` tells when the reader took something.
+
+
+class Feed:
+    """Turns readings into lines.
+
+    Parameters
+    ----------
+    output
+        Where lines go.
+    setting
+        Where readings of GPUs come from.
+    gpus
+        The thread that reads them.
+    past
+        The thread that reads files of samplers.
+    interval_seconds
+        Time between samples.
+    run_marker
+        Name of the environment variable that holds a run's id in all its processes.
+    """
+
+    def __init__(
+        self,
+        output: _Output,
+        setting: SourceSetting,
+        gpus: GpuThread,
+        past: PastThread,
+        interval_seconds: float,
+        run_marker: str | None,
+    ) -> None:
+        self._output = output
+        self._setting = setting
+        self._gpus = gpus
+        self._past = past
+        self.interval_seconds = interval_seconds
+        self._hostname = socket.gethostname()
+        self._host = HostReader(per_core=True)
+        self._holders = HolderFinder(run_marker)
+        self._rates = frames.Rates()
+        self._reading = GpuReading()
+        self._inventory: dict[str, Any] = {}
+        self._unavailable: dict[str, Any] | None = None
+        self._is_silent = False
+
+    def silent_at(self) -> float:
+        """Return when the driver will have been silent for too long.
+
+        Returns
+        -------
+        float
+            Of `time.monotonic`; infinite if no answer is awaited, or if the silence is
+            known already.
+        """
+        asked_at = self._gpus.asked_at
+        if asked_at is None or self._is_silent:
+            return math.inf
+        return asked_at + _PATIENCE_SECONDS
+
+    def tick(self) -> None:
+        """Begin a sample; it is written when the GPUs have answered.
+
+        While they do not, nothing happens at first; then the host is shown alone.
+        """
+        asked_at = self._gpus.asked_at
+        if asked_at is None:
+            self._gpus.ask()
+        elif time.monotonic() - asked_at >= _PATIENCE_SECONDS:
+            self._write_sample(None)
+
+    def wake(self) -> None:
+        """Write what the threads have for the reader."""
+        reading = self._gpus.take()
+        if reading is not None:
+            self._reading = reading
+            self._write_sample(reading)
+        # The past waits for a reader that is slow, as its thread does then.
+        while not self._output.is_full and (rows := self._past.take()) is not None:
+            self._output.write({"kind": "past", "rows": rows})
+
+    def obey(self, line: bytes) -> None:
+        """Take in what the parent says; what cannot be understood is said on stderr."""
+        try:
+            self._obey(json.loads(line))
+        except (ValueError, TypeError, AttributeError) as error:
+            message = (
+                f"command {line[:200]!r} is not understood ({error}): from there on it "
+                "is left out; send an object with keys that Feed.obey knows.\n"
+            )
+            sys.stderr.write(message)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        for key, value in command.items():
+            match key:
+                case "kernels":
+                    self._holders.tell_kernels([Kernel(**kernel) for kernel in value])
+                case "runs":
+                    self._holders.tell_runs([_run(**run) for run in value])
+                case "hide_commands_of_others":
+                    self._holders.hide_commands_of_others = bool(value)
+                case "interval_seconds":
+                    self.interval_seconds = _interval(value)
+                case "read_past":
+                    self._past.ask([str(path) for path in value])
+                case _:
+                    message = f"unknown key {key!r}"
+                    raise ValueError(message)
+
+    def _write_sample(self, reading: GpuReading | None) -> None:
+        """Write a sample, after the inventory if that changed.
+
+        Parameters
+        ----------
+        reading
+            None while the driver does not answer: then the GPUs of the reading before
+            are shown, without values.
+        """
+        t = round(time.time(), 3)
+        self._is_silent = reading is None
+        last = self._reading
+        found = [
+            self._holders.find(
+                gpu.uuid,
+                gpu.processes,
+                pids_are_here=last.pids_are_here,
+                told=last.told_holders,
+            )
+            for gpu in last.gpus
+        ]
+        pids = [process.pid for gpu in last.gpus for process in gpu.processes or ()]
+        self._holders.forget_all_but(pids)
+        self._note_unavailable(last if reading else None, t)
+        host = self._host.read()
+        self._write_inventory([holders for holders, _ in found], host, t)
+        values = {
+            "kind": "sample",
+            "t": t,
+            "host": self._hostname,
+            "gpus": [
+                frames.gpu_row(gpu, self._rates) if reading else None
+                for gpu in last.gpus
+            ],
+            "holders": [
+                frames.memory_row(memory if reading else [None] * len(memory))
+                for _, memory in found
+            ],
+            "mig": [_mig_row(gpu) if reading else None for gpu in last.gpus],
+            "cores": host.cores_percent or (),
+            "host_values": frames.host_row(host, t, self._rates),
+        }
+        # What the parent did not read yet is older, but not lost in part.
+        if not self._output.is_full:
+            self._output.write(values)
+
+    def _write_inventory(self, holders: list[Any], host: HostSample, t: float) -> None:
+        reading = self._reading
+        inventory = {
+            "host": self._hostname,
+            "interval_seconds": self.interval_seconds,
+            "gpus_unavailable": self._unavailable,
+            **frames.inventory(reading, reading.gpus, holders, self._setting, host),
+        }
+        if inventory != self._inventory:
+            self._inventory = inventory
+            self._output.write({"kind": "inventory", "t": t, **inventory})
+
+    def _note_unavailable(self, reading: GpuReading | None, t: float) -> None:
+        if reading is None:
+            asked_at = self._gpus.asked_at or time.monotonic()
+            reason, since = "driver not answering", t - (time.monotonic() - asked_at)
+            message = (
+                "GPUs cannot be read (driver not answering): a call to the driver has "
+                "not returned; the host and the runs are shown meanwhile. Look for Xid "
+                "messages in dmesg; if it lasts, reset the GPU or reboot."
+            )
+        else:
+            reason, message, since = reading.reason, reading.message, t
+        if reason is None:
+            self._unavailable = None
+        elif self._unavailable is None or self._unavailable["reason"] != reason:
+            since = round(since, 3)
+            self._unavailable = {"reason": reason, "message": message, "since": since}
+
+
+def _mig_row(gpu: Any) -> list[int | None] | None:
+    if gpu.mig_instances is None:
+        return None
+    return frames.memory_row([one.memory_used_bytes for one in gpu.mig_instances])
+
+
+def _run(
+    run_id: str,
+    name: str | None = None,
+    devices: Sequence[str] = (),
+    pids: Sequence[int] = (),
+    path: str | None = None,
+) -> ReportedRun:
+    return ReportedRun(run_id, name, tuple(devices), tuple(pids), path)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m nbkit.telemetry.feed",
+        description="Write readings of this machine to stdout, as lines of JSON.",
+    )
+    parser.add_argument(
+        "--interval", type=_argument, default=1.0, metavar="SECONDS", help="default 1"
+    )
+    parser.add_argument(
+        "--parent-fd",
+        type=int,
+        metavar="N",
+        help="read end of a pipe; the feed ends when its other end is closed",
+    )
+    parser.add_argument(
+        "--gpu",
+        action="append",
+        default=[],
+        metavar="UUID",
+        help="read this GPU only, by UUID or NVML's index; may be repeated; default "
+        "those that CUDA_VISIBLE_DEVICES leaves",
+    )
+    parser.add_argument(
+        "--run-marker",
+        metavar="NAME",
+        help="environment variable that holds a run's id in each of its processes",
+    )
+    return parser.parse_args(argv)
+
+
+def _interval(value: float) -> float:
+    seconds = float(value)
+    if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
+        message = f"{value} s is no time of {MIN_INTERVAL_SECONDS} s or more; use 0.25"
+        raise ValueError(message)
+    return seconds
+
+
+def _argument(text: str) -> float:
+    try:
+        return _interval(float(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+class _Loop:
+    """Waits for the parent, the threads and the next tick."""
+
+    def __init__(self, feed: Feed, gpus: GpuThread, output: _Output) -> None:
+        self._feed = feed
+        self._gpus = gpus
+        self._output = output
+        self._unread = b""
+        self.ending = False
+
+    def run(self, stdin: int, wake: int, parent: int | None) -> int:
+        """Work until the end; return the exit code."""
+        sources = [fd for fd in (stdin, wake, parent) if fd is not None]
+        due = time.monotonic()
+        while not self.ending:
+            wait = max(0.0, min(due, self._feed.silent_at()) - time.monotonic())
+            sinks = [self._output.fd] if self._output.is_full else []
+            ready, _, _ = select.select(sources, sinks, [], wait)
+            if parent in ready or (stdin in ready and not self._listen(stdin)):
+                return 0
+            if wake in ready:
+                os.read(wake, 1 << 12)
+            self._output.flush()
+            self._feed.wake()
+            if self._gpus.failed:
+                return 1
+            now = time.monotonic()
+            if now >= min(due, self._feed.silent_at()):
+                self._feed.tick()
+            if now >= due:
+                # Times are multiples of the interval; a slow tick skips some.
+                interval = self._feed.interval_seconds
+                due += interval * (1 + (now - due) // interval)
+        return 0
+
+    def _listen(self, stdin: int) -> bool:
+        """Obey the lines that came; tell whether more may come."""
+        data = os.read(stdin, 1 << 16)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._feed.obey(line)
+        return bool(data)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write readings until the end is asked for; return the exit code.
+
+    Returns
+    -------
+    int
+        0 if the parent or SIGTERM ended it; 1 after an error of its own.
+    """
+    arguments = _parse(argv)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    os.set_blocking(wake_read, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    # Ctrl-C is the parent's business: it may ask before it ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    setting = SourceSetting.from_environment()
+    gpus = GpuThread(GpuReader(setting, arguments.gpu), wake_write)
+    gpus.start()
+    output = _Output(sys.stdout.fileno())
+    past = PastThread(wake_write)
+    interval, marker = arguments.interval, arguments.run_marker
+    feed = Feed(output, setting, gpus, past, interval, marker)
+    loop = _Loop(feed, gpus, output)
+    signal.signal(signal.SIGTERM, lambda *_: setattr(loop, "ending", True))
+    try:
+        return loop.run(sys.stdin.fileno(), wake_read, arguments.parent_fd)
+    except BrokenPipeError:
+        return 0  # Nobody reads any more.
+
+
+if __name__ == "__main__":
+    # An orderly exit may wait for what a thread that hangs in the driver holds.
+    os._exit(main())

@@ -1,0 +1,248 @@
+"""What viewers get of a reading: an inventory on change, and a small row of numbers.
+
+Both are JSON values. The names of columns carry the unit; a number is rounded to what
+can be told apart, since the frame goes to every viewer every second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from nbkit.telemetry.gpu_reader import GpuReading
+from nbkit.telemetry.gpu_source import SourceSetting
+from nbkit.telemetry.sample import (
+    CLOCK_EVENT_WORDS,
+    FIRST_READING,
+    SLOWDOWN_REASONS,
+    GpuDevice,
+    GpuSample,
+    HostSample,
+)
+
+__all__ = [
+    "GPU_COLUMNS",
+    "HOST_COLUMNS",
+    "Rates",
+    "gpu_row",
+    "host_row",
+    "inventory",
+    "memory_row",
+]
+
+GPU_COLUMNS = (
+    "utilization_percent",
+    "memory_used_mib",
+    "memory_reserved_mib",
+    "power_watts",
+    "temperature_celsius",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "clock_events",
+    "pcie_rx_mb_per_s",
+    "pcie_tx_mb_per_s",
+    "nvlink_rx_mb_per_s",
+    "nvlink_tx_mb_per_s",
+    "sm_activity_percent",
+    "tensor_activity_percent",
+    "energy_joules",
+)
+
+HOST_COLUMNS = (
+    "cpu_percent",
+    "load_average_1_minute",
+    "memory_used_mib",
+    "disk_read_mb_per_s",
+    "disk_write_mb_per_s",
+    "net_rx_mb_per_s",
+    "net_tx_mb_per_s",
+)
+
+_COLUMN_OF_FIELD = {
+    "gpu_utilization_percent": "utilization_percent",
+    "memory_used_bytes": "memory_used_mib",
+    "memory_reserved_bytes": "memory_reserved_mib",
+    "clock_event_reasons": "clock_events",
+    "pcie_rx_bytes": "pcie_rx_mb_per_s",
+    "pcie_tx_bytes": "pcie_tx_mb_per_s",
+    "nvlink_rx_bytes": "nvlink_rx_mb_per_s",
+    "nvlink_tx_bytes": "nvlink_tx_mb_per_s",
+}
+"""Columns and parts of the inventory that are not named like the field of a sample."""
+
+
+class Rates:
+    """Rates of counters, each over its own times."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[Any, str], tuple[float, int]] = {}
+
+    def mb_per_s(
+        self, owner: Any, name: str, t: float | None, count: int | None
+    ) -> float | None:
+        """Return by how many megabytes a second a counter of bytes grew.
+
+        None at first, and where it fell: it wrapped, or began anew.
+        """
+        if t is None or count is None:
+            return None
+        t_before, count_before = self._before.get((owner, name), (t, count))
+        self._before[owner, name] = (t, count)
+        if t <= t_before or count < count_before:
+            return None
+        return round((count - count_before) / (t - t_before) / 1e6, 1)
+
+
+def inventory(
+    reading: GpuReading,
+    gpus: Sequence[GpuSample],
+    holders: Sequence[list[dict[str, Any]] | None],
+    setting: SourceSetting,
+    host: HostSample,
+) -> dict[str, Any]:
+    """Return what changes seldom.
+
+    Parameters
+    ----------
+    reading
+        The newest reading that the GPUs gave.
+    gpus
+        The GPUs to show.
+    holders
+        Those of each GPU; None if unknown.
+    setting
+        Where readings come from.
+    host
+        A reading of the host.
+    """
+    used, free = host.memory_used_bytes, host.memory_available_bytes
+    is_replay = setting.kind != "nvml"
+    return {
+        "source": "replay" if is_replay else "nvml",
+        "replay": setting.name or setting.kind if is_replay else None,
+        "gpu_columns": GPU_COLUMNS,
+        "host_columns": HOST_COLUMNS,
+        "clock_event_words": CLOCK_EVENT_WORDS,
+        "slowdown_words": [
+            word for word in CLOCK_EVENT_WORDS if word in SLOWDOWN_REASONS
+        ],
+        "driver_version": reading.driver_version,
+        "cuda_driver_version": reading.cuda_driver_version,
+        "gpus": [
+            _gpu(gpu, reading.devices.get(gpu.index, GpuDevice(gpu.index)), of_gpu)
+            for gpu, of_gpu in zip(gpus, holders, strict=True)
+        ],
+        "cpus": os.cpu_count(),
+        "memory_total_mib": None if used is None or free is None else _mib(used + free),
+    }
+
+
+def _gpu(
+    gpu: GpuSample, device: GpuDevice, holders: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    instances = gpu.mig_instances
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid or device.uuid,
+        "name": gpu.name or device.name,
+        "error": gpu.error,
+        "memory_total_mib": _mib(gpu.memory_total_bytes or device.memory_total_bytes),
+        "power_limit_watts": gpu.power_limit_watts or device.power_limit_watts,
+        "sm_clock_max_mhz": device.sm_clock_max_mhz,
+        "memory_clock_max_mhz": device.memory_clock_max_mhz,
+        # MIG can be switched while NVML is open: the reading is newer.
+        "mig_enabled": True if instances is not None else device.mig_enabled,
+        "mig_instances": None
+        if instances is None
+        else [
+            {
+                "uuid": instance.uuid,
+                "name": instance.name,
+                "memory_total_mib": _mib(instance.memory_total_bytes),
+            }
+            for instance in instances
+        ],
+        "ecc_uncorrected_count": gpu.ecc_uncorrected_count,
+        "xid": None if gpu.xid is None else gpu.xid.to_dict(),
+        "unavailable": {
+            _COLUMN_OF_FIELD.get(name, name): reason
+            for name, reason in gpu.unavailable.items()
+            if reason != FIRST_READING
+        },
+        "holders": holders,
+    }
+
+
+def gpu_row(gpu: GpuSample, rates: Rates) -> list[float | None] | None:
+    """Return a GPU's values in the order of `GPU_COLUMNS`; None if it gives none."""
+    if gpu.error:
+        return None
+    owner = gpu.uuid or gpu.index
+    return [
+        gpu.gpu_utilization_percent,
+        _mib(gpu.memory_used_bytes),
+        _mib(gpu.memory_reserved_bytes),
+        _rounded(gpu.power_watts),
+        gpu.temperature_celsius,
+        gpu.sm_clock_mhz,
+        gpu.memory_clock_mhz,
+        _clock_event_bits(gpu.clock_event_reasons),
+        rates.mb_per_s(owner, "pcie_rx", gpu.t, gpu.pcie_rx_bytes),
+        rates.mb_per_s(owner, "pcie_tx", gpu.t, gpu.pcie_tx_bytes),
+        rates.mb_per_s(owner, "nvlink_rx", gpu.t, gpu.nvlink_rx_bytes),
+        rates.mb_per_s(owner, "nvlink_tx", gpu.t, gpu.nvlink_tx_bytes),
+        _rounded(gpu.sm_activity_percent),
+        _rounded(gpu.tensor_activity_percent),
+        None if gpu.energy_joules is None else round(gpu.energy_joules),
+    ]
+
+
+def host_row(host: HostSample, t: float, rates: Rates) -> list[float | None]:
+    """Return the host's values in the order of `HOST_COLUMNS`.
+
+    Parameters
+    ----------
+    host
+        The reading.
+    t
+        When it was taken: Unix time in seconds.
+    rates
+        Holds the counters of the reading before.
+    """
+    return [
+        host.cpu_percent,
+        host.load_average_1_minute,
+        _mib(host.memory_used_bytes),
+        rates.mb_per_s("host", "disk_read", t, host.disk_read_bytes),
+        rates.mb_per_s("host", "disk_write", t, host.disk_write_bytes),
+        rates.mb_per_s("host", "net_rx", t, host.net_rx_bytes),
+        rates.mb_per_s("host", "net_tx", t, host.net_tx_bytes),
+    ]
+
+
+def memory_row(memory: Sequence[int | None]) -> list[int | None]:
+    """Return bytes as mebibytes."""
+    return [_mib(count) for count in memory]
+
+
+def _mib(count: int | None) -> int | None:
+    return None if count is None else round(count / 2**20)
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 1)
+
+
+_BIT_OF_WORD = {word: 1 << place for place, word in enumerate(CLOCK_EVENT_WORDS)}
+
+
+def _clock_event_bits(words: Sequence[str] | None) -> int | None:
+    """Return the bits of NVML again; a reason without a word keeps its own."""
+    if words is None:
+        return None
+    bits = 0
+    for word in words:
+        known = _BIT_OF_WORD.get(word)
+        bits |= known if known is not None else int(word[len("unknown (") : -1], 16)
+    return bits

@@ -1,0 +1,277 @@
+"""Reads GPUs for viewers: opens the source, tries again, leaves out what is hidden.
+
+`GpuReader` does the work, and may hang in the driver; `GpuThread` lets it hang where
+nobody else waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nbkit.errors import NvmlUnavailableError
+from nbkit.telemetry.gpu_source import GpuSource, SourceSetting
+from nbkit.telemetry.sample import GpuDevice, GpuSample, Xid
+from nbkit.telemetry.visible import visible
+
+__all__ = ["GpuReader", "GpuReading", "GpuThread"]
+
+_Gpu = TypeVar("_Gpu", GpuSample, GpuDevice)
+
+_RETRY_SECONDS = 30.0
+"""How often GPUs are looked for where there are none; a failed try takes 0.03 ms."""
+
+_LONGEST_RETRY_SECONDS = 600.0
+"""A GPU that stays lost is looked for less and less often: drivers have hung after many
+initialisations.
+"""
+
+_DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
+"""A folder for each GPU that the driver knows: NVML itself sees a GPU that was plugged
+in only when it is opened anew.
+"""
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """What is known of the GPUs at one moment."""
+
+    gpus: tuple[GpuSample, ...] = ()
+    """In NVML's order; without those that CUDA_VISIBLE_DEVICES hides."""
+    devices: dict[int, GpuDevice] = field(default_factory=dict)
+    """What does not change about each, by NVML's index."""
+    driver_version: str | None = None
+    cuda_driver_version: str | None = None
+    pids_are_here: bool = True
+    """As in `GpuSource`."""
+    told_holders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """As in `GpuSource`."""
+    reason: str | None = None
+    """Why GPUs cannot be read; None if they can."""
+    message: str | None = None
+    """The same in a sentence, with what to do now."""
+
+
+class GpuReader:
+    """Reads GPUs; any call may hang.
+
+    Parameters
+    ----------
+    setting
+        Where readings come from.
+    gpus
+        GPUs to read, by NVML's index or UUID; by default those that
+        CUDA_VISIBLE_DEVICES leaves.
+    """
+
+    def __init__(self, setting: SourceSetting, gpus: Sequence[str] = ()) -> None:
+        self._setting = setting
+        self._visible = ",".join(gpus) or os.environ.get("CUDA_VISIBLE_DEVICES")
+        self._source: GpuSource | None = None
+        self._opened = GpuReading()
+        self._wanted: list[GpuDevice] = []
+        self._names: dict[int, tuple[str, str | None]] = {}
+        self._xids: dict[str | None, Xid] = {}
+        self._is_whole = True
+        self._next_try = 0.0
+        self._retry_seconds = _RETRY_SECONDS
+        self._next_look = 0.0
+        self._known_to_driver: set[str] = set()
+
+    def read(self) -> GpuReading:
+        """Return one reading; one of no GPU says why."""
+        try:
+            if self._source is not None and self._may_be_better_now():
+                self.close()
+            if self._source is None:
+                self._open_when_due()
+            if self._source is None:
+                return self._opened
+            return self._read(self._source)
+        except NvmlUnavailableError as error:
+            self.close()
+            self._next_try = time.monotonic() + _RETRY_SECONDS
+            self._opened = GpuReading(reason=error.reason, message=str(error))
+            return self._opened
+
+    def close(self) -> None:
+        """Let the GPUs go; the next reading opens them again."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+        self._next_try = 0.0
+
+    def _open_when_due(self) -> None:
+        if time.monotonic() < self._next_try:
+            return
+        self._known_to_driver = _known_to_driver()
+        self._source = source = self._setting.open()
+        devices = self._recognised(source.devices())
+        parents = {
+            instance.uuid: gpu.uuid
+            for gpu in source.read()
+            for instance in gpu.mig_instances or ()
+            if gpu.uuid is not None
+        }
+        self._wanted = sorted(visible(devices, self._visible, parents), key=_index)
+        self._opened = GpuReading(
+            devices={device.index: device for device in devices},
+            driver_version=source.driver_version,
+            cuda_driver_version=source.cuda_driver_version,
+            pids_are_here=source.pids_are_here,
+            told_holders=dict(source.told_holders),
+        )
+        self._next_look = time.monotonic() + self._retry_seconds
+
+    def _read(self, source: GpuSource) -> GpuReading:
+        opened = self._opened
+        wanted = self._wanted
+        if len(wanted) == len(opened.devices):
+            gpus = list(source.read())
+        else:
+            gpus = list(source.read({gpu.uuid for gpu in wanted if gpu.uuid}))
+            # The source cannot find one that was lost before it told its UUID.
+            found = {gpu.index for gpu in gpus}
+            gpus += [
+                GpuSample(gpu.index, gpu.uuid, gpu.name, gpu.error)
+                for gpu in wanted
+                if gpu.index not in found
+            ]
+        gpus = self._with_xids(self._recognised(sorted(gpus, key=_index)))
+        self._is_whole = all(gpu.error is None for gpu in gpus)
+        return GpuReading(
+            tuple(gpus),
+            opened.devices,
+            opened.driver_version,
+            opened.cuda_driver_version,
+            opened.pids_are_here,
+            opened.told_holders,
+            *self._why_none(gpus),
+        )
+
+    def _recognised(self, gpus: Iterable[_Gpu]) -> list[_Gpu]:
+        """Return GPUs with the names that they had before the source was opened anew.
+
+        One that was lost does not tell its UUID any more. It keeps its place among the
+        others, which are known by theirs.
+        """
+        gpus = list(gpus)
+        told = {gpu.uuid for gpu in gpus}
+        found: list[_Gpu] = []
+        for gpu in gpus:
+            if gpu.uuid is not None:
+                self._names[gpu.index] = (gpu.uuid, gpu.name)
+            elif gpu.index in self._names:
+                uuid, name = self._names[gpu.index]
+                gpu = gpu if uuid in told else replace(gpu, uuid=uuid, name=name)
+            found.append(gpu)
+        return found
+
+    def _with_xids(self, gpus: list[GpuSample]) -> list[GpuSample]:
+        """Return GPUs with the errors heard before the source was opened anew."""
+        for gpu in gpus:
+            if gpu.xid is not None:
+                self._xids[gpu.uuid] = gpu.xid
+        return [
+            gpu
+            if gpu.uuid not in self._xids
+            else replace(gpu, xid=self._xids[gpu.uuid])
+            for gpu in gpus
+        ]
+
+    def _why_none(self, gpus: Sequence[GpuSample]) -> tuple[str | None, str | None]:
+        if gpus:
+            return None, None
+        if self._opened.devices:
+            count = len(self._opened.devices)
+            message = (
+                f"CUDA_VISIBLE_DEVICES={self._visible!r} hides all {count} GPUs of "
+                "this machine; change or unset it, then start Jupyter anew."
+            )
+            return "hidden", message
+        from nbkit.telemetry.nvml import unavailable
+
+        return "no gpu", str(unavailable("no gpu"))
+
+    def _may_be_better_now(self) -> bool:
+        """Tell whether to open the source anew: a GPU is lost, or others are there."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + _RETRY_SECONDS
+        if _known_to_driver() != self._known_to_driver:
+            self._retry_seconds = _RETRY_SECONDS
+            return True
+        if self._is_whole and self._opened.devices:
+            self._retry_seconds = _RETRY_SECONDS
+            return False
+        self._retry_seconds = min(2 * self._retry_seconds, _LONGEST_RETRY_SECONDS)
+        return True
+
+
+def _index(gpu: GpuSample | GpuDevice) -> int:
+    return gpu.index
+
+
+def _known_to_driver() -> set[str]:
+    try:
+        return set(os.listdir(_DRIVER_GPUS))  # noqa: PTH208  (names alone)
+    except OSError:
+        return set()  # No driver, or a container that hides it.
+
+
+class GpuThread(threading.Thread):
+    """Reads GPUs when asked, in a thread that may hang.
+
+    Parameters
+    ----------
+    reader
+        What it reads with; nobody else may use it.
+    wake_fd
+        Where a byte is written when there is a reading, or when the thread failed.
+    """
+
+    def __init__(self, reader: GpuReader, wake_fd: int) -> None:
+        super().__init__(name="gpus", daemon=True)
+        self._reader = reader
+        self._wake_fd = wake_fd
+        self._wanted = threading.Event()
+        self._reading: GpuReading | None = None
+        self.asked_at: float | None = None
+        """When the reading that is under way was asked for, `time.monotonic`; None
+        while there is none.
+        """
+        self.failed = False
+        """Whether it ended by an error, which is a defect of nbkit's."""
+
+    def ask(self) -> None:
+        """Ask for a reading; there must be none under way."""
+        self.asked_at = time.monotonic()
+        self._wanted.set()
+
+    def take(self) -> GpuReading | None:
+        """Return the reading that was asked for, once; None if it is not there yet."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            self.asked_at = None
+        return reading
+
+    def run(self) -> None:
+        """Read whenever asked; without end."""
+        try:
+            while True:
+                self._wanted.wait()
+                self._wanted.clear()
+                self._reading = self._reader.read()
+                os.write(self._wake_fd, b"\0")
+        except BaseException:  # noqa: BLE001  (the process ends by it)
+            # Said here, since the process ends as soon as it hears of it.
+            traceback.print_exc()
+            self.failed = True
+            os.write(self._wake_fd, b"\0")

@@ -1,0 +1,300 @@
+"""Who holds a GPU: process -> kernel -> notebook -> run.
+
+The driver names pids. Kernels and runs are told from outside; a process belongs to the
+run whose marker its environment carries, or to the nearest ancestor that is a rank or a
+kernel. Whatever cannot be proved is "outside": an unknown holder is better than a wrong
+name. So
+
+- a pid means nothing without its start time: one that is used again is another process;
+- in a container with pids of its own, the driver's may be the host's, and the number
+  may belong here to somebody else. There, a process counts only if it can be seen to
+  use CUDA, and one of a run only on a GPU that the run reports;
+- what a run reports of itself counts where the driver names none of its processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.telemetry.processes import (
+    LocalProcess,
+    Parent,
+    is_own,
+    parent_of,
+    pids_are_the_hosts,
+)
+from nbkit.telemetry.sample import GpuProcess
+
+__all__ = ["HolderFinder", "Kernel", "ReportedRun"]
+
+_MOST_ANCESTORS = 64
+
+_DOUBT_SECONDS = 10.0
+"""How often a process is looked at again that was not seen to use CUDA."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of the Jupyter server."""
+
+    kernel_id: str
+    pid: int | None = None
+    """None for a kernel on another machine."""
+    name: str | None = None
+    path: str | None = None
+    """Its notebook, below the server's root."""
+    idle_since: float | None = None
+    """Unix time in seconds; None while it works."""
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """A run of this machine, and what it reports of itself."""
+
+    run_id: str
+    name: str | None = None
+    devices: tuple[str, ...] = ()
+    """UUIDs of its GPUs."""
+    pids: tuple[int, ...] = ()
+    """Its ranks, as they count pids."""
+    path: str | None = None
+    """The notebook that owns it."""
+
+
+@dataclass(frozen=True)
+class _Root:
+    """A process that was told, of a kernel or a run."""
+
+    kind: str
+    name: str
+    """Id of the kernel or the run."""
+    start_ticks: int
+
+
+@dataclass
+class _Known:
+    """A process that was looked at, and what was found."""
+
+    process: LocalProcess
+    uses_cuda: bool | None = None
+    looked_at: float = 0.0
+    marker: str | None = None
+    version: int = -1
+    """Of what was told of kernels and runs when the owner was looked for."""
+    kernel_id: str | None = None
+    run_id: str | None = None
+
+
+class HolderFinder:
+    """Finds who holds GPUs, and remembers what it found.
+
+    Parameters
+    ----------
+    run_marker
+        Name of the environment variable that holds a run's id in all its processes.
+    host_pids
+        Whether this process counts pids as the driver does.
+    """
+
+    def __init__(
+        self, run_marker: str | None = None, *, host_pids: bool | None = None
+    ) -> None:
+        self._run_marker = run_marker
+        self._host_pids = pids_are_the_hosts() if host_pids is None else host_pids
+        # Until told otherwise: a command line may hold a secret.
+        self.hide_commands_of_others = True
+        self._kernels: dict[str, Kernel] = {}
+        self._runs: dict[str, ReportedRun] = {}
+        self._roots: dict[int, _Root] = {}
+        self._version = 0
+        self._known: dict[int, _Known] = {}
+
+    def tell_kernels(self, kernels: Iterable[Kernel]) -> None:
+        """Replace what is known of kernels."""
+        self._kernels = {kernel.kernel_id: kernel for kernel in kernels}
+        self._note_roots()
+
+    def tell_runs(self, runs: Iterable[ReportedRun]) -> None:
+        """Replace what is known of runs."""
+        self._runs = {run.run_id: run for run in runs}
+        self._note_roots()
+
+    def find(
+        self,
+        uuid: str | None,
+        processes: Sequence[GpuProcess] | None,
+        *,
+        pids_are_here: bool = True,
+        told: Mapping[int, dict[str, Any]] | None = None,
+    ) -> tuple[list[dict[str, Any]] | None, list[int | None]]:
+        """Return the holders of a GPU, and the bytes that each holds.
+
+        Parameters
+        ----------
+        uuid
+            The GPU.
+        processes
+            Those that the driver names; None if it does not tell.
+        pids_are_here
+            Whether the pids may be those of this machine.
+        told
+            Parts of holders by pid, where the source of the readings knows better.
+
+        Returns
+        -------
+        list of dict or None
+            Holders, ordered by pid, then runs that report themselves; None if neither
+            driver nor any run tells.
+        list of int or None
+            Device memory of each holder in bytes.
+        """
+        holders: list[dict[str, Any]] = []
+        memory: list[int | None] = []
+        for process in sorted(processes or (), key=lambda p: (p.pid, p.mig_uuid or "")):
+            holder = self._holder(uuid, process, pids_are_here)
+            holders.append(holder | (told or {}).get(process.pid, {}))
+            memory.append(process.memory_used_bytes)
+        seen = {holder["run_id"] for holder in holders}
+        for run in self._runs.values():
+            if uuid is not None and uuid in run.devices and run.run_id not in seen:
+                own = any(map(is_own, run.pids))
+                reported = {"own": own, "reported_by": "run"}
+                holders.append(_OUTSIDE | _of_run(run.run_id, run) | reported)
+                memory.append(None)
+        unknown = processes is None and not holders
+        return (None if unknown else holders), memory
+
+    def forget_all_but(self, pids: Iterable[int]) -> None:
+        """Forget processes that are on no GPU any more."""
+        kept = set(pids)
+        self._known = {pid: it for pid, it in self._known.items() if pid in kept}
+
+    def _note_roots(self) -> None:
+        """Note the processes of kernels and runs, with their start times.
+
+        The first time that a pid is told it is taken at its word; later, another start
+        time shows that somebody else has the pid by now.
+        """
+        kernels = self._kernels.values()
+        told = [
+            ("kernel", it.kernel_id, it.pid) for it in kernels if it.pid is not None
+        ]
+        told += [
+            ("run", it.run_id, pid) for it in self._runs.values() for pid in it.pids
+        ]
+        roots: dict[int, _Root] = {}
+        for kind, name, pid in told:
+            before = self._roots.get(pid)
+            if before is not None and (before.kind, before.name) == (kind, name):
+                roots[pid] = before
+            elif (status := parent_of(pid)) is not None:
+                roots[pid] = _Root(kind, name, status.start_ticks)
+        if roots != self._roots:
+            self._roots = roots
+            self._version += 1
+
+    def _holder(
+        self, uuid: str | None, process: GpuProcess, pids_are_here: bool
+    ) -> dict[str, Any]:
+        holder = _OUTSIDE | {"pid": process.pid, "mig_uuid": process.mig_uuid}
+        if not pids_are_here:
+            return holder
+        known = self._look(process.pid)
+        if known is None or not self._is_proved(known, uuid):
+            return holder
+        local = known.process
+        hidden = self.hide_commands_of_others and not local.own
+        holder |= {
+            "start_ticks": local.start_ticks,
+            "user": local.user,
+            "command": None if hidden else local.command,
+            "own": local.own,
+        }
+        if known.run_id is not None:
+            return holder | _of_run(known.run_id, self._runs.get(known.run_id))
+        if known.kernel_id in self._kernels:
+            return holder | _of_kernel(self._kernels[known.kernel_id])
+        return holder
+
+    def _look(self, pid: int) -> _Known | None:
+        status = parent_of(pid)
+        if status is None:
+            return None
+        known = self._known.get(pid)
+        if known is None or known.process.start_ticks != status.start_ticks:
+            known = _Known(LocalProcess.of(pid, status.start_ticks))
+            if self._run_marker is not None:
+                known.marker = known.process.variable(self._run_marker)
+            self._known[pid] = known
+        if known.version != self._version:
+            known.version = self._version
+            known.kernel_id, known.run_id = self._owner(known, status)
+        return known
+
+    def _is_proved(self, known: _Known, uuid: str | None) -> bool:
+        """Tell whether the process here is the one that the driver means."""
+        if self._host_pids:
+            return True
+        now = time.monotonic()
+        if not known.uses_cuda and now - known.looked_at >= _DOUBT_SECONDS:
+            known.looked_at = now
+            known.uses_cuda = known.process.uses_cuda()
+        if not known.uses_cuda:
+            return False
+        run = self._runs.get(known.run_id or "")
+        return run is None or not run.devices or uuid in run.devices
+
+    def _owner(self, known: _Known, status: Parent) -> tuple[str | None, str | None]:
+        """Return the kernel or the run that a process descends from."""
+        if known.marker:
+            return None, known.marker
+        pid = known.process.pid
+        for _ in range(_MOST_ANCESTORS):
+            root = self._roots.get(pid)
+            if root is not None and root.start_ticks == status.start_ticks:
+                return (root.name, None) if root.kind == "kernel" else (None, root.name)
+            pid = status.parent_pid
+            parent = parent_of(pid) if pid > 1 else None
+            if parent is None or parent.start_ticks > status.start_ticks:
+                break  # Nobody is older than its parent: that pid is used again.
+            status = parent
+        return None, None
+
+
+_OUTSIDE: dict[str, Any] = {
+    "pid": None,
+    "start_ticks": None,
+    "user": None,
+    "command": None,
+    "own": False,
+    "kind": "outside",
+    "kernel_id": None,
+    "path": None,
+    "idle_since": None,
+    "run_id": None,
+    "name": None,
+    "mig_uuid": None,
+    "reported_by": "driver",
+}
+
+
+def _of_kernel(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "kind": "kernel",
+        "kernel_id": kernel.kernel_id,
+        "path": kernel.path,
+        "name": kernel.name,
+        "idle_since": kernel.idle_since,
+    }
+
+
+def _of_run(run_id: str, run: ReportedRun | None) -> dict[str, Any]:
+    return {
+        "kind": "run",
+        "run_id": run_id,
+        "path": run.path if run else None,
+        "name": run.name if run else None,
+    }

@@ -1,0 +1,196 @@
+"""The past of this machine, from the files that samplers of runs wrote.
+
+A file of a day holds hundreds of megabytes. Of the newest half hour every line is read;
+before it, one of each half minute, found by seeking.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+__all__ = ["PastThread", "read_past"]
+
+_DENSE_SECONDS = 30 * 60
+_THIN_STEP_SECONDS = 30.0
+_LONGEST_SECONDS = 24 * 3600
+_BATCH_ROWS = 200
+_BATCHES_AHEAD = 2
+
+_TIME = re.compile(rb'"t": ?([0-9.]+)')
+"""The first time in a line of a sampler is that of the line."""
+
+
+def read_past(path: Path, now: float) -> Iterator[list[Any]]:
+    """Yield rows of a sampler's file, oldest first.
+
+    Parameters
+    ----------
+    path
+        The file.
+    now
+        Unix time in seconds; rows are at most a day older.
+
+    Yields
+    ------
+    list
+        Unix time; by GPU (its UUID, else NVML's index): percent of utilization, of
+        memory used and of the power limit; of the host: percent of CPU and of memory
+        used. Unknown is None.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    """
+    with path.open("rb") as file:
+        begin = now - _LONGEST_SECONDS
+        file.seek(_find(file, begin))
+        taken_t = float("-inf")
+        while (line := file.readline()).endswith(b"\n"):
+            t = _time_of(line)
+            if t is None or t < begin:
+                continue
+            is_dense = t > now - _DENSE_SECONDS
+            if not is_dense and t < taken_t + _THIN_STEP_SECONDS:
+                continue
+            row = _row(line)
+            if row is None:
+                continue
+            yield row
+            if not is_dense:
+                _skip(file, min(t + _THIN_STEP_SECONDS, now - _DENSE_SECONDS))
+            taken_t = t
+
+
+def _find(file: BinaryIO, t: float) -> int:
+    """Return where to begin to read: at a line's begin, before time `t`, near it."""
+    low, high = 0, file.seek(0, os.SEEK_END)
+    while high - low > 1 << 16:
+        middle = (low + high) // 2
+        file.seek(middle)
+        file.readline()
+        found = _next_time(file)
+        if found is None or found >= t:
+            high = middle
+        else:
+            low = middle
+    if low == 0:
+        return 0
+    file.seek(low)
+    file.readline()
+    return file.tell()
+
+
+def _next_time(file: BinaryIO) -> float | None:
+    while (line := file.readline()).endswith(b"\n"):
+        t = _time_of(line)
+        if t is not None:
+            return t
+    return None
+
+
+def _skip(file: BinaryIO, t: float) -> None:
+    """Move on towards the first line of time `t` or later, never beyond it."""
+    start = file.tell()
+    first, second = file.readline(), file.readline()
+    t_first, t_second = _time_of(first), _time_of(second)
+    aim = start
+    if t_first is not None and t_second is not None and t_first < t_second < t:
+        # Lines are about as long and as far apart as these two; a little less far
+        # is safe, and the seek below ends within a line.
+        lines = int(0.9 * (t - t_first) / (t_second - t_first)) - 1
+        file.seek(start + max(lines, 0) * len(first))
+        file.readline()
+        guess = file.tell()
+        found = _next_time(file)
+        if found is not None and found < t:
+            aim = guess
+    file.seek(aim)
+
+
+def _time_of(line: bytes) -> float | None:
+    match = _TIME.search(line, 0, 200)
+    return None if match is None else float(match[1])
+
+
+def _row(line: bytes) -> list[Any] | None:
+    sample = json.loads(line)
+    if sample.get("kind") != "sample":
+        return None
+    gpus = {
+        gpu.get("uuid") or str(gpu["index"]): [
+            gpu.get("gpu_utilization_percent"),
+            _percent(gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")),
+            _percent(gpu.get("power_watts"), gpu.get("power_limit_watts")),
+        ]
+        for gpu in sample["gpus"]
+    }
+    host = sample["host"]
+    used, free = host.get("memory_used_bytes"), host.get("memory_available_bytes")
+    total = None if used is None or free is None else used + free
+    return [sample["t"], gpus, [host.get("cpu_percent"), _percent(used, total)]]
+
+
+def _percent(part: float | None, whole: float | None) -> float | None:
+    return round(100 * part / whole, 1) if part is not None and whole else None
+
+
+class PastThread(threading.Thread):
+    """Reads files in a thread of its own: a file system may be slow, or silent.
+
+    Parameters
+    ----------
+    wake_fd
+        Where a byte is written when there are rows to take.
+    """
+
+    def __init__(self, wake_fd: int) -> None:
+        super().__init__(name="past", daemon=True)
+        self._wake_fd = wake_fd
+        self._paths: queue.Queue[str] = queue.Queue()
+        self._batches: queue.Queue[list[Any]] = queue.Queue(_BATCHES_AHEAD)
+
+    def ask(self, paths: list[str]) -> None:
+        """Read these files too."""
+        for path in paths:
+            self._paths.put(path)
+        if not self.is_alive():
+            self.start()
+
+    def take(self) -> list[Any] | None:
+        """Return rows, at most 200; None if there are none yet."""
+        try:
+            return self._batches.get_nowait()
+        except queue.Empty:
+            return None
+
+    def run(self) -> None:
+        """Read file after file; a file that cannot be read is named on stderr."""
+        while True:
+            path = self._paths.get()
+            rows: list[Any] = []
+            try:
+                for row in read_past(Path(path), time.time()):
+                    rows.append(row)
+                    if len(rows) == _BATCH_ROWS:
+                        self._hand_over(rows)
+                        rows = []
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                reason = getattr(error, "strerror", None) or repr(error)
+                message = f"{path} cannot be read ({reason}): its past is not shown.\n"
+                sys.stderr.write(message)
+            if rows:
+                self._hand_over(rows)
+
+    def _hand_over(self, rows: list[Any]) -> None:
+        self._batches.put(rows)
+        os.write(self._wake_fd, b"\0")

@@ -1,0 +1,126 @@
+"""Facts of processes, from ``/proc``."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["LocalProcess", "Parent", "is_own", "parent_of", "pids_are_the_hosts"]
+
+_COMMAND_BYTES = 256
+"""Longest command line that is told: what follows is often data, or a secret."""
+
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of the kernel (include/linux/proc_ns.h)."""
+
+_CUDA = re.compile(rb"/libcuda\.so")
+"""The driver's library, which every process with a CUDA context maps."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """What ``/proc/PID/stat`` says of a process and its parent."""
+
+    parent_pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot: with the pid, it names one process."""
+
+
+def parent_of(pid: int) -> Parent | None:
+    """Return a process's parent and start time; None if there is no such process."""
+    try:
+        text = _read(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    # The command's name may hold blanks and brackets: fields follow the last ")".
+    fields = text.rpartition(b")")[2].split()
+    return Parent(int(fields[1]), int(fields[19]))
+
+
+def is_own(pid: int) -> bool:
+    """Tell whether there is such a process, of the user of this one."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()  # noqa: PTH116
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class LocalProcess:
+    """What stays the same of a process of this machine."""
+
+    pid: int
+    start_ticks: int
+    user: str | None
+    command: str | None
+    """The command line, cut; None if it may not be seen."""
+    own: bool
+    """Whether it belongs to the user of this process."""
+
+    @classmethod
+    def of(cls, pid: int, start_ticks: int) -> LocalProcess:
+        """Return the facts of a process; what it hides or took with it is None."""
+        try:
+            uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116  (every second)
+        except OSError:
+            return cls(pid, start_ticks, None, None, own=False)
+        return cls(pid, start_ticks, _user(uid), _command(pid), own=uid == os.getuid())
+
+    def uses_cuda(self) -> bool | None:
+        """Return whether the process uses CUDA; None if it may not be looked into."""
+        try:
+            for entry in os.scandir(f"/proc/{self.pid}/fd"):
+                if os.readlink(entry.path).startswith("/dev/nvidia"):  # noqa: PTH115
+                    return True
+            return _CUDA.search(_read(f"/proc/{self.pid}/maps")) is not None
+        except OSError:
+            return None
+
+    def variable(self, name: str) -> str | None:
+        """Return a variable that the process was started with, if it may be seen."""
+        try:
+            environment = _read(f"/proc/{self.pid}/environ")
+        except OSError:
+            return None
+        mark = f"{name}=".encode()
+        for entry in environment.split(b"\0"):
+            if entry.startswith(mark):
+                return entry[len(mark) :].decode(errors="replace")
+        return None
+
+
+@functools.cache
+def pids_are_the_hosts() -> bool:
+    """Tell whether this process counts pids as the driver does: in no container."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+@functools.cache
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)  # As ps shows it.
+
+
+def _command(pid: int) -> str | None:
+    try:
+        line = _read(f"/proc/{pid}/cmdline", _COMMAND_BYTES + 1)
+    except OSError:
+        return None
+    words = line[:_COMMAND_BYTES].rstrip(b"\0").replace(b"\0", b" ")
+    # A letter that the cut divides is left out.
+    text = words.decode(errors="ignore" if len(line) > _COMMAND_BYTES else "replace")
+    return text or None
+
+
+def _read(path: str, size: int = -1) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (every second)
+        return file.read(size)

@@ -1,0 +1,319 @@
+"""Plays a trace of GPUs again, for machines without a GPU: Binder, demos, tests.
+
+A trace is a file that `nbkit.telemetry.sampler` wrote: a header, then samples. Of a
+file with several headers, the longest part is played. It goes round without end;
+gauges are those of the sample before, counters grow evenly between two samples and on
+over the seam. Traces written by hand say ``"scripted": true`` in their header, and may
+hold lines of further kinds:
+
+``{"kind": "wave", "field": ..., "gpus": [0, 1], "middle": m, "swing": s,
+"period_seconds": p, "shift_seconds": d}``
+    While the trace is played, the field of GPU *i* is
+    ``m + s * sin(2 * pi * (t + i * d) / p)``, *t* seconds after the start, rounded if
+    *m* is a whole number. Without ``gpus``, of all GPUs.
+``{"kind": "hang", "seconds": 8}``
+    A reading hangs for so long, once a round, after the sample above.
+``{"kind": "holders", "by_pid": {"4321": {"user": "ann", "idle_seconds": 60, ...}}}``
+    What the panel shows of a process of the trace; it went idle so many seconds before
+    the trace is opened.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nbkit.errors import NvmlUnavailableError
+from nbkit.telemetry.sample import GpuDevice, GpuSample, Sample
+
+__all__ = ["Replay", "open_replay", "refuse", "trace_names"]
+
+_COUNTERS = (
+    "energy_joules",
+    "pcie_rx_bytes",
+    "pcie_tx_bytes",
+    "nvlink_rx_bytes",
+    "nvlink_tx_bytes",
+)
+
+_MOST_SAMPLES = 600
+"""Of a longer part, the beginning is played: ten minutes of 8 GPUs take 10 MiB."""
+
+
+def trace_names() -> list[str]:
+    """Return the names of the traces that come with nbkit."""
+    return sorted(entry.name.removesuffix(".jsonl") for entry in _folder().iterdir())
+
+
+def _folder() -> Any:
+    return resources.files("nbkit.telemetry") / "traces"
+
+
+def open_replay(name: str) -> Replay:
+    """Return a trace, ready to be played.
+
+    Parameters
+    ----------
+    name
+        A file, or the name of a trace that comes with nbkit.
+
+    Raises
+    ------
+    NvmlUnavailableError
+        If it cannot be read, or if it plays a machine whose GPUs cannot.
+    """
+    own = _folder() / f"{name}.jsonl"
+    source = own if name in trace_names() else Path(name)
+    try:
+        with source.open("rb") as file:
+            trace = _longest(_parts(file))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
+        value = f"replay:{name}"
+        raise refuse(value, str(reason)) from error
+    _raise_if_unavailable(trace.header.get("gpus_unavailable"))
+    return Replay(trace)
+
+
+def refuse(value: str, why: str) -> NvmlUnavailableError:
+    """Return the error that tells that a source of GPUs cannot be used."""
+    message = (
+        f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}); name a "
+        "file that nbkit's sampler wrote, as replay:FILE, or one of replay:"
+        f"{', replay:'.join(trace_names())}; or unset it and start Jupyter anew."
+    )
+    return NvmlUnavailableError(message, reason="source cannot be used")
+
+
+def _raise_if_unavailable(reason: str | None) -> None:
+    if reason:
+        from nbkit.telemetry.nvml import unavailable
+
+        raise unavailable(reason)
+
+
+@dataclass
+class Trace:
+    """One part of a file: what a sampler wrote from a header to the next."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    waves: list[dict[str, Any]] = field(default_factory=list)
+    hangs: list[tuple[float, float]] = field(default_factory=list)
+    """When, in seconds from the first sample, and for how many seconds."""
+    holders: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a line that is no header."""
+        match row.pop("kind"):
+            case "sample":
+                if len(self.samples) < _MOST_SAMPLES:
+                    self.samples.append(Sample.from_dict(row))
+            case "wave":
+                self.waves.append(row)
+            case "hang":
+                self.hangs.append((self.offsets()[-1], float(row["seconds"])))
+            case "holders":
+                by_pid = row["by_pid"].items()
+                self.holders |= {int(pid): holder for pid, holder in by_pid}
+            case kind:
+                message = f"a line of the kind {kind!r}"
+                raise ValueError(message)
+
+    def offsets(self) -> list[float]:
+        """Return when each sample was taken, in seconds from the first."""
+        return [sample.t - self.samples[0].t for sample in self.samples]
+
+
+def _parts(lines: Any) -> Iterator[Trace]:
+    trace: Trace | None = None
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            break  # It is being written.
+        try:
+            row = json.loads(line)
+            if row["kind"] == "header":
+                if trace is not None:
+                    yield trace
+                trace = Trace(row)
+            elif trace is not None:
+                trace.add(row)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            message = f"line {number}: {type(error).__name__} {error}"
+            raise ValueError(message) from error
+    if trace is not None:
+        yield trace
+
+
+def _longest(parts: Iterator[Trace]) -> Trace:
+    trace = max(parts, key=lambda part: len(part.samples), default=None)
+    if trace is None:
+        message = "no line of it is a header"
+        raise ValueError(message)
+    if not trace.samples and not trace.header.get("gpus_unavailable"):
+        message = "it holds no sample"
+        raise ValueError(message)
+    return trace
+
+
+class Replay:
+    """A trace that is being played; made by `open_replay`.
+
+    Parameters
+    ----------
+    trace
+        What is played.
+    clock
+        Seconds that only grow.
+    """
+
+    def __init__(
+        self, trace: Trace, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._trace = trace
+        self._clock = clock
+        self._began = clock()
+        self._began_t = time.time()
+        self._holders = {
+            pid: _holder(dict(told), self._began_t)
+            for pid, told in trace.holders.items()
+        }
+        self._last_passed = -math.inf
+        self._offsets = trace.offsets()
+        self._round_seconds = self._offsets[-1] or 1.0
+        first, last = trace.samples[0], trace.samples[-1]
+        before = _by_key(first)
+        self._growth = {
+            key: _growth(before[key], gpu)
+            for key, gpu in _by_key(last).items()
+            if key in before
+        }
+
+    @property
+    def driver_version(self) -> str | None:
+        """Version of the driver, as in the header."""
+        return self._trace.header.get("driver_version")
+
+    @property
+    def cuda_driver_version(self) -> str | None:
+        """Newest CUDA that the driver runs, as in the header."""
+        return self._trace.header.get("cuda_driver_version")
+
+    @property
+    def pids_are_here(self) -> bool:
+        """Whether its pids may be those of processes of this machine."""
+        return self._trace.header.get("hostname") == socket.gethostname()
+
+    @property
+    def told_holders(self) -> Mapping[int, dict[str, Any]]:
+        """What the trace says of its processes, by pid."""
+        return self._holders
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """Return what does not change about each GPU, as in the header."""
+        described = self._trace.header.get("devices") or ()
+        return tuple(map(GpuDevice.from_dict, described))
+
+    def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
+        """Return the reading of this moment.
+
+        Raises
+        ------
+        NvmlUnavailableError
+            If the GPUs could not be read at this moment of the trace.
+        """
+        self._hang(self._clock() - self._began)
+        passed = self._clock() - self._began
+        rounds, offset = divmod(passed, self._round_seconds)
+        place = bisect.bisect_right(self._offsets, offset) - 1
+        sample = self._trace.samples[place]
+        _raise_if_unavailable(sample.gpus_unavailable)
+        following = min(place + 1, len(self._offsets) - 1)
+        between = self._offsets[following] - self._offsets[place]
+        share = (offset - self._offsets[place]) / between if between else 0.0
+        after = _by_key(self._trace.samples[following])
+        return tuple(
+            self._play(gpu, after.get(_key(gpu)), share, rounds, passed)
+            for gpu in sample.gpus
+            if uuids is None or gpu.uuid in uuids
+        )
+
+    def close(self) -> None:
+        """Do nothing: a trace holds nothing."""
+
+    def _hang(self, passed: float) -> None:
+        last, self._last_passed = self._last_passed, passed
+        for offset, seconds in self._trace.hangs:
+            times = math.floor((passed - offset) / self._round_seconds)
+            before = -1 if last < offset else (last - offset) // self._round_seconds
+            if times > before:
+                threading.Event().wait(seconds)
+
+    def _play(
+        self,
+        gpu: GpuSample,
+        after: GpuSample | None,
+        share: float,
+        rounds: float,
+        passed: float,
+    ) -> GpuSample:
+        values: dict[str, Any] = {"t": round(time.time(), 3)}
+        if gpu.xid is not None:
+            start = self._began_t + rounds * self._round_seconds
+            heard = start + gpu.xid.t - self._trace.samples[0].t
+            values["xid"] = replace(gpu.xid, t=round(heard, 3))
+        grown = self._growth.get(_key(gpu), {})
+        step = _growth(gpu, after) if after else {}
+        for name in _COUNTERS:
+            start = getattr(gpu, name)
+            if start is not None:
+                more = share * step.get(name, 0) + rounds * grown.get(name, 0)
+                values[name] = start + (round(more) if type(start) is int else more)
+        for wave in self._trace.waves:
+            name = wave["field"]
+            if getattr(gpu, name) is not None and gpu.index in wave.get(
+                "gpus", (gpu.index,)
+            ):
+                values[name] = _wave(wave, gpu.index, passed)
+        return replace(gpu, **values)
+
+
+def _holder(told: dict[str, Any], now: float) -> dict[str, Any]:
+    idle_seconds = told.pop("idle_seconds", None)
+    if idle_seconds is not None:
+        told["idle_since"] = round(now - idle_seconds, 3)
+    return told
+
+
+def _wave(wave: dict[str, Any], index: int, passed: float) -> float:
+    shifted = passed + index * wave.get("shift_seconds", 0.0)
+    turn = math.sin(2 * math.pi * shifted / wave["period_seconds"])
+    value = wave["middle"] + wave["swing"] * turn
+    return round(value) if type(wave["middle"]) is int else value
+
+
+def _key(gpu: GpuSample) -> str | int:
+    return gpu.uuid or gpu.index
+
+
+def _by_key(sample: Sample) -> dict[str | int, GpuSample]:
+    return {_key(gpu): gpu for gpu in sample.gpus}
+
+
+def _growth(before: GpuSample, after: GpuSample) -> dict[str, float]:
+    """Return by how much each counter grew; one that was reset did not."""
+    pairs = ((name, getattr(before, name), getattr(after, name)) for name in _COUNTERS)
+    return {
+        name: max(end - start, 0)
+        for name, start, end in pairs
+        if start is not None and end is not None
+    }

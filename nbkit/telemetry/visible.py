@@ -1,0 +1,61 @@
+"""Which GPUs CUDA_VISIBLE_DEVICES leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nbkit.telemetry.sample import GpuDevice
+
+__all__ = ["visible"]
+
+
+def visible(
+    gpus: Sequence[GpuDevice],
+    setting: str | None,
+    mig_parents: Mapping[str, str] | None = None,
+) -> list[GpuDevice]:
+    """Return the GPUs that a CUDA_VISIBLE_DEVICES setting leaves, in its order.
+
+    Parameters
+    ----------
+    gpus
+        All GPUs, in NVML's order.
+    setting
+        The variable's value: numbers, UUIDs or beginnings of UUIDs, separated by
+        commas; None, as without the variable, leaves all.
+    mig_parents
+        UUID of the GPU that contains a MIG instance, by UUID of the instance. An entry
+        that names an instance leaves its GPU.
+
+    Notes
+    -----
+    Numbers are taken in PCI bus order, as NVML counts; whoever hands GPUs on by UUID
+    need not care for CUDA's own order.
+    """
+    if setting is None:
+        return list(gpus)
+    chosen: list[GpuDevice] = []
+    for part in (part.strip() for part in setting.split(",")):
+        names = [part, *_parents(part, mig_parents or {})]
+        match = [gpu for gpu in gpus if any(_means(name, gpu) for name in names)]
+        if not match:
+            break  # CUDA ignores everything behind an invalid entry.
+        chosen += [gpu for gpu in match[:1] if gpu not in chosen]
+    return chosen
+
+
+def _parents(part: str, mig_parents: Mapping[str, str]) -> list[str]:
+    """Return the UUID of the GPU that contains the instance which an entry names."""
+    if part.startswith("MIG-GPU-"):  # before driver 470: MIG-<GPU's UUID>/<GI>/<CI>
+        return [part.removeprefix("MIG-").partition("/")[0]]
+    return [
+        gpu for instance, gpu in mig_parents.items() if _is_beginning(part, instance)
+    ]
+
+
+def _means(name: str, gpu: GpuDevice) -> bool:
+    return name == str(gpu.index) or _is_beginning(name, str(gpu.uuid))
+
+
+def _is_beginning(part: str, uuid: str) -> bool:
+    return len(part) > 4 and uuid.startswith(part)

@@ -1,0 +1,78 @@
+"""Errors that the driver reports of its GPUs, heard through NVML's events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from nbkit.telemetry.gpu import Gpu, nvml_reason
+from nbkit.telemetry.sample import Xid
+
+__all__ = ["XidEvents"]
+
+_WAIT_MILLISECONDS = 1
+"""Bindings differ in whether 0 means at once or for ever."""
+
+_MOST_AT_ONCE = 64
+"""A GPU that fails may report without end."""
+
+
+class XidEvents:
+    """Listens for Xid errors of some GPUs; each knows its last one (`Gpu.xid`).
+
+    Parameters
+    ----------
+    pynvml
+        The binding, initialised.
+    gpus
+        The GPUs; one that cannot be listened to is told the reason.
+    """
+
+    def __init__(self, pynvml: Any, gpus: Sequence[Gpu]) -> None:
+        self._pynvml = pynvml
+        self._gpus: dict[bytes, Gpu] = {}
+        self._events: Any = None
+        self._reason: str | None = None
+        critical = pynvml.nvmlEventTypeXidCriticalError
+        for gpu in gpus:
+            if gpu.error:
+                continue
+            try:
+                if self._events is None:
+                    self._events = pynvml.nvmlEventSetCreate()
+                pynvml.nvmlDeviceRegisterEvents(gpu.handle, critical, self._events)
+            except pynvml.NVMLError as error:
+                gpu.hear_no_xid(nvml_reason(pynvml, error.value))
+            else:
+                # A lost GPU no longer tells its UUID; the handle stays what it was.
+                self._gpus[bytes(gpu.handle)] = gpu
+
+    def collect(self) -> None:
+        """Note what was reported since the previous call."""
+        if not self._gpus:
+            return
+        nvml = self._pynvml
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._events, _WAIT_MILLISECONDS)
+            except nvml.NVMLError as error:
+                silent = error.value == nvml.NVML_ERROR_TIMEOUT
+                self._hear_none(None if silent else nvml_reason(nvml, error.value))
+                return
+            gpu = self._gpus.get(bytes(event.device))
+            if gpu is not None:
+                gpu.xid = Xid(int(event.eventData), round(time.time(), 3))
+
+    def _hear_none(self, reason: str | None) -> None:
+        if reason != self._reason:
+            self._reason = reason
+            for gpu in self._gpus.values():
+                gpu.hear_no_xid(reason)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._events is not None:
+            self._pynvml.nvmlEventSetFree(self._events)
+            self._events = None
+        self._gpus = {}

@@ -1,0 +1,207 @@
+"""Detailed readings: activity, memory errors, Xid errors; each degrades alone."""
+
+from __future__ import annotations
+
+import json
+
+import pynvml
+import pytest
+
+from nbkit.telemetry import gpm
+from nbkit.telemetry.nvml import open_nvml
+from nbkit.telemetry.sample import FIRST_READING, GpuSample, Xid
+from tests.telemetry.fake_nvml.fake_driver import FakeGpu, FakeMig
+
+LOST = pynvml.NVML_ERROR_GPU_IS_LOST
+NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Let readings follow each other without the time that GPM needs between them."""
+    monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 0.0)
+
+
+def test_activity_is_that_between_two_readings(drive, at_once):
+    drive(FakeGpu("GPU-a"))
+
+    with open_nvml(detailed=True) as nvml:
+        (first,), (second,) = nvml.read(), nvml.read()
+
+    assert first.sm_activity_percent is None
+    assert first.unavailable["sm_activity_percent"] == FIRST_READING
+    assert second.sm_activity_percent == pytest.approx(71.2, abs=0.1)
+    assert second.tensor_activity_percent == 33.0
+    assert second.unavailable == {}
+
+
+def test_readings_that_are_too_close_repeat_the_activity(drive, monkeypatch):
+    driver = drive(FakeGpu("GPU-a"))
+    monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 0.0)
+
+    with open_nvml(detailed=True) as nvml:
+        nvml.read()
+        before = nvml.read()
+        monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 3600.0)
+        assert nvml.read() == before
+
+    assert driver.calls["nvmlGpmSampleGet"] == 2
+
+
+def test_a_gpu_without_activity_says_so_and_is_asked_once(drive, at_once):
+    driver = drive(FakeGpu("GPU-a", gpm=False), FakeGpu("GPU-b"))
+
+    with open_nvml(detailed=True) as nvml:
+        old, new = [nvml.read() for _ in range(3)][-1]
+
+    assert old.unavailable == {
+        "sm_activity_percent": "not supported",
+        "tensor_activity_percent": "not supported",
+    }
+    assert old.power_watts == 412.345
+    assert new.unavailable == {}
+    assert driver.calls["nvmlGpmQueryDeviceSupport"] == 2
+
+
+def test_activity_that_only_root_may_read_is_named_so(drive, at_once):
+    driver = drive(FakeGpu("GPU-a", errors={"nvmlGpmSampleGet": NO_PERMISSION}))
+
+    with open_nvml(detailed=True) as nvml:
+        (sample,) = [nvml.read() for _ in range(3)][-1]
+
+    assert sample.unavailable["tensor_activity_percent"] == "no permission"
+    assert driver.calls["nvmlGpmSampleGet"] == 1
+
+
+def test_memory_errors_are_asked_for_now_and_then(drive):
+    card = FakeGpu("GPU-a", ecc_errors=2)
+    driver = drive(card)
+
+    with open_nvml(detailed=True) as nvml:
+        counts = [nvml.read()[0].ecc_uncorrected_count for _ in range(3)]
+        assert driver.calls["nvmlDeviceGetTotalEccErrors"] == 1
+        nvml._gpus[0]._slow_due = 0.0
+        card.ecc_errors = 3
+        counts.append(nvml.read()[0].ecc_uncorrected_count)
+
+    assert counts == [2, 2, 2, 3]
+
+
+def test_an_xid_error_is_known_of_its_gpu_and_stays_known(drive):
+    driver = drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+
+    with open_nvml(detailed=True) as nvml:
+        assert [sample.xid for sample in nvml.read()] == [None, None]
+        driver.xids += [("GPU-b", 31), ("GPU-b", 79)]
+        first, second = nvml.read()
+        later = nvml.read()[1]
+
+    assert first.xid is None
+    assert second.xid.code == later.xid.code == 79
+    assert later.xid.t == second.xid.t
+
+
+def test_a_gpu_that_is_lost_still_tells_its_last_xid(drive):
+    falling = FakeGpu("GPU-a")
+    driver = drive(falling)
+
+    with open_nvml(detailed=True) as nvml:
+        driver.xids.append(("GPU-a", 79))
+        falling.errors["*"] = LOST
+        (sample,) = nvml.read()
+
+    assert (sample.error, sample.xid.code) == ("gpu lost", 79)
+
+
+def test_a_gpu_that_reports_no_errors_says_why(drive):
+    deaf = FakeGpu(
+        "GPU-a", errors={"nvmlDeviceRegisterEvents": pynvml.NVML_ERROR_NOT_SUPPORTED}
+    )
+    driver = drive(deaf, FakeGpu("GPU-b"), xids=[("GPU-b", 13)])
+
+    with open_nvml(detailed=True) as nvml:
+        first, second = nvml.read()
+
+    assert first.unavailable["xid"] == "not supported"
+    assert "xid" not in second.unavailable
+    assert second.xid.code == 13
+    assert driver.calls["nvmlEventSetFree"] == 1
+
+
+def test_a_driver_without_the_wait_for_events_loses_no_other_field(drive, at_once):
+    drive(FakeGpu("GPU-a"), missing={"nvmlEventSetWait_v2"})
+
+    with open_nvml(detailed=True) as nvml:
+        nvml.read()
+        (sample,) = nvml.read()
+
+    assert sample.unavailable == {"xid": "driver too old"}
+
+
+def test_details_are_read_under_mig_too(drive):
+    drive(FakeGpu("GPU-a", migs=(FakeMig("MIG-x"),), ecc_errors=1))
+
+    with open_nvml(detailed=True) as nvml:
+        (sample,) = nvml.read()
+
+    assert sample.ecc_uncorrected_count == 1
+    assert [instance.uuid for instance in sample.mig_instances] == ["MIG-x"]
+
+
+def test_an_ordinary_reading_asks_for_no_details(drive):
+    driver = drive(FakeGpu("GPU-a"))
+
+    with open_nvml() as nvml:
+        (sample,) = nvml.read()
+
+    assert not [name for name in driver.calls if "Gpm" in name or "EventSet" in name]
+    assert "nvmlDeviceGetTotalEccErrors" not in driver.calls
+    assert "sm_activity_percent" not in sample.to_dict()
+
+
+def test_a_detailed_reading_never_makes_the_call_that_takes_20_ms(drive):
+    driver = drive(FakeGpu("GPU-a"))
+
+    with open_nvml(detailed=True) as nvml:
+        nvml.read()
+
+    assert driver.calls["nvmlDeviceGetFieldValues"] == 2
+    assert "nvmlDeviceGetPcieThroughput" not in driver.calls
+
+
+def test_what_a_detailed_reading_holds_is_let_go(drive, at_once):
+    driver = drive(FakeGpu("GPU-a"))
+
+    with open_nvml(detailed=True) as nvml:
+        nvml.read()
+        nvml.read()
+
+    assert driver.calls["nvmlGpmSampleFree"] == driver.calls["nvmlGpmSampleAlloc"] == 2
+    assert (driver.calls["nvmlEventSetFree"], driver.calls["nvmlShutdown"]) == (1, 1)
+
+
+def test_a_lost_gpu_that_refuses_to_be_let_go_does_not_keep_nvml_open(drive, at_once):
+    driver = drive(FakeGpu("GPU-a"), missing={"nvmlGpmSampleFree"})
+
+    with open_nvml(detailed=True) as nvml:
+        nvml.read()
+
+    assert driver.calls["nvmlShutdown"] == 1
+
+
+def test_details_go_to_json_and_back(drive, at_once):
+    drive(FakeGpu("GPU-a"), xids=[("GPU-a", 48)])
+
+    with open_nvml(detailed=True) as nvml:
+        nvml.read()
+        (sample,) = nvml.read()
+
+    text = json.dumps(sample.to_dict(), allow_nan=False)
+    assert GpuSample.from_dict(json.loads(text)) == sample
+    assert isinstance(sample.xid, Xid)
+
+
+def test_samples_of_an_earlier_version_can_be_read():
+    old = {"index": 0, "uuid": "GPU-a", "power_watts": 300.0, "unavailable": {}}
+
+    assert GpuSample.from_dict(old) == GpuSample(0, "GPU-a", power_watts=300.0)

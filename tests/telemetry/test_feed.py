@@ -1,0 +1,318 @@
+"""The process that feeds viewers: what it says, and what it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pynvml
+import pytest
+
+from nbkit.telemetry.sample import GpuSample, HostSample, Sample
+from tests.waiting import wait_until
+
+
+def _values(inventory, sample, number=0):
+    return dict(zip(inventory["gpu_columns"], sample["gpus"][number], strict=True))
+
+
+def test_an_inventory_comes_first_and_then_samples_that_fit_it(feed, drive_child):
+    drive_child({"uuid": "GPU-a", "pids": [1]}, {"uuid": "GPU-b", "reasons": 4})
+    child = feed()
+
+    child.wait("sample", lambda line: line["cores"])
+
+    inventory = child.lines("inventory")[0]
+    first, *_, last = child.lines("sample")
+    assert [gpu["uuid"] for gpu in inventory["gpus"]] == ["GPU-a", "GPU-b"]
+    assert inventory["host"] == last["host"] == socket.gethostname()
+    assert inventory["interval_seconds"] == 0.25
+    assert inventory["gpus_unavailable"] is None
+    assert (inventory["source"], inventory["replay"]) == ("nvml", None)
+    assert inventory["t"] <= first["t"] < last["t"]
+    values = _values(inventory, last, 1)
+    assert values["utilization_percent"] == 87
+    assert values["memory_used_mib"] == 2048
+    assert values["clock_events"] == 4
+    assert values["sm_activity_percent"] == pytest.approx(71.2, abs=0.1)
+    assert values["pcie_rx_mb_per_s"] == 0.0
+    assert last["holders"] == [[1024], []]
+    assert last["mig"] == [None, None]
+    assert len(last["cores"]) == inventory["cpus"]
+    assert len(last["host_values"]) == len(inventory["host_columns"])
+    assert child.stop() == 0
+    assert child.errors == ""
+
+
+def test_an_inventory_that_did_not_change_is_not_repeated(feed, drive_child):
+    drive_child({"uuid": "GPU-a"})
+    child = feed()
+
+    child.wait("sample", lambda _: len(child.lines("sample")) >= 5)
+
+    assert len(child.lines("inventory")) == 1
+
+
+def test_eight_gpus_and_64_cores_fit_in_2_kb(feed, drive_child):
+    gpus = [
+        {"uuid": f"GPU-{n}", "pids": [1, os.getpid()], "used_bytes": 79 * 2**30}
+        for n in range(8)
+    ]
+    drive_child(*gpus)
+    child = feed()
+
+    sample = child.wait("sample", lambda line: line["cores"])
+
+    sample["cores"] = [100] * 64
+    assert len(json.dumps(sample, separators=(",", ":"))) < 2000
+
+
+def test_a_notebook_is_named_as_soon_as_its_kernel_is_told(feed, drive_child):
+    drive_child({"uuid": "GPU-a", "pids": [os.getpid()]})
+    child = feed()
+    child.wait("inventory")
+    kernel = {"kernel_id": "k1", "pid": os.getpid(), "name": "Python 3"}
+    kernel |= {"path": "a/b.ipynb", "idle_since": None}
+
+    child.say(kernels=[kernel], hide_commands_of_others=False)
+
+    inventory = child.wait(
+        "inventory", lambda line: line["gpus"][0]["holders"][0]["kind"] == "kernel"
+    )
+    (holder,) = inventory["gpus"][0]["holders"]
+    assert (holder["kernel_id"], holder["path"]) == ("k1", "a/b.ipynb")
+    assert holder["own"] is True
+
+
+def test_a_run_that_reports_itself_is_shown_on_its_gpus(feed, drive_child):
+    drive_child({"uuid": "GPU-a"}, {"uuid": "GPU-b"})
+    child = feed()
+    run = {"run_id": "r1", "name": "resnet50", "devices": ["GPU-b"], "pids": []}
+
+    child.say(runs=[{**run, "path": None}])
+
+    inventory = child.wait("inventory", lambda line: line["gpus"][1]["holders"])
+    (holder,) = inventory["gpus"][1]["holders"]
+    assert (holder["run_id"], holder["reported_by"]) == ("r1", "run")
+    assert inventory["gpus"][0]["holders"] == []
+    sample = child.wait_for_next("sample")
+    assert sample["holders"] == [[], [None]]
+
+
+def test_a_process_of_a_run_is_known_by_the_marker(feed, drive_child):
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "RUN_MARKER": "r7"},
+    ) as rank:
+        drive_child({"uuid": "GPU-a", "pids": [rank.pid]})
+        child = feed("--run-marker", "RUN_MARKER")
+        inventory = child.wait("inventory")
+        rank.communicate(b"\n")
+
+    (holder,) = inventory["gpus"][0]["holders"]
+    assert (holder["kind"], holder["run_id"]) == ("run", "r7")
+
+
+def test_a_driver_that_hangs_is_named_before_the_next_tick(feed, drive_child):
+    drive_child({"uuid": "GPU-a", "hangs_in": "nvmlDeviceGetPowerUsage"})
+    child = feed("--interval", "3600")
+
+    inventory = child.wait("inventory")
+
+    assert inventory["gpus_unavailable"]["reason"] == "driver not answering"
+
+
+def test_another_interval_is_followed_and_told(feed, drive_child):
+    drive_child()
+    child = feed()
+    child.wait("sample")
+
+    child.say(interval_seconds=3600)
+
+    child.wait("inventory", lambda line: line["interval_seconds"] == 3600)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "[1]",
+        '{"interval_seconds": 0.01}',
+        '{"interval_seconds": NaN}',
+        '{"kernels": [{"pid": 1}]}',
+        '{"kernels": 7}',
+        '{"dance": true}',
+    ],
+)
+def test_a_command_that_cannot_be_understood_is_said_and_changes_nothing(
+    feed, drive_child, line
+):
+    drive_child({"uuid": "GPU-a"})
+    child = feed()
+    child.wait("sample")
+
+    child.say_line(line)
+    wait_until(lambda: "is not understood" in child.errors, "the complaint")
+
+    child.wait_for_next("sample")
+    assert len(child.lines("inventory")) == 1
+    assert child.stop() == 0
+
+
+# Drivers that misbehave
+
+
+def test_a_driver_that_hangs_is_named_and_the_host_goes_on(feed, drive_child, tmp_path):
+    file = tmp_path / "hanging"
+    drive_child(
+        {
+            "uuid": "GPU-a",
+            "hangs_in": "nvmlDeviceGetPowerUsage",
+            "hangs_while": str(file),
+        }
+    )
+    child = feed()
+    before = child.wait("inventory")
+    child.wait("sample", lambda line: line["gpus"][0])
+
+    file.touch()
+    during = child.wait("inventory", lambda line: line["gpus_unavailable"])
+    blind = child.wait("sample", lambda line: line["gpus"] == [None])
+    file.unlink()
+    after = wait_until(
+        lambda: child.lines("inventory")[-1]["gpus_unavailable"] is None, "recovery"
+    )
+    sample = child.wait_for_next("sample")
+
+    assert during["gpus_unavailable"]["reason"] == "driver not answering"
+    assert "dmesg" in during["gpus_unavailable"]["message"]
+    # Since the call, not since it was noticed; a viewer can tell for how long.
+    assert during["t"] - during["gpus_unavailable"]["since"] > 2.9
+    assert during["gpus"] == before["gpus"]
+    assert blind["host_values"][0] is not None
+    assert blind["holders"] == [[]]
+    assert after
+    assert _values(before, sample)["power_watts"] == 412.3
+
+
+def test_a_driver_that_hangs_at_its_start_holds_up_neither_host_nor_end(
+    feed, drive_child
+):
+    drive_child({"uuid": "GPU-a", "hangs_in": "nvmlDeviceGetUUID"})
+    child = feed()
+
+    inventory = child.wait("inventory")
+    child.wait("sample", lambda line: line["cores"])
+
+    assert inventory["gpus_unavailable"]["reason"] == "driver not answering"
+    assert inventory["gpus"] == []
+    assert child.stop() == 0
+
+
+def test_a_driver_that_is_not_loaded_is_named_and_the_host_is_shown(feed, drive_child):
+    drive_child(init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    child = feed()
+
+    inventory = child.wait("inventory")
+    sample = child.wait("sample", lambda line: line["cores"])
+
+    assert inventory["gpus_unavailable"]["reason"] == "driver not loaded"
+    assert "modprobe nvidia" in inventory["gpus_unavailable"]["message"]
+    assert inventory["gpus_unavailable"]["since"] <= inventory["t"]
+    assert (sample["gpus"], sample["holders"]) == ([], [])
+
+
+def test_a_lost_gpu_says_so_and_the_other_goes_on(feed, drive_child):
+    lost = {"nvmlDeviceGetPowerUsage": pynvml.NVML_ERROR_GPU_IS_LOST}
+    drive_child({"uuid": "GPU-a", "errors": lost}, {"uuid": "GPU-b"})
+    child = feed()
+
+    inventory, sample = child.wait("inventory"), child.wait("sample")
+
+    assert [gpu["error"] for gpu in inventory["gpus"]] == ["gpu lost", None]
+    assert sample["gpus"][0] is None
+    assert _values(inventory, sample, 1)["power_watts"] == 412.3
+
+
+def test_fields_that_a_gpu_lacks_have_reasons(feed, drive_child):
+    refused = {"nvmlDeviceGetPowerUsage": pynvml.NVML_ERROR_NOT_SUPPORTED}
+    drive_child({"uuid": "GPU-a", "errors": refused, "gpm": False})
+    child = feed()
+
+    inventory, sample = child.wait("inventory"), child.wait("sample")
+
+    assert inventory["gpus"][0]["unavailable"] == {
+        "power_watts": "not supported",
+        "sm_activity_percent": "not supported",
+        "tensor_activity_percent": "not supported",
+    }
+    assert _values(inventory, sample)["power_watts"] is None
+
+
+def test_instances_have_memory_and_processes_of_their_own(feed, drive_child):
+    migs = [{"uuid": "MIG-x", "used_bytes": 2**30, "pids": [1]}, None]
+    drive_child({"uuid": "GPU-a", "migs": migs})
+    child = feed()
+
+    inventory, sample = child.wait("inventory"), child.wait("sample")
+
+    (gpu,) = inventory["gpus"]
+    assert gpu["mig_enabled"] is True
+    assert [one["uuid"] for one in gpu["mig_instances"]] == ["MIG-x"]
+    assert gpu["holders"][0]["mig_uuid"] == "MIG-x"
+    assert gpu["unavailable"]["utilization_percent"] == "not supported"
+    assert (sample["mig"], sample["holders"]) == ([[1024]], [[1024]])
+
+
+def test_a_replay_says_so_and_names_its_holders(feed, monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
+    child = feed()
+
+    inventory, sample = child.wait("inventory"), child.wait("sample")
+
+    assert (inventory["source"], inventory["replay"]) == ("replay", "eight-gpus")
+    assert len(sample["gpus"]) == 8
+    names = {holder["name"] for holder in inventory["gpus"][0]["holders"]}
+    assert names == {"resnet50, 4 GPUs"}
+
+
+def test_a_source_that_cannot_be_used_is_told_to_the_viewer(feed, monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:/no/such/file")
+    child = feed()
+
+    inventory = child.wait("inventory")
+
+    assert inventory["gpus_unavailable"]["reason"] == "source cannot be used"
+    assert "/no/such/file" in inventory["gpus_unavailable"]["message"]
+
+
+# The past
+
+
+def test_the_past_is_read_when_it_is_asked_for(feed, drive_child, tmp_path):
+    drive_child()
+    child = feed()
+    now = child.wait("sample")["t"]
+    gpus = (GpuSample(0, "GPU-a", gpu_utilization_percent=40),)
+    times = [now - 500 + n for n in range(450)]
+    samples = [Sample(t, gpus, host=HostSample(5.0)).to_dict() for t in times]
+    file = tmp_path / "host.jsonl"
+    file.write_text(
+        "".join(json.dumps({"kind": "sample", **row}) + "\n" for row in samples)
+    )
+
+    child.say(read_past=[str(tmp_path / "none.jsonl"), str(file)])
+    wait_until(
+        lambda: sum(len(line["rows"]) for line in child.lines("past")) == 450,
+        "all rows",
+    )
+
+    batches = [line["rows"] for line in child.lines("past")]
+    assert max(map(len, batches)) <= 200
+    assert [row[0] for rows in batches for row in rows] == times
+    assert batches[0][0][1:] == [{"GPU-a": [40, None, None]}, [5.0, None]]
+    assert "none.jsonl cannot be read (No such file or directory)" in child.errors

@@ -1,0 +1,131 @@
+"""The process that feeds viewers: how it ends, what it costs, a reader that is slow."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nbkit.telemetry import feed as feed_module
+from tests.waiting import wait_until
+
+
+def test_it_ends_when_its_input_is_closed(feed, drive_child):
+    drive_child()
+    child = feed()
+    child.wait("sample")
+
+    assert child.stop() == 0
+    assert child.errors == ""
+
+
+def test_it_ends_by_sigterm_and_not_by_an_interrupt(feed, drive_child):
+    drive_child()
+    child = feed()
+    child.wait("sample")
+
+    child.process.send_signal(signal.SIGINT)
+    child.wait_for_next("sample")
+    child.process.send_signal(signal.SIGTERM)
+
+    assert child.process.wait(60) == 0
+    assert child.errors == ""
+
+
+PARENT = """
+import os, subprocess, sys
+read_end, write_end = os.pipe()
+command = [sys.executable, "-P", "-m", "nbkit.telemetry.feed"]
+process = subprocess.Popen(
+    [*command, "--parent-fd", str(read_end)],
+    stdin=open(sys.argv[1], "rb"), stdout=subprocess.PIPE, pass_fds=[read_end],
+)
+process.stdout.readline()
+print(process.pid, flush=True)
+input()
+"""
+
+
+def test_it_ends_when_its_parent_is_killed(drive_child, tmp_path):
+    drive_child()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # Somebody else holds its input open, so that the pipe alone tells of the end.
+    held = os.open(fifo, os.O_RDWR)
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(fifo)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+
+    assert psutil.wait_procs([child], timeout=60)[1] == []
+    os.close(held)
+
+
+def test_a_reader_that_stops_reading_misses_samples_and_holds_up_nothing(drive_child):
+    drive_child(*({"uuid": f"GPU-{n}"} for n in range(8)))
+    command = [sys.executable, "-P", "-m", "nbkit.telemetry.feed", "--interval", "0.25"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        # Not even the first inventory fits into one page.
+        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
+        child = psutil.Process(process.pid)
+        wait_until(lambda: select.select([process.stdout], [], [], 0)[0], "output")
+        begun = child.num_ctx_switches().voluntary
+        # It sleeps two or three times a tick.
+        wait_until(lambda: child.num_ctx_switches().voluntary > begun + 24, "ticks")
+        process.stdin.write(b'{"interval_seconds": 0.5}\n')
+        process.stdin.flush()
+        begun = child.num_ctx_switches().voluntary
+        wait_until(lambda: child.num_ctx_switches().voluntary > begun + 9, "ticks")
+
+        lines = [json.loads(process.stdout.readline())]
+        while lines[-1].get("interval_seconds") != 0.5:
+            lines.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+        process.stdout.close()
+        assert process.wait(60) == 0
+
+    assert lines[0]["interval_seconds"] == 0.25
+    # Of eight ticks or more; the reader makes room for some while it reads.
+    assert len(lines) <= 5
+
+
+def test_an_interval_below_what_nvml_renews_is_refused(capsys):
+    with pytest.raises(SystemExit) as caught:
+        feed_module.main(["--interval", "0.1"])
+
+    assert caught.value.code == 2
+    assert "0.1 s is no time of 0.25 s or more" in capsys.readouterr().err
+
+
+def test_it_stays_small(feed, drive_child):
+    drive_child(*({"uuid": f"GPU-{n}", "pids": [os.getpid()]} for n in range(8)))
+    child = feed()
+    child.wait("sample", lambda line: line["cores"])
+
+    status = Path(f"/proc/{child.process.pid}/status").read_text().splitlines()
+    peak = next(line for line in status if line.startswith("VmHWM"))
+
+    assert int(peak.split()[1]) < 30 * 1024
+
+
+def test_it_imports_nothing_that_it_does_not_need():
+    code = "import sys, nbkit.telemetry.feed; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    unwanted = {"asyncio", "pydantic", "PIL", "tornado", "torch", "numpy", "pynvml"}
+    assert unwanted.isdisjoint(loaded)
