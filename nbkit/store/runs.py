@@ -12,15 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store.metrics import read_json_lines, store_error
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, parse_json, read_json
 from nbkit.store.summary import RunSummary, summarise_run
+
+if TYPE_CHECKING:
+    from nbkit.config import ExperimentConfig
 
 __all__ = [
     "RunRow",
@@ -62,6 +64,9 @@ class StoredRun:
     @cached_property
     def config(self) -> ExperimentConfig:
         """What was asked for."""
+        # Imported here: who only lists runs is spared 6 MiB of validation.
+        from nbkit.config import ExperimentConfig
+
         return ExperimentConfig.from_json(self._bytes(self.paths.config))
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
-__all__ = ["notebook"]
+__all__ = ["notebook", "notebooks"]
 
 
 def notebook(name: str) -> Path:
@@ -28,13 +28,7 @@ def notebook(name: str) -> Path:
     >>> nbkit.notebook("scaling").name  # doctest: +SKIP
     'scaling.ipynb'
     """
-    package = Path(__file__).parents[1]
-    folders = [package / "notebooks", package.parent / "notebooks"]
-    found = {
-        path.stem: path
-        for folder in reversed(folders)
-        for path in sorted(folder.glob("*.ipynb"))
-    }
+    found = notebooks()
     if name in found:
         return found[name]
     message = (
@@ -42,3 +36,14 @@ def notebook(name: str) -> Path:
         f"{suggest(name, list(found))}"
     )
     raise ConfigError(message)
+
+
+def notebooks() -> dict[str, Path]:
+    """Return the path of every canonical notebook, by name."""
+    package = Path(__file__).parents[1]
+    folders = [package / "notebooks", package.parent / "notebooks"]
+    return {
+        path.stem: path
+        for folder in reversed(folders)
+        for path in sorted(folder.glob("*.ipynb"))
+    }

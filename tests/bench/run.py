@@ -27,6 +27,7 @@ from nbkit import statistics
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
 from tests.bench.loaders import loader_rows
+from tests.bench.server import server_rows
 from tests.bench.settings import (
     BUILD,
     RANKS,
@@ -57,6 +58,7 @@ def main() -> None:
         os.environ["NBKIT_HOME"] = home
         rows.append(listing_ten_thousand_runs(Path(home)))
     rows += loader_rows()
+    rows += server_rows()
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
     _print_table(rows)

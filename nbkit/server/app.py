@@ -1,0 +1,100 @@
+"""The extension as Jupyter sees it: settings for the administrator, and the routes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool, Float, List, TraitType, Unicode, validate
+
+from nbkit.server.monitor import FEED_COMMAND, Monitor, Settings
+from nbkit.server.rest import ROUTES
+from nbkit.server.runs import RunTable
+from nbkit.server.sessions import list_kernels
+from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
+
+__all__ = ["NbkitServer"]
+
+
+class NbkitServer(ExtensionApp):
+    """GPUs, host and runs for every page that watches."""
+
+    name = "nbkit"
+
+    interval_seconds = Float(
+        1.0,
+        help="Time between two samples, at least 0.25 s. A viewer may ask for fewer.",
+    ).tag(config=True)
+    store = Unicode(
+        "",
+        help="""Folder of the runs; empty for $NBKIT_HOME or nbkit's folder in the
+        user's data. Kernels of this server use the same one: they inherit it as
+        $NBKIT_HOME.""",
+    ).tag(config=True)
+    read_only = Bool(
+        False, help="Whether nobody may stop a run or copy a notebook from the sidebar."
+    ).tag(config=True)
+    hide_commands_of_others = Bool(
+        False, help="Whether command lines of other users' processes are left out."
+    ).tag(config=True)
+    metrics = Bool(
+        False,
+        help="""Whether GPUs appear as gauges on this server's /metrics. The sampler
+        then always runs, also when nobody watches.""",
+    ).tag(config=True)
+    feed_command: TraitType[Any, Any] = List(
+        Unicode(),
+        list(FEED_COMMAND),
+        help="""The sampler's process: arguments behind python -P. A site may put a
+        source of its own there.""",
+    ).tag(config=True)
+
+    monitor: Monitor
+
+    @validate("interval_seconds")
+    def _at_least_the_minimum(self, proposal: dict[str, Any]) -> float:
+        seconds = proposal["value"]
+        if seconds >= MIN_INTERVAL_SECONDS:
+            return seconds
+        self.log.error(
+            "NbkitServer.interval_seconds=%s is below %s s, in which NVML renews its "
+            "readings; %s is used. Set %s or more.",
+            *(seconds, *[MIN_INTERVAL_SECONDS] * 3),
+        )
+        return MIN_INTERVAL_SECONDS
+
+    def initialize_handlers(self) -> None:
+        """Add the routes; nothing runs before somebody watches."""
+        if self.store:
+            os.environ["NBKIT_HOME"] = str(Path(self.store).expanduser().absolute())
+        settings = self.settings
+        contents = settings["contents_manager"]
+        root = getattr(contents, "root_dir", None)
+        runs = RunTable(
+            Path(root) if root else None, allow_hidden=bool(contents.allow_hidden)
+        )
+        self.monitor = Monitor(
+            Settings(
+                interval_seconds=self.interval_seconds,
+                read_only=self.read_only,
+                hide_commands_of_others=self.hide_commands_of_others,
+                metrics=self.metrics,
+            ),
+            runs,
+            lambda: list_kernels(
+                settings["kernel_manager"], settings["session_manager"]
+            ),
+            self.log,
+            self.feed_command,
+        )
+        for pattern, handler in ROUTES:
+            self.handlers.append((pattern, handler, {"monitor": self.monitor}))
+        if self.metrics and self.serverapp is not None:
+            # As soon as the event loop runs.
+            self.serverapp.io_loop.add_callback(self.monitor.watch)
+
+    async def stop_extension(self) -> None:
+        """End the sampler's process and the store's thread."""
+        await self.monitor.close()

@@ -1,0 +1,245 @@
+"""The sampler's process, seen from the server: started, watched, started again.
+
+NVML is called there and never here: a call that hangs or crashes takes only that
+process with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nbkit.store.metrics import to_json_line
+
+__all__ = ["Feed"]
+
+_DELAYS_SECONDS = (1, 2, 5, 10, 30, 60)
+"""Until the next start, by the number of failures in a row."""
+_HEALTHY_SECONDS = 60.0
+"""A process that ran so long failed for a new reason."""
+_SILENT_SECONDS = 20.0
+"""A process that writes nothing for so long is stuck; starting may take some seconds.
+A driver that hangs does not silence it."""
+_END_SECONDS = 3.0
+_WORDS_BYTES = 500
+_LONGEST_LINE_BYTES = 1 << 22
+_UNREAD_BYTES = 1 << 18
+"""What may wait to be read by the process; a stuck one is told everything anew."""
+
+
+class Feed:
+    """Runs the sampler's process as long as it is wanted.
+
+    Parameters
+    ----------
+    arguments
+        Command line behind ``python -P``, without ``--parent-fd``.
+    interval_seconds
+        Time between samples.
+    on_line
+        Called with each object that the process writes.
+    on_state
+        Called when the state changes: ``starting``, ``running`` or ``failed``, and what
+        failed.
+    log
+        Gets one line a change.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        interval_seconds: float,
+        on_line: Callable[[dict[str, Any]], None],
+        on_state: Callable[[str, str | None], None],
+        log: logging.Logger,
+    ) -> None:
+        # -P: the server's folder may hold a signal.py or a json.py.
+        self._command = [sys.executable, "-P", *arguments]
+        self._silent_seconds = max(_SILENT_SECONDS, 5 * interval_seconds)
+        self._on_line = on_line
+        self._on_state = on_state
+        self._log = log
+        self._wanted = False
+        self._task: asyncio.Task[None] | None = None
+        self._process: Process | None = None
+        self._said: dict[str, Any] = {}
+        self._state: tuple[str, str | None] = ("starting", None)
+        self._logged: str | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None while there is none."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Run the process from now on; a second call does nothing."""
+        self._wanted = True
+        if self._task is None:
+            self._set_state("starting", None)
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """End the process and return when it is gone."""
+        self._wanted = False
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def say(self, **values: Any) -> None:
+        """Tell the process what changed; one that starts later is told everything."""
+        new = {k: v for k, v in values.items() if self._said.get(k) != v}
+        self._said.update(new)
+        self._write(new)
+
+    def _write(self, values: dict[str, Any]) -> None:
+        process = self._process
+        if not values or process is None or process.stdin is None:
+            return
+        if process.stdin.transport.get_write_buffer_size() < _UNREAD_BYTES:
+            process.stdin.write(to_json_line(values).encode())
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("nbkit: the feed's own code failed", exc_info=error)
+            self._set_state("failed", f"{type(error).__name__}: {error}")
+        elif self._wanted:  # somebody came while it ended
+            self.start()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            reason = await self._watch_process()
+            if loop.time() - began > _HEALTHY_SECONDS:
+                failures = 0
+            delay = _DELAYS_SECONDS[min(failures, len(_DELAYS_SECONDS) - 1)]
+            failures += 1
+            self._fail(reason, delay)
+            await asyncio.sleep(delay)
+
+    async def _watch_process(self) -> str:
+        """Run one process to its end and return why it ended."""
+        read_end, write_end = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                "--parent-fd",
+                str(read_end),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                pass_fds=[read_end],
+                limit=_LONGEST_LINE_BYTES,
+                # Ctrl-C is the server's business: it may ask before it ends.
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(write_end)
+            return f"it cannot be started: {error}"
+        except BaseException:
+            os.close(write_end)
+            raise
+        finally:
+            os.close(read_end)
+        words = bytearray()
+        listener = asyncio.create_task(_listen(process, words))
+        self._process = process
+        reason = None
+        try:
+            self._write(self._said)
+            reason = await self._read(process)
+        finally:
+            self._process = None
+            os.close(write_end)
+            await _end(process, at_once=reason is not None)
+            listener.cancel()
+            await asyncio.wait([listener])
+        if reason is None:
+            reason = _how(process.returncode)
+        said = words.decode(errors="replace").strip().splitlines()
+        return ": ".join([reason, *said[-1:]])
+
+    async def _read(self, process: Process) -> str | None:
+        """Pass lines on; return what is wrong with them, None at their end."""
+        assert process.stdout is not None
+        while True:
+            try:
+                # Not wait_for: before Python 3.12 it may lose a cancellation.
+                async with asyncio.timeout(self._silent_seconds):
+                    line = await process.stdout.readline()
+            except TimeoutError:
+                return f"it said nothing for {self._silent_seconds:g} s"
+            except ValueError:
+                return f"it wrote a line of more than {_LONGEST_LINE_BYTES:,} bytes"
+            if not line.endswith(b"\n"):
+                return None
+            try:
+                self._on_line(json.loads(line))
+            except Exception as error:  # noqa: BLE001 - its fault must not stay ours
+                what = f"{type(error).__name__}: {error}"
+                return f"its line cannot be understood, {what}"
+            self._set_state("running", None)
+
+    def _fail(self, reason: str, delay: float) -> None:
+        message = f"the sampler ended ({reason}); started again in {delay:g} s"
+        if self._state[0] != "failed" or self._logged != reason:
+            self._logged = reason
+            self._log.warning("nbkit: %s", message)
+        self._set_state("failed", message)
+
+    def _set_state(self, state: str, message: str | None) -> None:
+        if (state, message) == self._state and state == "running":
+            return
+        if state == "running" and self._state[0] == "failed":
+            self._log.info("nbkit: the sampler runs again")
+        self._state = (state, message)
+        self._on_state(state, message)
+
+
+async def _listen(process: Process, words: bytearray) -> None:
+    """Keep the last words of a process, and let it never wait for a reader."""
+    assert process.stderr is not None
+    while data := await process.stderr.read(1 << 16):
+        words += data
+        del words[:-_WORDS_BYTES]
+
+
+async def _end(process: Process, *, at_once: bool) -> None:
+    """Wait for a process whose pipe was closed; then kill it.
+
+    One that hangs in the driver cannot be killed: it is left to the kernel.
+    """
+    assert process.stdin is not None
+    process.stdin.close()
+    for _ in range(2):
+        if at_once and process.returncode is None:
+            process.kill()
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            at_once = True
+        else:
+            return
+
+
+def _how(returncode: int | None) -> str:
+    if returncode is None:
+        return "it cannot be killed"
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"signal {-returncode}, {signal.Signals(-returncode).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-returncode}"

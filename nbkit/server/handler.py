@@ -1,0 +1,82 @@
+"""What every handler of nbkit has in common."""
+
+from __future__ import annotations
+
+import json
+from types import TracebackType
+from typing import Any
+
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from nbkit.server.monitor import Monitor
+from nbkit.store.metrics import to_json_line
+
+__all__ = ["ApiHandler", "NbkitHandler"]
+
+
+class NbkitHandler(web.RequestHandler):
+    """Names the resource for authorizers, and keeps tokens out of the log."""
+
+    auth_resource = "nbkit"
+
+    def initialize(self, monitor: Monitor) -> None:
+        """Take what all handlers share."""
+        self.monitor = monitor
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """Log a fault by the path alone: tornado's own words hold the whole URL.
+
+        A refusal (`tornado.web.HTTPError`) is logged by Jupyter with its request.
+        """
+        if typ is None or value is None or isinstance(value, web.HTTPError):
+            return
+        self.monitor.log.error(
+            "nbkit: %s failed", self.request.path, exc_info=(typ, value, tb)
+        )
+
+
+class ApiHandler(NbkitHandler, APIHandler):
+    """A JSON handler that an idle browser may poll: it is no activity of a user."""
+
+    _track_activity = False
+
+    def reply(self, values: dict[str, Any], status: int = 200) -> None:
+        """Answer with JSON; what is not finite becomes null."""
+        self.set_status(status)
+        self.finish(to_json_line(values))
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer that it is not done, and what to do now."""
+        self.reply({"message": message}, status)
+
+    def body(self, *known: str) -> dict[str, Any]:
+        """Return the fields of the request's JSON object.
+
+        Raises
+        ------
+        ValueError
+            If it is no object, or has a field that is not known.
+        """
+        try:
+            values = json.loads(self.request.body or b"{}")
+        except ValueError:  # also bytes that are no UTF-8
+            message = "the body is no JSON; send an object."
+            raise ValueError(message) from None
+        except RecursionError:
+            message = "the body is nested too deep; send a flat object."
+            raise ValueError(message) from None
+        if not isinstance(values, dict):
+            message = f"the body is a {type(values).__name__}; send an object."
+            raise ValueError(message)
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            fields = ", ".join(known) or "none"
+            message = f"field {unknown[0][:40]!r} is not known; use one of: {fields}."
+            raise ValueError(message)
+        return values

@@ -1,0 +1,283 @@
+"""What happens while somebody watches: a sampler's process, looks at kernels and runs.
+
+Nobody watches: no process, no look, no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import nbkit
+from nbkit.errors import StoreError
+from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.server.feed import Feed
+from nbkit.server.gauges import Gauges
+from nbkit.server.history import History
+from nbkit.server.runs import NEWEST, Look, RunTable
+from nbkit.server.sessions import Kernel
+from nbkit.server.store_thread import StoreThread
+from nbkit.server.stream import Hub, Viewer
+
+__all__ = ["FEED_COMMAND", "Monitor", "Settings"]
+
+FEED_COMMAND = ("-m", "nbkit.telemetry.feed", "--run-marker", RUN_ID_VARIABLE)
+
+_GRACE_SECONDS = 5.0
+"""A page that is reloaded comes back within this; then the sampler ends."""
+_LOOK_SECONDS = 2.0
+_PAST_SECONDS = 0.5
+"""Rows of the past come in batches; viewers get the history when no more came."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an administrator chose; see `nbkit.server.app.NbkitServer`."""
+
+    interval_seconds: float = 1.0
+    read_only: bool = False
+    hide_commands_of_others: bool = False
+    metrics: bool = False
+
+
+class Monitor:
+    """Watches the machine on behalf of all viewers.
+
+    Parameters
+    ----------
+    settings
+        What an administrator chose.
+    runs
+        The store's runs.
+    list_kernels
+        Returns the server's kernels.
+    log
+        The server's.
+    feed_command
+        The sampler's process, behind ``python -P``.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        runs: RunTable,
+        list_kernels: Callable[[], Awaitable[list[Kernel]]],
+        log: logging.Logger,
+        feed_command: Sequence[str] = FEED_COMMAND,
+    ) -> None:
+        self.settings = settings
+        self.runs = runs
+        self.list_kernels = list_kernels
+        self.log = log
+        self.store = StoreThread()
+        interval = settings.interval_seconds
+        self._hub = Hub(interval)
+        self._history = History(interval)
+        self._gauges = Gauges() if settings.metrics else None
+        self._feed = Feed(
+            [*feed_command, "--interval", f"{interval:g}"],
+            interval,
+            self._on_line,
+            self._on_state,
+            log,
+        )
+        self._feed.say(hide_commands_of_others=settings.hide_commands_of_others)
+        self._inventory: dict[str, Any] = {}
+        self._inventory_seq = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._past_timer: asyncio.TimerHandle | None = None
+        self._rows: list[dict[str, Any]] | None = None
+        self._wants_past = False
+        self._store_fault: str | None = None
+
+    @functools.cached_property
+    def version(self) -> str:
+        """The version of nbkit."""
+        return nbkit.__version__
+
+    @property
+    def viewers(self) -> int:
+        """How many watch now."""
+        return len(self._hub.viewers)
+
+    @property
+    def sampler_pid(self) -> int | None:
+        """The sampler's process; None while there is none."""
+        return self._feed.pid
+
+    def watch(self) -> None:
+        """Begin to watch; a second call does nothing."""
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        if self._looking is None:
+            self._wants_past = True
+            self._feed.start()
+            self._looking = asyncio.get_running_loop().create_task(self._look_on())
+
+    def connect(self, viewer: Viewer, stream: str | None, since: int | None) -> None:
+        """Show a viewer everything, or what it missed.
+
+        Parameters
+        ----------
+        stream, since
+            The stream that the viewer knows, and its newest message's number.
+        """
+        self.watch()
+        known = stream == self._hub.stream and since is not None
+        self._hub.add(viewer, self._history_frame(since if known else None))
+
+    def disconnect(self, viewer: Viewer) -> None:
+        """Forget a viewer; behind the last one the watch ends after a moment."""
+        self._hub.remove(viewer)
+        alone = not self._hub.viewers and not self.settings.metrics
+        if alone and self._looking is not None and self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_later())
+
+    def refuse(self, viewer: Viewer, message: str) -> None:
+        """Tell one viewer what was wrong with its message."""
+        self._hub.refuse(viewer, message)
+
+    async def look(self, limit: int = NEWEST) -> Look:
+        """Return the newest runs as they are now.
+
+        Raises
+        ------
+        StoreError
+            If the store does not answer.
+        """
+        kernels = await self.list_kernels()
+        return await self.store.do(lambda: self.runs.look(kernels, limit))
+
+    async def close(self) -> None:
+        """End everything."""
+        if self._ending is not None:
+            self._ending.cancel()
+        await self._end()
+        self.store.close()
+
+    async def _end_later(self) -> None:
+        await asyncio.sleep(_GRACE_SECONDS)
+        # From here on it is done, not cancelled: a viewer that comes now begins anew.
+        self._ending = None
+        await self._end()
+
+    async def _end(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if self._past_timer is not None:
+            self._past_timer.cancel()
+        await self._feed.stop()
+
+    async def _look_on(self) -> None:
+        while True:
+            try:
+                await self._look_once()
+                self._set_store_fault(None)
+            except StoreError as error:
+                self._set_store_fault(str(error))
+            except Exception as error:  # noqa: BLE001 - the next look may succeed
+                self._set_store_fault(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _look_once(self) -> None:
+        kernels = await self.list_kernels()
+        self._feed.say(kernels=[kernel.to_dict() for kernel in kernels])
+        look = await self.store.do(lambda: self.runs.look(kernels))
+        self._feed.say(runs=look.active)
+        if self._wants_past:
+            self._wants_past = False
+            self._feed.say(read_past=look.past)
+        if look.rows != self._rows:
+            self._rows = look.rows
+            self._hub.broadcast("runs", {"runs": look.rows})
+
+    def _set_store_fault(self, fault: str | None) -> None:
+        if fault == self._store_fault:
+            return
+        if fault is not None and self._store_fault is None:
+            self.log.warning("nbkit: the list of runs stands still: %s", fault)
+        elif fault is None:
+            self.log.info("nbkit: the list of runs moves again")
+        self._store_fault = fault
+
+    # What the sampler's process says
+
+    def _on_state(self, state: str, message: str | None) -> None:
+        status = {
+            "sampler": state,
+            "message": message,
+            "read_only": self.settings.read_only,
+            "version": self.version,
+        }
+        self._hub.broadcast("status", status)
+        if state != "running" and self._gauges is not None:
+            self._gauges.clear()
+
+    def _on_line(self, line: dict[str, Any]) -> None:
+        kind = line.pop("kind")
+        if kind == "inventory":
+            self._inventory = line
+            self._inventory_seq = self._hub.broadcast("inventory", line)
+            if self._gauges is not None:
+                self._gauges.clear()  # of a GPU that is gone, too
+        elif kind == "sample":
+            values = {**line, "inventory": self._inventory_seq}
+            self._keep(self._hub.broadcast("sample", values), line)
+        elif kind == "past":
+            self._history.fill(line["rows"], time.time())
+            self._send_history_soon()
+        else:
+            message = f"kind {kind!r}"
+            raise ValueError(message)
+
+    def _keep(self, seq: int, sample: dict[str, Any]) -> None:
+        inventory = self._inventory
+        columns: list[str] = inventory["gpu_columns"]
+        gpus: dict[str, tuple[float | None, ...]] = {}
+        for gpu, row in zip(inventory["gpus"], sample["gpus"], strict=True):
+            values = dict(zip(columns, row or [None] * len(columns), strict=True))
+            gpus[gpu["uuid"] or str(gpu["index"])] = (
+                values["utilization_percent"],
+                _percent(values["memory_used_mib"], gpu["memory_total_mib"]),
+                _percent(values["power_watts"], gpu["power_limit_watts"]),
+            )
+            if self._gauges is not None:
+                self._gauges.set(gpu, values)
+        host = dict(zip(inventory["host_columns"], sample["host_values"], strict=True))
+        used = _percent(host["memory_used_mib"], inventory["memory_total_mib"])
+        self._history.add(seq, sample["t"], gpus, (host["cpu_percent"], used))
+
+    # History
+
+    def _history_frame(self, since: int | None) -> bytes:
+        time_of = None if since is None else self._history.time_of(since)
+        values = {
+            "t": round(time.time(), 3),
+            "since": None if time_of is None else since,
+            "parts": self._history.parts(time_of),
+        }
+        return self._hub.frame("history", values, self._history.newest_seq)
+
+    def _send_history_soon(self) -> None:
+        if self._past_timer is not None:
+            self._past_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._past_timer = loop.call_later(_PAST_SECONDS, self._send_history)
+
+    def _send_history(self) -> None:
+        self._past_timer = None
+        frame = self._history_frame(None)
+        for viewer in list(self._hub.viewers):
+            viewer.offer("history", frame)
+
+
+def _percent(part: float | None, whole: float | None) -> float | None:
+    return 100 * part / whole if part is not None and whole else None

@@ -1,0 +1,67 @@
+"""nbkit's notebooks: what each is about, and a copy of one in the user's folder."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+
+from nbkit.study.notebooks import notebooks
+
+__all__ = ["copy_notebook", "describe_notebooks"]
+
+
+def describe_notebooks() -> list[dict[str, str]]:
+    """Return name, title and description of every canonical notebook."""
+    return [
+        {"name": name, **_description(path, path.stat().st_mtime_ns)}
+        for name, path in sorted(notebooks().items())
+    ]
+
+
+async def copy_notebook(contents_manager: Any, path: Path, folder: str) -> str:
+    """Copy a notebook by way of the contents manager; return the copy's path there.
+
+    Parameters
+    ----------
+    contents_manager
+        Of the Jupyter server; its files may be anywhere.
+    path
+        The notebook's own file.
+    folder
+        Path in the contents, without slashes at its ends.
+    """
+    name = await ensure_async(
+        contents_manager.increment_filename(path.name, folder, insert="-")
+    )
+    target = f"{folder}/{name}" if folder else name
+    model = {"type": "notebook", "format": "json", "content": _read(path)}
+    await ensure_async(contents_manager.save(model, target))
+    return target
+
+
+@functools.cache
+def _description(path: Path, changed_ns: int) -> dict[str, str]:
+    """Return the first heading, and the first paragraph below it.
+
+    Read once for each time stamp.
+    """
+    texts = [
+        "".join(cell["source"])
+        for cell in _read(path)["cells"]
+        if cell["cell_type"] == "markdown"
+    ]
+    blocks = [block.strip() for text in texts[:1] for block in text.split("\n\n")]
+    titles = [block.lstrip("# ") for block in blocks if block.startswith("#")]
+    words = [block for block in blocks if block and not block.startswith(("#", "```"))]
+    return {
+        "title": (titles or [path.stem])[0],
+        "description": " ".join((words or [""])[0].split()),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,209 @@
+"""REST: status, runs, stopping one, and copies of nbkit's notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any, ClassVar
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import authorized
+from tornado import web
+
+from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
+from nbkit.launch.run import Run
+from nbkit.server.handler import ApiHandler
+from nbkit.server.notebooks import copy_notebook, describe_notebooks
+from nbkit.server.runs import NEWEST, find_exactly, is_own
+from nbkit.server.stream import SCHEMA
+from nbkit.server.websocket import StreamHandler
+from nbkit.study.notebooks import notebook
+
+__all__ = ["ROUTES"]
+
+_MOST_RUNS = 1000
+_LONGEST_GRACE_SECONDS = 24 * 3600.0
+_READ_ONLY = (
+    "this server's sidebar is read-only; ask its administrator to stop or copy."
+)
+
+
+class StatusHandler(ApiHandler):
+    """What this extension is."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Return version, schema and settings."""
+        settings = self.monitor.settings
+        self.reply(
+            {
+                "version": self.monitor.version,
+                "schema": SCHEMA,
+                "read_only": settings.read_only,
+                "interval_seconds": settings.interval_seconds,
+            }
+        )
+
+
+class RunsHandler(ApiHandler):
+    """The newest runs."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Return rows of runs, newest first."""
+        asked = self.get_query_argument("limit", str(NEWEST))
+        is_number = asked.isascii() and asked.isdecimal() and len(asked) < 9
+        limit = int(asked) if is_number else 0
+        if not 1 <= limit <= _MOST_RUNS:
+            message = f"limit={asked[:20]!r} is not a number from 1 to {_MOST_RUNS:,}."
+            self.refuse(400, message)
+            return
+        try:
+            look = await self.monitor.look(limit)
+        except StoreError as error:
+            self.refuse(503, str(error))
+            return
+        self.reply({"runs": look.rows})
+
+
+class RunHandler(ApiHandler):
+    """One run."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, run_id: str) -> None:
+        """Return a run's row and its record."""
+        monitor = self.monitor
+        kernels = await monitor.list_kernels()
+        try:
+            found = await monitor.store.do(lambda: monitor.runs.one(run_id, kernels))
+        except RunNotFoundError as error:
+            self.refuse(404, str(error))
+        except StoreError as error:
+            self.refuse(503, str(error))
+        else:
+            self.reply(found)
+
+
+class StopHandler(ApiHandler):
+    """The end of one run."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, run_id: str) -> None:
+        """Ask a run to end; it does so by itself."""
+        monitor = self.monitor
+        if monitor.settings.read_only:
+            self.refuse(403, _READ_ONLY)
+            return
+        try:
+            grace = _grace_seconds(self.body("grace_seconds"))
+        except ValueError as error:
+            self.refuse(400, str(error))
+            return
+        try:
+            status, answer = await monitor.store.do(lambda: _stop(run_id, grace))
+        except RunNotFoundError as error:
+            self.refuse(404, str(error))
+        except RunError as error:
+            self.refuse(409, str(error))
+        except StoreError as error:
+            self.refuse(503, str(error))
+        else:
+            self.reply(answer, status)
+
+
+class NotebooksHandler(ApiHandler):
+    """nbkit's notebooks."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Return name, title and description of each."""
+        self.reply({"notebooks": describe_notebooks()})
+
+
+class NotebookHandler(ApiHandler):
+    """A copy of one notebook."""
+
+    _naming: ClassVar[asyncio.Lock] = asyncio.Lock()
+    """Held between finding a free name and taking it."""
+
+    @web.authenticated
+    @authorized("write", "contents")
+    async def post(self, name: str) -> None:
+        """Copy a notebook into a folder; nothing is overwritten."""
+        if self.monitor.settings.read_only:
+            self.refuse(403, _READ_ONLY)
+            return
+        try:
+            folder = self.body("folder").get("folder", "")
+            if not isinstance(folder, str):
+                text = f"folder={folder!r:.80} is no text; name a folder."
+                raise ValueError(text)
+        except ValueError as error:
+            self.refuse(400, str(error))
+            return
+        try:
+            path = notebook(name)
+        except ConfigError as error:
+            self.refuse(404, str(error))
+            return
+        manager: Any = self.contents_manager
+        folder = folder.strip("/")
+        try:
+            if not await ensure_async(manager.dir_exists(folder)):
+                message = f"folder={folder[:80]!r} does not exist; make it first."
+                self.refuse(404, message)
+                return
+            async with self._naming:
+                copy = await copy_notebook(manager, path, folder)
+        except web.HTTPError as error:
+            why = error.log_message or error.reason or "refused"
+            self.refuse(error.status_code, f"folder={folder[:80]!r}: {why[:200]}")
+        except (OSError, ValueError) as error:
+            self.refuse(400, f"folder={folder[:80]!r} cannot be written: {error}")
+        else:
+            self.reply({"path": copy}, 201)
+
+
+def _grace_seconds(body: dict[str, Any]) -> float | None:
+    grace = body.get("grace_seconds")
+    if grace is None:
+        return None
+    number = isinstance(grace, int | float) and not isinstance(grace, bool)
+    fits = number and math.isfinite(grace) and 0 <= grace <= _LONGEST_GRACE_SECONDS
+    if not fits:
+        message = (
+            f"grace_seconds={grace!r:.60} is not a number from 0 to "
+            f"{_LONGEST_GRACE_SECONDS:g}; use one, or null for the run's own."
+        )
+        raise ValueError(message)
+    return float(grace)
+
+
+def _stop(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]]:
+    """Ask a run to end; return an HTTP status and the answer."""
+    folder = find_exactly(run_id)
+    run = Run(folder)
+    if not is_own(folder):
+        message = f"run {run_id} is another user's; ask who launched it to stop it."
+        return 403, {"message": message}
+    state = run.state
+    if state.is_final:
+        return 409, {"message": f"run {run_id} has ended already ({state})."}
+    run.stop(grace_seconds, wait=False)
+    return 202, {"run_id": run_id, "state": str(run.state)}
+
+
+ROUTES: tuple[tuple[str, type[Any]], ...] = (
+    (r"/nbkit/api/stream", StreamHandler),
+    (r"/nbkit/api/status", StatusHandler),
+    (r"/nbkit/api/runs", RunsHandler),
+    (r"/nbkit/api/runs/([^/]+)", RunHandler),
+    (r"/nbkit/api/runs/([^/]+)/stop", StopHandler),
+    (r"/nbkit/api/notebooks", NotebooksHandler),
+    (r"/nbkit/api/notebooks/([^/]+)", NotebookHandler),
+)

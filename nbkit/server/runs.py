@@ -1,0 +1,329 @@
+"""The newest runs as rows, looked at again and again without reading them all again.
+
+Everything here is done by the store's thread (`nbkit.server.store_thread`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from statistics import median
+from typing import Any
+
+from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.server.sessions import Kernel
+from nbkit.statistics import step_images_per_second
+from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.record import RunState, read_json
+from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
+
+__all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
+
+NEWEST = 50
+_RUN_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
+_TAIL_BYTES = 1 << 15
+_STEPS = 20
+"""The rate is the median of so many newest steps."""
+_PAST_SECONDS = 24 * 3600.0
+_PAST_RUNS = 20
+_SETTLED_SECONDS = 2.0
+"""A folder that changed later than this before a look may change in the same tick."""
+
+Row = dict[str, Any]
+Stamp = tuple[tuple[int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the store holds now."""
+
+    rows: list[Row]
+    """The newest runs, newest first."""
+    active: list[Row]
+    """Those under way, as the sampler's process wants to know them."""
+    past: list[str]
+    """Files of this host's samples of runs of the last day."""
+
+
+@dataclass
+class _Seen:
+    stamp: Stamp
+    row: Row
+    state: RunState
+    submission: Row
+
+
+class RunTable:
+    """Remembers what it has read, by the time stamps of the files.
+
+    Parameters
+    ----------
+    root
+        The server's root folder; None if its contents are no files.
+    allow_hidden
+        Whether the server shows hidden folders.
+    """
+
+    def __init__(self, root: Path | None, *, allow_hidden: bool = False) -> None:
+        self._root = root.resolve() if root is not None else None
+        self._allow_hidden = allow_hidden
+        self._seen: dict[str, _Seen] = {}
+        self._notebooks: dict[str, str] = {}
+        """By run: known as long as its owner's kernel lives, and remembered."""
+        self._owners: dict[tuple[str, int], int | None] = {}
+        self._folders: list[Path] = []
+        self._folders_stamp: tuple[Path, int] | None = None
+
+    def look(self, kernels: Sequence[Kernel], limit: int = NEWEST) -> Look:
+        """Return the newest runs.
+
+        Parameters
+        ----------
+        kernels
+            Of the server, so that a run is shown with the notebook that launched it.
+        limit
+            At most so many.
+        """
+        owners = self._kernel_owners(kernels)
+        found = [
+            seen
+            for folder in self._newest_folders()[:limit]
+            if (seen := self._see(folder, owners)) is not None
+        ]
+        self._seen = {seen.row["run_id"]: seen for seen in found}
+        return Look(
+            rows=[seen.row for seen in found],
+            active=[self._active(seen) for seen in found if not seen.state.is_final],
+            past=self._past(found),
+        )
+
+    def one(self, run_id: str, kernels: Sequence[Kernel]) -> Row:
+        """Return one run's row and its record.
+
+        Raises
+        ------
+        RunNotFoundError
+            If there is no such run.
+        """
+        folder = find_exactly(run_id)
+        seen = self._see(folder, self._kernel_owners(kernels))
+        if seen is None:
+            message = f"run_id={run_id!r} was removed a moment ago; look at the list."
+            raise RunNotFoundError(message)
+        return {**seen.row, "record": StoredRun(folder).record}
+
+    def _newest_folders(self) -> list[Path]:
+        folder = runs_folder()
+        try:
+            changed = folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return []
+        stamp = (folder, changed)
+        if stamp != self._folders_stamp:
+            self._folders = list_run_folders()
+            settled = time.time() - changed / 1e9 > _SETTLED_SECONDS
+            self._folders_stamp = stamp if settled else None
+        return self._folders
+
+    def _kernel_owners(self, kernels: Iterable[Kernel]) -> dict[tuple[int, int], str]:
+        """Return notebooks by pid and start time: a pid alone may be another's now."""
+        known: dict[tuple[str, int], int | None] = {}
+        owners: dict[tuple[int, int], str] = {}
+        for kernel in kernels:
+            if kernel.pid is None or kernel.path is None:
+                continue
+            key = (kernel.kernel_id, kernel.pid)
+            ticks = self._owners[key] if key in self._owners else _start(kernel.pid)
+            known[key] = ticks
+            if ticks is not None:
+                owners[kernel.pid, ticks] = kernel.path
+        self._owners = known
+        return owners
+
+    def _see(self, folder: Path, owners: dict[tuple[int, int], str]) -> _Seen | None:
+        """Return a run; None if it was removed meanwhile."""
+        paths = RunPaths(folder)
+        files = (paths.record, paths.submission, paths.metrics, paths.worker)
+        stamp = tuple(_stamp(file) for file in files)
+        old = self._seen.get(folder.name)
+        if old is not None and old.stamp == stamp and old.state.is_final:
+            return old
+        try:
+            return self._read(paths, stamp, owners)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            # One damaged run must not hide the others.
+            if not folder.is_dir():
+                return None
+            row = _row(paths, RunState.LOST, {}, {}, {})
+            row["cause"] = f"{type(error).__name__}: {error}"
+            return _Seen(stamp, row, RunState.LOST, {})
+
+    def _read(
+        self, paths: RunPaths, stamp: Stamp, owners: dict[tuple[int, int], str]
+    ) -> _Seen:
+        run = StoredRun(paths.root)
+        record, submission = run.record, run.submission
+        state = run.state
+        config = read_json(paths.config) or {}
+        row = _row(paths, state, record, config, submission)
+        if state in (RunState.FAILED, RunState.LOST, RunState.STOPPED):
+            row["cause"] = (run.cause or {}).get("message")
+        row.update(_progress(paths.metrics))
+        owner = submission.get("owner") or {}
+        if owner and owner["host"] == hostname():
+            path = owners.get((owner["pid"], owner["start_ticks"]))
+            if path is not None:
+                self._notebooks[paths.run_id] = path
+        row["notebook"] = self._notebooks.get(paths.run_id)
+        row["folder"] = self._relative(paths.root)
+        return _Seen(stamp, row, state, submission)
+
+    def _relative(self, folder: Path) -> str | None:
+        """Return a folder's path below the server's root, if the server shows it."""
+        if self._root is None:
+            return None
+        try:
+            path = PurePosixPath(folder.resolve().relative_to(self._root))
+        except ValueError:
+            return None
+        hidden = any(part.startswith(".") for part in path.parts)
+        return None if hidden and not self._allow_hidden else str(path)
+
+    def _active(self, seen: _Seen) -> Row:
+        paths = RunPaths(runs_folder() / seen.row["run_id"])
+        processes = [seen.submission.get("supervisor"), *map(_json, _processes(paths))]
+        identities = [ProcessIdentity.from_dict(one) for one in processes if one]
+        return {
+            "run_id": paths.run_id,
+            "name": seen.row["name"],
+            "devices": seen.row["devices"],
+            "pids": sorted(
+                {one.pid for one in identities if one.is_here and one.is_alive()}
+            ),
+            "path": seen.row["notebook"],
+        }
+
+    def _past(self, found: Iterable[_Seen]) -> list[str]:
+        """Return files of samples: of runs under way, or that ended in the last day."""
+        since = time.time() - _PAST_SECONDS
+        files: list[str] = []
+        for seen in found:
+            ended = seen.row["ended"]
+            if not seen.state.is_final or (ended and _seconds(ended) > since):
+                paths = RunPaths(runs_folder() / seen.row["run_id"])
+                file = paths.system(hostname())
+                if file.is_file():
+                    files.append(str(file))
+        return files[:_PAST_RUNS]
+
+
+def find_exactly(run_id: str) -> Path:
+    """Return the folder of a run of this store, given its whole id.
+
+    Raises
+    ------
+    RunNotFoundError
+        If there is none; also if a link leads out of the store.
+    """
+    if _RUN_ID.fullmatch(run_id):
+        folder = find_run_folder(run_id)
+        within = folder.resolve().parent == runs_folder().resolve()
+        if folder.name == run_id and within:
+            return folder
+    message = f"run_id={run_id[:80]!r}: no run of the store is called so."
+    raise RunNotFoundError(message)
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether this server's user launched a run."""
+    return folder.stat().st_uid == os.getuid()
+
+
+def _row(
+    paths: RunPaths, state: RunState, record: Row, config: Row, submission: Row
+) -> Row:
+    times = record.get("time") or {}
+    return {
+        "run_id": paths.run_id,
+        "name": record.get("name"),
+        "state": str(state),
+        "cause": None,
+        "started": times.get("started"),
+        "ended": times.get("ended"),
+        "step": None,
+        "total_steps": config.get("steps"),
+        "images_per_second": None,
+        "loss": None,
+        "devices": submission.get("devices") or [],
+        "notebook": None,
+        "folder": None,
+        "tensorboard": paths.tensorboard.is_dir(),
+        "own": is_own(paths.root),
+    }
+
+
+def _progress(metrics: Path) -> Row:
+    """Return where a run is, from the end of its file of metrics."""
+    try:
+        with metrics.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - _TAIL_BYTES)
+            file.seek(start)
+            data = file.read(_TAIL_BYTES)
+    except FileNotFoundError:
+        return {}
+    lines = data[: data.rfind(b"\n") + 1].splitlines()
+    if start:
+        del lines[:1]  # it may be half a line
+    steps: list[Row] = []
+    for line in reversed(lines):
+        row = json.loads(line)
+        if row["kind"] == "step":
+            steps.append(row)
+            if len(steps) == _STEPS:
+                break
+    if not steps:
+        return {}
+    rate = median(step_images_per_second(steps))
+    return {
+        "step": steps[0]["step"],
+        "loss": steps[0]["loss"],
+        "images_per_second": round(rate, 2),
+    }
+
+
+def _processes(paths: RunPaths) -> list[Path]:
+    return [path for path in paths.process_files() if path.name == "process.json"]
+
+
+def _json(path: Path) -> Row | None:
+    try:
+        return read_json(path)
+    except StoreError:
+        return None  # the rank is writing it, or has lost its disk; the run says so
+
+
+def _start(pid: int) -> int | None:
+    try:
+        return ProcessIdentity.of(pid).start_ticks
+    except ProcessLookupError:
+        return None
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _seconds(moment: str) -> float:
+    return datetime.datetime.fromisoformat(moment).timestamp()

@@ -1,0 +1,75 @@
+"""Which kernels the server has, and which notebook each belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from jupyter_core.utils import ensure_async
+
+__all__ = ["Kernel", "list_kernels"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of the server, of any language."""
+
+    kernel_id: str
+    pid: int | None
+    """None if it runs on another machine, or nobody says where."""
+    name: str
+    path: str | None
+    """The notebook, relative to the server's root; None for a console."""
+    idle_since: float | None
+    """Seconds since 1970; None unless it is idle."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+
+async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[Kernel]:
+    """Return every kernel; asking is no activity.
+
+    Parameters
+    ----------
+    kernel_manager, session_manager
+        Of the Jupyter server.
+    """
+    paths: dict[str, str] = {}
+    for session in await ensure_async(session_manager.list_sessions()):
+        if session["type"] == "notebook" and session.get("kernel"):
+            paths.setdefault(session["kernel"]["id"], session["path"])
+    kernels: list[Kernel] = []
+    for kernel_id in kernel_manager.list_kernel_ids():
+        try:
+            kernel = kernel_manager.get_kernel(kernel_id)
+        except KeyError:  # it ended meanwhile
+            continue
+        kernels.append(
+            Kernel(
+                kernel_id=kernel_id,
+                pid=_pid(kernel),
+                name=str(getattr(kernel, "kernel_name", "")),
+                path=paths.get(kernel_id),
+                idle_since=_idle_since(kernel),
+            )
+        )
+    return kernels
+
+
+def _pid(kernel: Any) -> int | None:
+    """Return the pid where it means a process of this machine."""
+    provisioner = getattr(kernel, "provisioner", None)
+    if not isinstance(provisioner, LocalProvisioner):
+        return None
+    return provisioner.pid if provisioner.process is not None else None
+
+
+def _idle_since(kernel: Any) -> float | None:
+    # Both are set when the kernel's first words are heard.
+    moment = getattr(kernel, "last_activity", None)
+    if moment is None or getattr(kernel, "execution_state", None) != "idle":
+        return None
+    return round(moment.timestamp(), 3)

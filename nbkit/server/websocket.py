@@ -1,0 +1,141 @@
+"""The websocket: one stream to every viewer, and one wish back."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.base.websocket import WS_PING_INTERVAL, WebSocketMixin
+from tornado.websocket import WebSocketHandler
+
+from nbkit.server.handler import NbkitHandler
+from nbkit.server.stream import Viewer
+
+__all__ = ["StreamHandler"]
+
+_LONGEST_BYTES = 4096
+_CLOSED_BYTES = 1 << 20
+"""Tornado closes a socket that sends more at once, without reading it."""
+_MOST_ERRORS = 100
+_POLICY_VIOLATION = 1008
+_LARGEST_SEQ = 2**63
+
+
+class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
+    NbkitHandler, WebSocketMixin, WebSocketHandler, JupyterHandler
+):
+    """One viewer's websocket."""
+
+    _viewer: Viewer | None = None
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes of the largest message that is read at all."""
+        return _CLOSED_BYTES
+
+    @property
+    def ping_interval(self) -> float:
+        """Seconds between the pings that find a viewer that is gone.
+
+        Tornado pings by itself. Jupyter's handlers ping beside it, in milliseconds,
+        which tornado takes for seconds and complains about.
+        """
+        return self.settings.get("ws_ping_interval", WS_PING_INTERVAL) / 1000
+
+    @property
+    def ping_timeout(self) -> float:
+        """Seconds that the answer to a ping may take."""
+        return self.ping_interval
+
+    @ws_authenticated
+    @authorized("read")
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Become a websocket."""
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        """Show everything, or what was missed since ``?stream=ID&since=SEQ``."""
+        stream = self.get_query_argument("stream", None)
+        since = self.get_query_argument("since", None)
+        known = since is not None and since.isdecimal() and since.isascii()
+        number = min(int(since[:20]), _LARGEST_SEQ) if since and known else None
+        self._viewer = Viewer(lambda frame: self.write_message(frame))
+        self.monitor.connect(self._viewer, stream, number)
+
+    def on_message(self, message: str | bytes) -> None:
+        """Take a wish, or say what is wrong with it."""
+        viewer = self._viewer
+        if viewer is None:
+            return
+        try:
+            viewer.interval_seconds = self._interval(message)
+        except ValueError as error:
+            self.monitor.refuse(viewer, str(error))
+            if viewer.errors >= _MOST_ERRORS:
+                self.close(_POLICY_VIOLATION, f"{_MOST_ERRORS} messages were refused")
+
+    def on_close(self) -> None:
+        """Forget the viewer."""
+        if self._viewer is not None:
+            self.monitor.disconnect(self._viewer)
+            self._viewer = None
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Refuse without a page: nobody would read it."""
+        self.finish()
+
+    def _interval(self, message: str | bytes) -> float:
+        """Return the interval that a message asks for.
+
+        Raises
+        ------
+        ValueError
+            If it is anything else.
+        """
+        values = _object(message)
+        if values.get("type") != "interval":
+            text = f"type={_short(values.get('type'))} is not known; use 'interval'."
+            raise ValueError(text)
+        if set(values) != {"type", "interval_seconds"}:
+            fields = ", ".join(sorted(map(_short, values)))
+            text = f"fields {fields[:200]}: use type and interval_seconds, no others."
+            raise ValueError(text)
+        seconds = values["interval_seconds"]
+        least = self.monitor.settings.interval_seconds
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not number or not least <= seconds <= 1e6 or not math.isfinite(seconds):
+            text = (
+                f"interval_seconds={_short(seconds)} is not a number of at least "
+                f"{least:g}, the server's interval; use that or more."
+            )
+            raise ValueError(text)
+        return float(seconds)
+
+
+def _object(message: str | bytes) -> dict[str, Any]:
+    if isinstance(message, bytes):
+        text = "the message is binary; send a JSON object as text."
+        raise ValueError(text)
+    if len(message.encode(errors="replace")) > _LONGEST_BYTES:
+        text = (
+            f"the message has {len(message):,} characters (limit {_LONGEST_BYTES:,} "
+            "bytes); send a short JSON object."
+        )
+        raise ValueError(text)
+    try:
+        values = json.loads(message)
+    except (ValueError, RecursionError):
+        text = f"the message {_short(message)} is no JSON; send an object."
+        raise ValueError(text) from None
+    if not isinstance(values, dict):
+        text = f"the message is a {type(values).__name__}; send a JSON object."
+        raise ValueError(text)
+    return values
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,218 @@
+"""The sampler's process: when there is one, and what happens when it fails."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+
+import psutil
+
+from tests.server.jupyter import TOKEN
+from tests.waiting import wait_until
+
+
+def test_nobody_watches_and_nothing_runs(start):
+    server = start()
+    assert server.request("nbkit/api/status").status == 200
+    assert server.request("nbkit/api/runs").body == {"runs": []}
+
+    assert server.sampler() is None
+
+
+def test_the_sampler_ends_within_ten_seconds_of_the_last_viewer(start):
+    server = start()
+    with server.view() as first, server.view() as second:
+        first.next("sample")
+        second.next("sample")
+        sampler = server.wait_for_sampler()
+        first.close()
+        assert second.next("sample")
+    left = time.monotonic()
+    wait_until(lambda: not sampler.is_running(), "the sampler's end", 10)
+
+    # It waits for a page that is being reloaded.
+    assert time.monotonic() - left > 3
+    with server.view() as again:
+        status = again.next("status")
+        assert again.next("sample")["seq"] > status["seq"]
+
+
+def test_a_page_that_is_reloaded_finds_the_same_sampler(start):
+    server = start()
+    with server.view() as view:
+        view.next("sample")
+        sampler = server.wait_for_sampler()
+    with server.view() as view:
+        assert view.next("history")["parts"][0]["count"] > 0
+        view.next("sample")
+
+        assert server.wait_for_sampler() == sampler
+
+
+def test_a_sampler_that_is_killed_is_started_again_and_viewers_are_told(start):
+    server = start()
+    with server.view() as view:
+        view.next("sample")
+        server.wait_for_sampler().kill()
+        status = view.next("status")
+        again = view.next("status")
+        view.next("sample")
+
+    assert status["sampler"] == "failed"
+    assert "signal 9, SIGKILL" in status["message"]
+    assert "started again in 1 s" in status["message"]
+    assert again["sampler"] == "running"
+    assert again["message"] is None
+
+
+def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
+    server = start(variables={"STAND_IN": json.dumps({"fault": "exit"})})
+    with server.view() as view:
+        messages = []
+        while len(messages) < 2:
+            status = view.next("status")
+            if status["sampler"] == "failed":
+                messages.append(status["message"])
+
+    assert "exit code 3: the stand-in was told to fail" in messages[0]
+    assert "started again in 2 s" in messages[1]
+    lines = [line for line in server.log.splitlines() if "nbkit: the sampler" in line]
+    changes = ["ended", "runs again", "ended"]
+    assert len(lines) == len(changes)
+    for line, change in zip(lines, changes, strict=True):
+        assert change in line
+
+
+def test_a_sampler_that_never_starts_is_one_line_of_the_log(start):
+    server = start("--NbkitServer.feed_command=/no/such/file.py")
+    with server.view() as view:
+        failures = []
+        while len(failures) < 3:
+            status = view.next("status")
+            if status["sampler"] == "failed":
+                failures.append(status["message"])
+
+    assert "no/such/file.py" in failures[0]
+    assert server.log.count("nbkit: the sampler") == 1
+
+
+def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
+    server = start(variables={"STAND_IN": json.dumps({"fault": "garbage"})})
+    with server.view() as view:
+        while (status := view.next("status"))["sampler"] != "failed":
+            pass
+
+        assert "cannot be understood, JSONDecodeError" in status["message"]
+        assert server.request("nbkit/api/status").status == 200
+
+
+def test_a_sampler_that_is_stopped_in_its_tracks_is_replaced(start):
+    server = start()
+    with server.view() as view:
+        view.next("sample")
+        sampler = server.wait_for_sampler()
+        sampler.suspend()
+        status = view.next("status")
+        view.next("sample")
+
+        assert server.wait_for_sampler() != sampler
+    assert "said nothing for 20 s" in status["message"]
+
+
+def test_the_sampler_ends_with_its_server(start):
+    server = start()
+    with server.view() as view:
+        view.next("sample")
+        sampler = server.wait_for_sampler()
+        server.process.kill()
+        wait_until(lambda: not sampler.is_running(), "the sampler's end")
+
+
+def test_the_server_ends_in_order_while_somebody_watches(start):
+    server = start()
+    with server.view() as view:
+        view.next("sample")
+        sampler = server.wait_for_sampler()
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(20)
+
+    assert not sampler.is_running()
+    assert "Traceback" not in server.log
+
+
+def test_two_hundred_viewers_that_come_and_go_leave_nothing(start):
+    server = start()
+    process = psutil.Process(server.process.pid)
+    with server.view() as stays:
+        stays.next("sample")
+        _come_and_go(server, 50)
+        files, memory = process.num_fds(), process.memory_info().rss
+        threads = process.num_threads()
+        _come_and_go(server, 200)
+        wait_until(lambda: process.num_fds() <= files, "the end of the sockets", 20)
+
+        assert process.num_threads() <= threads
+        assert process.memory_info().rss - memory < 3 * 2**20
+        assert stays.next("sample")
+    sampler = server.sampler()
+    wait_until(lambda: not sampler or not sampler.is_running(), "no viewer left", 10)
+
+
+def _come_and_go(server, times):
+    for number in range(times):
+        with server.view() as view:
+            if number % 2:
+                view.next("history")
+
+
+def test_settings_of_the_administrator_reach_the_sampler(start, tmp_path):
+    heard = tmp_path / "heard"
+    server = start(
+        "--NbkitServer.hide_commands_of_others=True",
+        variables={"STAND_IN": json.dumps({"heard": str(heard)})},
+    )
+    with server.view() as view:
+        assert view.next("inventory")["interval_seconds"] == 0.25
+        wait_until(lambda: heard.exists() and "kernels" in heard.read_text(), "words")
+
+    first = json.loads(heard.read_text().splitlines()[0])
+    assert first["hide_commands_of_others"] is True
+
+
+def test_an_interval_below_the_least_is_raised_and_said(start):
+    server = start("--NbkitServer.interval_seconds=0.01")
+
+    status = server.request("nbkit/api/status").body
+    assert status["interval_seconds"] == 0.25
+    assert "interval_seconds=0.01 is below 0.25" in server.log
+
+
+def test_gauges_are_off_until_they_are_asked_for(start):
+    server = start()
+    with server.view() as view:
+        view.next("sample")
+        assert "nbkit_gpu" not in server.request("metrics").body
+
+
+def test_gauges_need_no_viewer(start):
+    server = start("--NbkitServer.metrics=True")
+    gauge = "nbkit_gpu_power_watts{"
+    wait_until(lambda: gauge in server.request("metrics").body, "gauges")
+
+    text = server.request("metrics").body
+    assert 'nbkit_gpu_power_watts{gpu="1",uuid="GPU-1"} 350.0' in text
+    memory = re.search(r'memory_used_bytes\{gpu="0",uuid="GPU-0"\} (\S+)', text)
+    assert float(memory[1]) == 40_000 * 2**20
+
+
+def test_the_server_runs_where_everything_must_be_authenticated(start):
+    server = start("--ServerApp.allow_unauthenticated_access=False", base_url="/a/b/")
+    with server.view() as view:
+        view.next("sample")
+
+    assert server.url.endswith("/a/b/")
+    assert server.request("nbkit/api/status").status == 200
+    assert "JupyterServerAuthWarning" not in server.log
+    assert TOKEN not in server.log

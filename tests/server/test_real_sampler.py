@@ -1,0 +1,84 @@
+"""The server and the sampler's own process together, with traces in place of GPUs."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import nbkit
+from nbkit.server.history import GAP
+from nbkit.store.processes import hostname
+from tests.launch.conftest import plugins, small, store
+from tests.waiting import wait_until
+
+__all__ = ["plugins", "small", "store"]
+
+
+def traced(name: str) -> dict:
+    """Return how a server is started that shows a trace."""
+    return {"real_sampler": True, "variables": {"NBKIT_GPU_SOURCE": f"replay:{name}"}}
+
+
+def test_a_trace_is_shown_as_one_and_fills_the_history(start):
+    server = start(
+        real_sampler=True, variables={"NBKIT_GPU_SOURCE": "replay:eight-gpus"}
+    )
+    with server.view() as view:
+        inventory = view.next("inventory")
+        sample = view.next("sample")
+        seconds = sample["t"] + 2
+        wait_until(lambda: view.next("sample")["t"] > seconds, "some samples")
+
+    with server.view() as view:
+        history = view.next("history")
+        again = view.next("sample")
+    assert inventory["source"] == "replay"
+    assert inventory["replay"] == "eight-gpus"
+    uuids = [gpu["uuid"] for gpu in inventory["gpus"]]
+    assert len(set(uuids)) == 8
+    assert len(sample["gpus"]) == 8
+    assert again["inventory"] == inventory["seq"]
+    assert len(json.dumps(sample, separators=(",", ":"))) < 2048
+    fine = history["parts"][0]
+    assert list(fine["gpus"]) == uuids
+    for columns in fine["gpus"].values():
+        for column in columns.values():
+            assert set(base64.b64decode(column)) - {GAP}
+    assert set(base64.b64decode(fine["host"]["cpu_percent"])) - {GAP}
+
+
+def test_a_driver_that_hangs_is_said_and_holds_up_nobody(start):
+    server = start(
+        real_sampler=True, variables={"NBKIT_GPU_SOURCE": "replay:hung-call"}
+    )
+    with server.view() as view:
+        while (inventory := view.next("inventory"))["gpus_unavailable"] is None:
+            pass
+        sample = view.next("sample")
+        assert server.request("nbkit/api/status").status == 200
+
+    unavailable = inventory["gpus_unavailable"]
+    assert unavailable["reason"] == "driver not answering"
+    assert inventory["gpus"]
+    assert sample["host_values"]
+
+
+def test_what_a_run_has_sampled_is_in_the_history_of_the_first_viewer(
+    start, store, plugins, small
+):
+    run = nbkit.launch(small(steps=100_000))
+    samples = run.paths.system(hostname())
+    wait_until(
+        lambda: samples.exists() and samples.read_text().count("\n") > 5, "samples"
+    )
+    server = start(real_sampler=True, variables={"NBKIT_HOME": str(store)})
+    with server.view() as view:
+        first = view.next("history")
+        filled = view.next("history")
+    run.stop(grace_seconds=0)
+
+    began = json.loads(samples.read_text().splitlines()[1])["t"]
+    assert all(part["count"] == 0 for part in first["parts"])
+    fine = filled["parts"][0]
+    assert fine["t0"] in (int(began), int(began) + 1)  # the first has no rate yet
+    assert set(base64.b64decode(fine["host"]["memory_used_percent"])) - {GAP}

@@ -1,0 +1,295 @@
+"""Runs and notebooks over REST, with real runs and a real contents manager."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import nbkit
+from nbkit.store.record import RunState
+from tests.launch.conftest import plugins, small
+from tests.server.jupyter import Jupyter
+from tests.waiting import wait_until
+
+__all__ = ["plugins", "small"]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use the store of this test's server."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def running(store, plugins, small):
+    """Return a run that goes on until it is stopped."""
+    run = nbkit.launch(small(steps=100_000))
+    wait_until(lambda: len(run.metrics()) > 3, "steps")
+    yield run
+    run.stop(grace_seconds=0)
+
+
+def test_a_run_is_listed_with_its_progress_and_stopped(start, running, store):
+    server = start()
+    with server.view() as view:
+        rows = view.next("runs")["runs"]
+        (row,) = rows
+        (again,) = server.request("nbkit/api/runs").body["runs"]
+        answer = server.request(f"nbkit/api/runs/{running.run_id}/stop", {})
+        while (row_now := view.next("runs")["runs"][0])["state"] != "stopped":
+            pass
+        ended = server.request(f"nbkit/api/runs/{running.run_id}/stop", {})
+
+    assert row["run_id"] == again["run_id"] == running.run_id
+    assert row["state"] == "running"
+    assert row["name"] == running.config.title
+    assert row["total_steps"] == 100_000
+    assert 3 < row["step"] <= again["step"]
+    assert row["images_per_second"] > 0
+    assert row["loss"] is not None
+    assert row["started"] == running.record["time"]["started"]
+    assert row["ended"] is None
+    assert row["own"] is True
+    assert row["notebook"] is None
+    assert row["folder"] is None  # the store is not below the server's root
+    assert answer.status == 202
+    assert answer.body["run_id"] == running.run_id
+    assert running.state is RunState.STOPPED
+    assert running.record["attempts"]
+    assert row_now["ended"]
+    assert ended.status == 409
+    assert "ended already (stopped)" in ended.body["message"]
+
+
+def test_one_run_is_given_with_its_record(start, running):
+    server = start()
+
+    answer = server.request(f"nbkit/api/runs/{running.run_id}")
+
+    assert answer.status == 200
+    assert answer.body["record"]["supervisor"] == running.record["supervisor"]
+    assert answer.body["state"] == "running"
+
+
+def test_a_read_only_server_stops_nothing_and_copies_nothing(start, running):
+    server = start("--NbkitServer.read_only=True")
+
+    stop = server.request(f"nbkit/api/runs/{running.run_id}/stop", {})
+    copy = server.request("nbkit/api/notebooks/scaling", {})
+    with server.view() as view:
+        assert view.next("status")["read_only"] is True
+
+    assert stop.status == copy.status == 403
+    assert "read-only" in stop.body["message"]
+    assert running.state is RunState.RUNNING
+    assert list(server.root.iterdir()) == []
+
+
+def test_another_users_run_is_shown_and_not_stopped(start, running):
+    os.chown(running.paths.root, 12345, -1)
+    server = start()
+
+    (row,) = server.request("nbkit/api/runs").body["runs"]
+    answer = server.request(f"nbkit/api/runs/{running.run_id}/stop", {})
+
+    assert row["own"] is False
+    assert answer.status == 403
+    assert not running.paths.stop.exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"grace_seconds": -1},
+        {"grace_seconds": "5"},
+        {"grace_seconds": True},
+        {"grace_seconds": 1e9},
+        {"grace": 5},
+        [],
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"grace_seconds":NaN}',
+    ],
+)
+def test_a_stop_that_makes_no_sense_is_refused(watched: Jupyter, body):
+    path = "nbkit/api/runs/20260101-000000000-x-aaaa/stop"
+    answer = watched.request(path, body)
+
+    assert answer.status == 400
+    assert answer.body["message"].endswith((".", "object."))
+
+
+@pytest.mark.parametrize(
+    "run_id",
+    [
+        "nothing",
+        "20260101-000000000-x-aaaa",
+        "..",
+        "..%2F..%2Fetc",
+        "%2Fetc%2Fpasswd",
+        "20260101-000000%2F..%2F..",
+        "20260101-000000%00",
+        "x" * 5000,
+    ],
+)
+@pytest.mark.parametrize("what", ["", "/stop"])
+def test_no_run_id_leads_out_of_the_store(watched: Jupyter, run_id: str, what: str):
+    body = {} if what else None
+    answer = watched.request(f"nbkit/api/runs/{run_id}{what}", body)
+
+    assert answer.status == 404
+    assert "Traceback" not in watched.log
+
+
+def test_a_link_out_of_the_store_is_no_run(start, store, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "record.json").write_text('{"secret": 1}')
+    name = "20260101-000000000-x-aaaa"
+    (store / "runs").mkdir(parents=True)
+    (store / "runs" / name).symlink_to(outside)
+
+    assert start().request(f"nbkit/api/runs/{name}").status == 404
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1001", "9" * 5000, ""])
+def test_a_limit_that_makes_no_sense_is_refused(watched: Jupyter, limit: str):
+    answer = watched.request(f"nbkit/api/runs?limit={limit}")
+
+    assert answer.status == 400
+    assert "from 1 to 1,000" in answer.body["message"]
+
+
+def test_the_store_of_the_administrator_is_the_one_that_is_read(start, tmp_path):
+    other = tmp_path / "other"
+    folder = other / "runs" / "20260101-000000000-x-aaaa"
+    folder.mkdir(parents=True)
+    server = start(f"--NbkitServer.store={other}")
+
+    (row,) = server.request("nbkit/api/runs").body["runs"]
+    assert row["run_id"] == folder.name
+
+
+def test_notebooks_are_listed_with_what_they_are_about(watched: Jupyter):
+    listed = watched.request("nbkit/api/notebooks").body["notebooks"]
+
+    assert [one["name"] for one in listed] == ["scaling"]
+    assert listed[0]["title"].startswith("How does training throughput grow")
+    assert listed[0]["description"].startswith("The same model is trained")
+    assert "\n" not in listed[0]["description"]
+
+
+def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):
+    folder = watched.root / "a folder"
+    folder.mkdir()
+
+    made = [
+        watched.request("nbkit/api/notebooks/scaling", {"folder": "a folder"})
+        for _ in range(3)
+    ]
+
+    assert [answer.status for answer in made] == [201] * 3
+    names = ["scaling.ipynb", "scaling-1.ipynb", "scaling-2.ipynb"]
+    assert [answer.body["path"] for answer in made] == [f"a folder/{n}" for n in names]
+    copy = nbformat.read(folder / "scaling-1.ipynb", as_version=4)
+    original = nbformat.read(nbkit.notebook("scaling"), as_version=4)
+    assert [cell.source for cell in copy.cells] == [c.source for c in original.cells]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status"),
+    [
+        ("nothing", {}, 404),
+        ("..%2Fscaling", {}, 404),
+        ("scaling", {"folder": "no/such"}, 404),
+        ("scaling", {"folder": "../.."}, 404),
+        ("scaling", {"folder": "/../../etc"}, 404),
+        ("scaling", {"folder": "a\0b"}, 404),
+        ("scaling", {"folder": 5}, 400),
+        ("scaling", {"path": ""}, 400),
+    ],
+)
+def test_a_copy_that_makes_no_sense_is_refused(
+    watched: Jupyter, name: str, body: dict, status: int
+):
+    before = sorted(watched.root.rglob("*"))
+    answer = watched.request(f"nbkit/api/notebooks/{name}", body)
+
+    assert answer.status == status
+    assert answer.body["message"]
+    assert sorted(watched.root.rglob("*")) == before
+    assert "Traceback" not in watched.log
+
+
+def test_a_kernel_is_known_by_pid_and_notebook_and_its_run_by_the_notebook(
+    start, store, plugins, small, tmp_path
+):
+    heard = tmp_path / "heard"
+    server = start(variables={"STAND_IN": json.dumps({"heard": str(heard)})})
+    session = {
+        "path": "a/b.ipynb",
+        "name": "b.ipynb",
+        "type": "notebook",
+        "kernel": {"name": "python3"},
+    }
+    kernel_id = server.request("api/sessions", session).body["kernel"]["id"]
+
+    def said(key: str) -> list[dict]:
+        lines = map(json.loads, heard.read_text().splitlines())
+        found = [line[key] for line in lines if key in line]
+        return found[-1] if found else []
+
+    with (
+        server.view() as view,
+        contextlib.closing(
+            server.websocket(f"api/kernels/{kernel_id}/channels")
+        ) as channels,
+    ):
+        view.next("sample")
+        wait_until(lambda: said("kernels") and said("kernels")[0]["idle_since"], "idle")
+        (kernel,) = said("kernels")
+        config = small(steps=100_000).to_json()
+        code = (
+            f"import nbkit; nbkit.launch(nbkit.ExperimentConfig.from_json({config!r}))"
+        )
+        channels.send(json.dumps(_execute(code)))
+        (run,) = wait_until(lambda: said("runs"), "a run")
+        while not (rows := view.next("runs")["runs"]):
+            pass
+    nbkit.attach(run["run_id"]).stop(grace_seconds=0)
+    assert server.request(f"api/kernels/{kernel_id}", method="DELETE").status == 204
+
+    assert kernel["kernel_id"] == kernel_id
+    assert kernel["path"] == "a/b.ipynb"
+    assert kernel["name"] == "python3"
+    record = nbkit.attach(run["run_id"]).record
+    assert record["launch"]["owner"]["pid"] == kernel["pid"]
+    assert run["path"] == rows[0]["notebook"] == "a/b.ipynb"
+    assert record["supervisor"]["pid"] in run["pids"]
+    assert run["name"] == rows[0]["name"]
+
+
+def _execute(code: str) -> dict:
+    """Return the message that asks a kernel to execute something."""
+    header = {
+        "msg_id": "1",
+        "msg_type": "execute_request",
+        "session": "test",
+        "username": "",
+        "version": "5.3",
+    }
+    return {
+        "channel": "shell",
+        "header": header,
+        "parent_header": {},
+        "metadata": {},
+        "content": {"code": code, "silent": False},
+        "buffers": [],
+    }

@@ -1,0 +1,235 @@
+"""What viewers get, from a real server over real websockets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from itertools import pairwise
+from urllib.parse import quote
+
+import psutil
+import pytest
+
+from tests.server.jupyter import TOKEN, Jupyter
+from tests.waiting import wait_until
+
+
+def test_a_viewer_gets_status_inventory_history_and_runs_before_anything_else(
+    watched: Jupyter,
+):
+    with watched.view() as view:
+        first = [json.loads(view.frame()) for _ in range(4)]
+
+    assert [message["type"] for message in first] == [
+        "status",
+        "inventory",
+        "history",
+        "runs",
+    ]
+    for message in first:
+        assert message["schema"] == 1
+        assert message["host"] == socket.gethostname()
+        assert message["stream"] == first[0]["stream"]
+        assert isinstance(message["seq"], int)
+        assert isinstance(message["t"], float)
+    assert first[0]["sampler"] == "running"
+    assert first[0]["read_only"] is False
+
+
+def test_a_sample_is_numbered_and_names_the_inventory_whose_order_it_follows(
+    watched: Jupyter,
+):
+    with watched.view() as view:
+        inventory = view.next("inventory")
+        samples = [view.next("sample") for _ in range(3)]
+
+    assert {sample["inventory"] for sample in samples} == {inventory["seq"]}
+    numbers = [sample["seq"] for sample in samples]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] > inventory["seq"]
+    columns = dict(zip(inventory["gpu_columns"], samples[0]["gpus"][0], strict=True))
+    assert columns["power_watts"] == 350.0
+
+
+def test_sixteen_viewers_get_the_same_bytes(watched: Jupyter):
+    views = [watched.view() for _ in range(16)]
+    try:
+        frames: list[dict[int, bytes]] = []
+        for view in views:
+            found: dict[int, bytes] = {}
+            while len(found) < 8:
+                frame = view.frame()
+                message = json.loads(frame)
+                if message["type"] == "sample":
+                    found[message["seq"]] = frame
+            frames.append(found)
+    finally:
+        for view in views:
+            view.close()
+
+    shared = set.intersection(*map(set, frames))
+    assert shared
+    for number in shared:
+        assert len({found[number] for found in frames}) == 1
+
+
+def test_a_viewer_may_ask_for_fewer_samples_and_gets_some_of_the_same(
+    watched: Jupyter,
+):
+    with watched.view() as often, watched.view() as seldom:
+        seldom.send('{"type":"interval","interval_seconds":1}')
+        seldom.next("sample")
+        few = [seldom.next("sample") for _ in range(3)]
+        every = {}
+        while few[-1]["seq"] not in every:
+            message = often.next("sample")
+            every[message["seq"]] = message
+
+    for before, after in pairwise(few):
+        assert after["t"] - before["t"] > 0.8
+    assert [every[sample["seq"]] for sample in few] == few
+
+
+HOSTILE = {
+    "no JSON": "{",
+    "no object": "[1]",
+    "an unknown type": '{"type":"stop"}',
+    "a type that is no text": '{"type":{}}',
+    "an unknown field": '{"type":"interval","interval_seconds":5,"x":1}',
+    "no interval": '{"type":"interval"}',
+    "1 ms": '{"type":"interval","interval_seconds":0.001}',
+    "below zero": '{"type":"interval","interval_seconds":-5}',
+    "no number": '{"type":"interval","interval_seconds":"5"}',
+    "a truth": '{"type":"interval","interval_seconds":true}',
+    "NaN": '{"type":"interval","interval_seconds":NaN}',
+    "infinity": '{"type":"interval","interval_seconds":Infinity}',
+    "a number without end": '{"type":"interval","interval_seconds":1e999}',
+    "digits without end": '{"type":"interval","interval_seconds":%s}' % ("9" * 4000),
+    "too long": '{"type":"interval","interval_seconds":5}' + " " * 5000,
+    "huge": "x" * 1_000_000,
+    "nested": "[" * 4000,
+    "binary": b'{"type":"interval","interval_seconds":5}',
+    "binary rubbish": bytes(range(256)),
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_message_that_makes_no_sense_is_answered_and_changes_nothing(
+    watched: Jupyter, what: str
+):
+    with watched.view() as view:
+        view.send(HOSTILE[what])
+        error = view.next("error")
+        numbers = [view.next("sample")["seq"] for _ in range(3)]
+
+    assert set(error) == {"type", "schema", "message"}
+    assert len(error["message"]) < 400
+    assert numbers[2] - numbers[0] < 10  # not every twentieth, as 5 s would be
+    assert "Traceback" not in watched.log
+
+
+def test_a_hundred_refused_messages_close_the_socket(watched: Jupyter):
+    with watched.view() as view:
+        for _ in range(100):
+            view.send("?")
+        while True:
+            opcode, data = view.socket.recv_data()
+            if opcode == 8:
+                break
+
+    assert int.from_bytes(data[:2], "big") == 1008
+
+
+def test_a_viewer_that_does_not_read_skips_samples_and_delays_nobody(start):
+    # So large that the sockets between the two do not hold many.
+    server = start(variables={"STAND_IN": json.dumps({"cores": 400_000})})
+    with server.view() as quick, server.view() as slow:
+        slow.next("status")
+        quick.next("sample")
+        before = psutil.Process(server.process.pid).memory_info().rss
+        seen = [quick.next("sample") for _ in range(30)]
+        grown = psutil.Process(server.process.pid).memory_info().rss - before
+        late = [slow.next("sample")["seq"]]
+        while late[-1] < seen[-1]["seq"]:
+            late.append(slow.next("sample")["seq"])
+
+    numbers = [sample["seq"] for sample in seen]
+    assert numbers == list(range(numbers[0], numbers[0] + 30))
+    assert late == sorted(set(late))
+    assert len(late) < late[-1] - late[0]
+    assert grown < 15 * len(json.dumps(seen[-1]))
+
+
+def test_a_reconnect_gets_what_it_missed_and_another_stream_gets_everything(
+    watched: Jupyter,
+):
+    with watched.view() as view:
+        history = view.next("history")
+        last = view.next("sample")
+    with watched.view() as other:
+        wait_until(
+            lambda: other.next("sample")["t"] > last["t"] + 2, "two seconds of samples"
+        )
+
+    query = f"?stream={last['stream']}&since={last['seq']}"
+    with watched.view(query) as view:
+        missed = view.next("history")
+    with watched.view(f"?stream=ffffffff&since={last['seq']}") as view:
+        everything = view.next("history")
+
+    assert history["since"] is None
+    assert missed["since"] == last["seq"]
+    assert everything["since"] is None
+    fine = missed["parts"][0]
+    assert fine["interval_seconds"] == 1
+    assert fine["t0"] == int(last["t"])
+    assert 2 <= fine["count"] < everything["parts"][0]["count"]
+    values = base64.b64decode(fine["gpus"]["GPU-0"]["power_percent"])
+    assert set(values) == {50}
+    assert len(values) == fine["count"]
+    host = base64.b64decode(fine["host"]["memory_used_percent"])
+    assert set(host) == {25}
+
+
+@pytest.mark.parametrize("since", ["-1", "x", "٣", "9" * 5000, ""])
+def test_a_since_that_makes_no_sense_gets_everything(watched: Jupyter, since: str):
+    with watched.view() as view:
+        stream = view.next("status")["stream"]
+
+    query = f"?stream={stream}&since={quote(since)}"
+    with watched.view(query) as view:
+        assert view.next("history")["parts"][0]["count"] > 0
+
+
+def test_watching_is_no_activity(watched: Jupyter):
+    def last_activity() -> str:
+        answer = watched.request("api/status?no_track_activity=1")
+        return answer.body["last_activity"]
+
+    before = last_activity()
+    with watched.view() as view:
+        view.send('{"type":"interval","interval_seconds":1}')
+        view.next("sample")
+        for path in ("status", "runs", "notebooks"):
+            assert watched.request(f"nbkit/api/{path}").status == 200
+    assert watched.request("nbkit/api/runs/nothing").status == 404
+
+    assert last_activity() == before
+    watched.request("api/contents")
+    assert last_activity() > before  # so that it could have been seen
+
+
+def test_no_token_gets_into_the_log(watched: Jupyter):
+    url = f"nbkit/api/runs/nothing?token={TOKEN}"
+    assert watched.request(url, token=None).status == 404
+    bad = f"nbkit/api/runs?limit=x&token={TOKEN}"
+    assert watched.request(bad, token=None).status == 400
+    with watched.view(f"?token={TOKEN}", token=None) as view:
+        view.send("?")
+        view.next("error")
+    assert watched.request("nbkit/api/stream", token=TOKEN).status == 400
+
+    assert "nbkit/api/runs/nothing" in watched.log
+    assert TOKEN not in watched.log
