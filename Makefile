@@ -18,6 +18,7 @@ run: setup
 	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
 
 # Everything that has to hold before a change is kept.
+test: export COMMANDS = chromium:chromium
 test: check
 	$(BIN)/python -m pytest --durations=20
 
@@ -26,6 +27,8 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	cd labextension && export PATH="$(CURDIR)/$(BIN):$$PATH" && \
+	  jlpm install --immutable >/dev/null && jlpm check
 
 # JupyterLab refuses root unless told.
 lab: setup

@@ -55,8 +55,9 @@ def resolve(kind: Kind, name: str) -> Any:
 
 def suggest(name: str, choices: list[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest choice, or an empty string."""
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    by_letters = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(name.lower(), by_letters, n=1, cutoff=0.6)
+    return f" Did you mean {by_letters[near[0]]!r}?" if near else ""
 
 
 def forget() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextvars import ContextVar
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -10,7 +11,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
-__all__ = ["Model"]
+__all__ = ["Model", "reads_store"]
+
+reads_store: ContextVar[bool] = ContextVar("reads_store", default=False)
+"""Whether names that are not registered here are accepted."""
 
 
 class Model(BaseModel):
@@ -50,6 +54,18 @@ class Model(BaseModel):
     def from_json(cls, text: str | bytes) -> Self:
         """Return the configuration that `to_json` wrote."""
         return cls(**json.loads(text))
+
+    @classmethod
+    def from_store(cls, text: str | bytes) -> Self:
+        """Return a run's configuration as it was launched.
+
+        Whoever looks at a run, or stops it, need not have the plug-ins that it uses.
+        """
+        before = reads_store.set(True)
+        try:
+            return cls.from_json(text)
+        finally:
+            reads_store.reset(before)
 
     def to_json(self) -> str:
         """Return every field, defaults included, as indented JSON."""

@@ -37,6 +37,9 @@ def look_at(data: bytes) -> Decoding:
     UnreadableImageError
         If Pillow cannot decode it to its end.
     """
+    if not data:
+        message = "the file is empty"
+        raise UnreadableImageError(message)
     try:
         with Image.open(io.BytesIO(data)) as image:
             plain = _is_plain(image, data)

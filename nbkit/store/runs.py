@@ -67,7 +67,7 @@ class StoredRun:
         # Imported here: who only lists runs is spared 6 MiB of validation.
         from nbkit.config import ExperimentConfig
 
-        return ExperimentConfig.from_json(self._bytes(self.paths.config))
+        return ExperimentConfig.from_store(self._bytes(self.paths.config))
 
     @property
     def record(self) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.study import wording
 from nbkit.study.bandwidth import Bandwidth, measure_bandwidth
+from nbkit.study.conditions import conditions, describe_images, where_and_when
 from nbkit.study.report import Figure, Note, Report, Table
 from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
 from nbkit.study.study import Study
@@ -141,25 +143,21 @@ class ScalingResult:
     @property
     def notes(self) -> list[str]:
         """What a reader has to know: the plan's notes, and what is not projected."""
-        refusals = [
+        return [
+            *self.plan.notes,
+            *self._refusals(),
+            *describe_images(self.conditions),
+            where_and_when(self.conditions),
+        ]
+
+    def _refusals(self) -> list[str]:
+        """Return why what lies beyond the measured sizes is not projected."""
+        reasons = [
             refusal.reason
             for outlook in self.outlooks.values()
             for refusal in outlook.refusals
         ]
-        return [*self.plan.notes, *dict.fromkeys(refusals), self._where_and_when()]
-
-    def _where_and_when(self) -> str:
-        facts = self.conditions
-        software = ", ".join(
-            f"{name} {facts[name]}"
-            for name in ("nbkit", "torch", "torchvision", "cuda", "nccl")
-            if facts.get(name)
-        )
-        return (
-            f"Where and when: {facts.get('device_name') or 'unknown device'} of host "
-            f"{facts.get('hostname') or 'unknown'}, {facts.get('started')}; "
-            f"{software or 'unknown software'}; study {facts.get('study_id')}."
-        )
+        return list(dict.fromkeys(reasons))
 
     @property
     def projection(self) -> Table | Note:
@@ -183,8 +181,9 @@ class ScalingResult:
                 columns,
                 rows,
             )
-        refusals = self.notes[len(self.plan.notes) :]
-        return Note(refusals or ["Nothing to project: every size was measured."])
+        return Note(
+            self._refusals() or ["Nothing to project: every size was measured."]
+        )
 
     @property
     def context(self) -> Table | Note:
@@ -244,31 +243,8 @@ def result(plan: ScalingPlan, study: Study) -> ScalingResult:
         If a run has no measured step.
     """
     runs = [run for runs in study.runs_by_arm().values() for run in runs]
-    conditions = {**_conditions(runs), "study_id": study.study_id}
-    return ScalingResult(plan, [_measured(run) for run in runs], conditions)
-
-
-def _conditions(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what all runs have in common, and which runs they are."""
-    config = runs[0].config
-    largest = max(runs, key=lambda run: run.config.world_size)
-    worker, record = largest.worker, largest.record
-    packages = (record.get("environment") or {}).get("packages", {})
-    fields = (
-        *("model", "batch_size_per_gpu", "image_size", "memory_format", "data"),
-        *("loader", "steps", "warmup_steps", "seed"),
-    )
-    versions = ("torch", "cuda", "cudnn", "nccl", "backend")
-    return {
-        **{name: getattr(config, name) for name in fields},
-        "device_name": runs[0].summary.device_name,
-        **{name: worker.get(name) for name in versions},
-        **{name: packages.get(name) for name in ("nbkit", "torchvision")},
-        "hostname": (record.get("machine") or {}).get("hostname"),
-        "started": record["time"]["started"],
-        "oversubscribed": any(run.summary.oversubscribed for run in runs),
-        "run_ids": [run.run_id for run in runs],
-    }
+    facts = {**conditions(runs), "study_id": study.study_id}
+    return ScalingResult(plan, [_measured(run) for run in runs], facts)
 
 
 def _measured(run: Run) -> MeasuredRun:
@@ -345,8 +321,19 @@ def _input_bound(rows: Sequence[ScalingRow]) -> list[str]:
     ]
 
 
+def _as_options(chosen: Mapping[str, Any]) -> str:
+    """Return parameters as papermill's options; those of the next step are others."""
+    return "".join(
+        f" -p {name} {shlex.quote(','.join(map(str, value)))}"
+        if isinstance(value, list)
+        else f" -p {name} {shlex.quote(str(value))}"
+        for name, value in chosen.items()
+        if name not in ("gpus", "precision", "device")
+    )
+
+
 def _next_step(plan: ScalingPlan) -> str:
-    command = "papermill notebooks/scaling.ipynb out.ipynb"
+    command = f"papermill notebooks/scaling.ipynb out.ipynb{_as_options(plan.chosen)}"
     if plan.devices.is_cpu:
         return f"on a machine with GPUs: {command} -p gpus 8"
     if plan.measured < plan.asked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -77,6 +77,8 @@ class ScalingPlan:
     """Environment variables that every run gets."""
     notes: tuple[str, ...]
     """What a reader has to know first."""
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that somebody set."""
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         note = Note(self.notes)
@@ -124,6 +126,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
         repeats=p.repeats,
         # A device of the sweep is one CPU: a lone process must not use them all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
         notes=(
             *_notes(devices, asked, [n * s for n, s in sizes], p.device == "cpu"),
             _conditions(next(iter(arms.values())), p.repeats),
@@ -222,6 +225,7 @@ _CONFIG_FIELDS = (
     "memory_format",
     "data",
     "loader",
+    "unreadable_images",
     "steps",
     "warmup_steps",
     "seed",

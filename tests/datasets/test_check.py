@@ -65,7 +65,7 @@ def test_an_orientation_that_there_is_not_counts_as_upright(orientation):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "not a format that Pillow knows"),
+        (b"", "the file is empty"),
         (b"no image", "not a format that Pillow knows"),
         (jpeg(1)[:-60], "truncated"),
         (encoded(picture(1), "PNG")[:-60], "truncated"),

@@ -79,7 +79,7 @@ def test_unreadable_images_are_named_and_left_out(folder, packed, tmp_path, form
     broken = {
         "train/apple/0 0.png": (b"no image at all", "not a format that Pillow knows"),
         "val/cherry/1 2.JPEG": (jpeg(1)[:-60], "truncated"),
-        "train/cherry/1 2.JPEG": (b"", "not a format that Pillow knows"),
+        "train/cherry/1 2.JPEG": (b"", "the file is empty"),
     }
     for name, (data, _) in broken.items():
         (folder / name).write_bytes(data)

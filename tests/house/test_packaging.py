@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +28,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=ROOT,
         check=True,
+        # What was built when this was installed is what is tested.
+        env={**os.environ, "HATCH_JUPYTER_BUILDER_SKIP_NPM": "1"},
     )
     (path,) = folder.glob("*.whl")
     return zipfile.ZipFile(path)
@@ -51,13 +55,32 @@ def test_the_wheel_holds_every_file_of_the_package_and_the_notebooks(
     package = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "nbkit").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "labextension"} & set(path.parts)
     }
     notebooks = {f"nbkit/notebooks/{path.name}" for path in ROOT.glob("notebooks/*")}
 
     assert notebooks
     assert package | notebooks <= set(wheel.namelist())
     assert "nbkit/py.typed" in wheel.namelist()
+
+
+def test_the_wheel_puts_what_jupyter_loads_where_jupyter_looks(
+    wheel: zipfile.ZipFile,
+):
+    built = ROOT / "nbkit/labextension"
+    browser = {
+        f"share/jupyter/labextensions/nbkit/{path.relative_to(built).as_posix()}"
+        for path in built.rglob("*")
+        if path.is_file()
+    }
+    server = "etc/jupyter/jupyter_server_config.d/nbkit.json"
+
+    data = {name.partition(".data/data/")[2] for name in wheel.namelist()}
+
+    assert any(name.endswith(".js") for name in browser)
+    assert browser | {server} <= data
+    enabled = json.loads(text_of(wheel, server))["ServerApp"]["jpserver_extensions"]
+    assert enabled == {"nbkit.server": True}
 
 
 def test_torch_comes_only_with_the_extras_for_training(wheel: zipfile.ZipFile):

@@ -192,3 +192,15 @@ def test_logs_of_a_rank_that_cannot_be_are_an_error(arguments, message):
         StoredRun(paths.root).logs(**arguments)
 
     assert StoredRun(paths.root).logs(rank=1) == ""
+
+
+def test_a_run_can_be_read_where_its_plug_ins_are_not_installed():
+    paths = create_run_folder(ExperimentConfig())
+    values = json.loads(paths.config.read_text())
+    paths.config.write_text(json.dumps({**values, "model": "of_a_plug_in"}))
+
+    config = StoredRun(paths.root).config
+
+    assert config.model == "of_a_plug_in"
+    with pytest.raises(ConfigError, match=r"of_a_plug_in.*not registered"):
+        config.replace(steps=5)

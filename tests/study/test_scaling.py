@@ -18,7 +18,7 @@ A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")
 
 
-def measured(sizes, *, devices=A100, data_wait_share=0.01):
+def measured(sizes, *, devices=A100, data_wait_share=0.01, chosen=None, **facts):
     """Return the result of a study with three runs of every size, 8 GPUs asked for."""
     plan = ScalingPlan(
         arms={},
@@ -30,6 +30,7 @@ def measured(sizes, *, devices=A100, data_wait_share=0.01):
         repeats=3,
         environment={},
         notes=("said first",),
+        chosen=chosen or {},
     )
     runs = [
         MeasuredRun(
@@ -46,7 +47,7 @@ def measured(sizes, *, devices=A100, data_wait_share=0.01):
         for size in sizes
         for repeat in range(3)
     ]
-    return ScalingResult(plan, runs, {"model": "resnet50"})
+    return ScalingResult(plan, runs, {"model": "resnet50", **facts})
 
 
 def test_the_table_has_every_size_and_a_dash_for_the_unknown():
@@ -154,3 +155,27 @@ def test_certainty_has_both_intervals_and_says_which_arm_is_faster():
         assert runs == "3"
     assert "fp32 on 2 GPUs / fp16 = 0.500" in table.notes[-1]
     assert "not enough runs" in table.notes[-1]
+
+
+def test_the_next_step_keeps_what_was_chosen():
+    chosen = {"gpus": 2, "loader": "dali", "data": "/my images"}
+
+    step = measured([1, 2], chosen=chosen).report(NO_EXCHANGE).next_step
+
+    assert step.endswith("out.ipynb -p loader dali -p data '/my images' -p gpus 8")
+
+
+def test_the_notes_say_which_images_and_what_on():
+    train = {1: 496, 2: 480}
+    images = {"files": 500, "classes": 8, "unreadable": 4, "train": train}
+    facts = {"dali": "2.4.0", "usable_cpus": 2.0, "file_system": "ext4"}
+
+    notes = measured([1, 2], images=images, **facts).notes
+
+    assert any(
+        "500 of 8 classes, 4 of them unreadable and left out; an epoch trains with "
+        "496 at size 1 and 480 at size 2" in note
+        for note in notes
+    )
+    assert "2 usable CPUs, data on ext4" in notes[-1]
+    assert "dali 2.4.0" in notes[-1]

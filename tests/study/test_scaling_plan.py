@@ -19,6 +19,7 @@ OPEN = {
     "memory_format": "channels_last",
     "data": "synthetic",
     "loader": "torch",
+    "unreadable_images": "stop",
     "steps": None,
     "warmup_steps": None,
     "repeats": 3,

@@ -75,6 +75,9 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
             data = describe(config, manifest)
             write_json(rank.paths.worker, {"completed": False, "data": data})
         raise ConfigError(_unreadable(config, manifest))
+    if manifest.unreadable and rank.rank == 0:
+        sys.stdout.write(f"data: {_left_out(manifest)}\n")
+        sys.stdout.flush()
     _check_several_labels(config, manifest)
     return manifest
 
@@ -175,16 +178,24 @@ class _Progress:
 
 
 def _unreadable(config: ExperimentConfig, manifest: Manifest) -> str:
+    return (
+        f"data={config.data!r} has {len(manifest.unreadable)} unreadable images, but "
+        f"unreadable_images='stop' allows none: {_first(manifest)}; mend or remove "
+        "them, or leave them out with unreadable_images='skip'."
+    )
+
+
+def _left_out(manifest: Manifest) -> str:
+    count = len(manifest.unreadable)
+    return f"{count} unreadable images are left out: {_first(manifest)}"
+
+
+def _first(manifest: Manifest) -> str:
     shown = ", ".join(
         f"{one.name} ({one.reason})" for one in manifest.unreadable[:_LISTED_IN_MESSAGE]
     )
-    count = len(manifest.unreadable)
-    more = ", ..." if count > _LISTED_IN_MESSAGE else ""
-    return (
-        f"data={config.data!r} has {count} unreadable images, but "
-        f"unreadable_images='stop' allows none: {shown}{more}; mend or remove them, or "
-        "leave them out with unreadable_images='skip'."
-    )
+    more = len(manifest.unreadable) - _LISTED_IN_MESSAGE
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _changed(

@@ -1,0 +1,90 @@
+"""Under which conditions a study was measured: where, when, and on which images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbkit.launch.run import Run
+
+__all__ = ["conditions", "describe_images", "where_and_when"]
+
+_SOFTWARE = ("nbkit", "torch", "torchvision", "cuda", "nccl", "dali")
+
+
+def conditions(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what all runs of a study have in common, and which runs they are."""
+    config = runs[0].config
+    largest = max(runs, key=lambda run: run.config.world_size)
+    worker, record = largest.worker, largest.record
+    packages = (record.get("environment") or {}).get("packages", {})
+    machine = record.get("machine") or {}
+    is_dali = config.loader == "dali" and config.data != "synthetic"
+    dali = [version for name, version in packages.items() if "dali" in name and version]
+    fields = (
+        *("model", "batch_size_per_gpu", "image_size", "memory_format", "data"),
+        *("loader", "steps", "warmup_steps", "seed"),
+    )
+    versions = ("torch", "cuda", "cudnn", "nccl", "backend")
+    return {
+        **{name: getattr(config, name) for name in fields},
+        "device_name": runs[0].summary.device_name,
+        **{name: worker.get(name) for name in versions},
+        **{name: packages.get(name) for name in ("nbkit", "torchvision")},
+        "dali": dali[0] if is_dali and dali else None,
+        "images": _images(runs),
+        "file_system": (record.get("storage") or {}).get("file_system"),
+        **{name: machine.get(name) for name in ("hostname", "usable_cpus")},
+        "started": record["time"]["started"],
+        "oversubscribed": any(run.summary.oversubscribed for run in runs),
+        "run_ids": [run.run_id for run in runs],
+    }
+
+
+def where_and_when(facts: Mapping[str, Any]) -> str:
+    """Return a sentence of the facts of `conditions`, and of ``study_id``."""
+    software = ", ".join(
+        f"{name} {facts[name]}" for name in _SOFTWARE if facts.get(name)
+    )
+    cpus = facts.get("usable_cpus")
+    parts = [
+        f"{facts.get('device_name') or 'unknown device'} of host "
+        f"{facts.get('hostname') or 'unknown'}",
+        "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs",
+    ]
+    if facts.get("file_system"):
+        parts.append(f"data on {facts['file_system']}")
+    return (
+        f"Where and when: {', '.join(parts)}; {facts.get('started')}; "
+        f"{software or 'unknown software'}; study {facts.get('study_id')}."
+    )
+
+
+def describe_images(facts: Mapping[str, Any]) -> list[str]:
+    """Return which images were trained with; nothing of synthetic ones."""
+    images = facts.get("images")
+    if images is None:
+        return []
+    used = " and ".join(
+        f"{count:,} at size {size}" for size, count in images["train"].items()
+    )
+    left_out = images["unreadable"]
+    unreadable = f", {left_out:,} of them unreadable and left out" if left_out else ""
+    return [
+        f"Images: {images['files']:,} of {images['classes']:,} classes{unreadable}; "
+        f"an epoch trains with {used}, without an incomplete last batch."
+    ]
+
+
+def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Return how many images there were, and how many an epoch had at each size."""
+    data = {run.config.world_size: run.worker.get("data") or {} for run in runs}
+    one = next(iter(data.values()))
+    if not one.get("unreadable"):
+        return None
+    return {
+        "files": one["fingerprint"]["files"],
+        "classes": one["num_classes"],
+        "unreadable": one["unreadable"]["count"],
+        "train": {size: data[size]["train_images"] for size in sorted(data)},
+    }
