@@ -9,15 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
 from nbkit.launch.command import DEVICES_VARIABLE
 from nbkit.launch.sweep import marked_processes
 from nbkit.telemetry.cpus import usable_cpus
-from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.visible import visible
+
+if TYPE_CHECKING:
+    from nbkit.telemetry.sample import GpuDevice
 
 __all__ = ["Placement", "choose_gpus", "place", "placing", "visible_gpus"]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from nbkit.telemetry.sample import GpuDevice
+if TYPE_CHECKING:
+    from nbkit.telemetry.sample import GpuDevice
 
 __all__ = ["visible"]
 
