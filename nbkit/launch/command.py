@@ -7,9 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nbkit.config import ExperimentConfig
 from nbkit.store.paths import RunPaths
+
+if TYPE_CHECKING:
+    from nbkit.config import ExperimentConfig
 
 __all__ = [
     "RankPlan",

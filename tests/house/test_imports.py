@@ -55,6 +55,12 @@ def test_describing_launching_and_reading_load_neither_torch_nor_jupyter(
     assert top_level(modules_loaded_by(statement)) & HEAVY == set()
 
 
+def test_the_server_extension_spares_every_jupyter_server_what_launching_needs():
+    loaded = top_level(modules_loaded_by("import nbkit.server.app"))
+
+    assert loaded & {"numpy", "PIL", "pydantic", "pynvml", "torch"} == set()
+
+
 @pytest.mark.parametrize("name", sorted(nbkit.__all__))
 def test_a_public_name_is_importable_and_listed(name: str):
     assert getattr(nbkit, name) is not None
