@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
 
 from nbkit.errors import ConfigError
@@ -66,10 +66,10 @@ def forget() -> None:
 
 
 def _entries(kind: Kind) -> Iterable[EntryPoint]:
-    return _all_entries().select(group=f"nbkit.{kind}")
+    return _all_entries()(group=f"nbkit.{kind}")
 
 
 @functools.cache
-def _all_entries() -> EntryPoints:
+def _all_entries() -> Callable[..., Iterable[EntryPoint]]:
     # To look at every installed package takes the time, not to choose from it.
-    return entry_points()
+    return entry_points().select

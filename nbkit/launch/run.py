@@ -101,7 +101,8 @@ class Run(StoredRun):
         Raises
         ------
         RunError
-            If torchrun started the run, not nbkit.
+            If torchrun started the run, not nbkit; or if its configuration does not
+            tell what None takes.
         """
         if self.state.is_final:
             self._engine().reap(self.paths)
@@ -110,7 +111,7 @@ class Run(StoredRun):
             message = f"run {self.run_id} was started by torchrun; end it there."
             raise RunError(message)
         if grace_seconds is None:
-            grace_seconds = self.config.stop_grace_seconds
+            grace_seconds = float(self._as_launched("stop_grace_seconds"))
         me = ProcessIdentity.of().to_dict()
         request = {
             "attempt": self.attempt,
@@ -185,7 +186,21 @@ class Run(StoredRun):
             time.sleep(0.005)
 
     def _engine(self) -> Any:
-        return registry.resolve("engines", self.config.engine)()
+        return registry.resolve("engines", self._as_launched("engine"))()
+
+    def _as_launched(self, field: str) -> Any:
+        """Return one field of the configuration, whatever else is in the file.
+
+        Another version of nbkit may have launched the run, with other fields.
+        """
+        values = read_json(self.paths.config) or {}
+        if field not in values:
+            message = (
+                f"{self.paths.config} has no {field}: another version of nbkit wrote "
+                "it; stop() the run by that version."
+            )
+            raise RunError(message)
+        return values[field]
 
     def _raise_unless_finished(self, state: RunState) -> None:
         if state is RunState.FINISHED:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
+from jupyter_server.services.contents.fileio import FileManagerMixin
 from traitlets import Bool, Float, List, TraitType, Unicode, validate
 
 from nbkit.server.monitor import FEED_COMMAND, Monitor, Settings
@@ -17,6 +18,8 @@ from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
 
 __all__ = ["NbkitServer"]
 
+_MAX_INTERVAL_SECONDS = 60.0
+
 
 class NbkitServer(ExtensionApp):
     """GPUs, host and runs for every page that watches."""
@@ -25,7 +28,8 @@ class NbkitServer(ExtensionApp):
 
     interval_seconds = Float(
         1.0,
-        help="Time between two samples, at least 0.25 s. A viewer may ask for fewer.",
+        help="""Time between two samples, from 0.25 s to 60 s. A viewer may ask for
+        fewer.""",
     ).tag(config=True)
     store = Unicode(
         "",
@@ -54,16 +58,22 @@ class NbkitServer(ExtensionApp):
     monitor: Monitor
 
     @validate("interval_seconds")
-    def _at_least_the_minimum(self, proposal: dict[str, Any]) -> float:
+    def _within_limits(self, proposal: dict[str, Any]) -> float:
         seconds = proposal["value"]
-        if seconds >= MIN_INTERVAL_SECONDS:
+        if MIN_INTERVAL_SECONDS <= seconds <= _MAX_INTERVAL_SECONDS:
             return seconds
+        if seconds > _MAX_INTERVAL_SECONDS:
+            used = _MAX_INTERVAL_SECONDS
+            why = f"above {used:g} s, beyond which charts are mostly gaps"
+        else:  # also what is no number
+            used = MIN_INTERVAL_SECONDS
+            why = f"below {used:g} s, in which NVML renews its readings"
         self.log.error(
-            "NbkitServer.interval_seconds=%s is below %s s, in which NVML renews its "
-            "readings; %s is used. Set %s or more.",
-            *(seconds, *[MIN_INTERVAL_SECONDS] * 3),
+            "NbkitServer.interval_seconds=%s is %s; %s is used. Set a number from %s "
+            "to %s.",
+            *(seconds, why, used, MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS),
         )
-        return MIN_INTERVAL_SECONDS
+        return used
 
     def initialize_handlers(self) -> None:
         """Add the routes; nothing runs before somebody watches."""
@@ -71,10 +81,10 @@ class NbkitServer(ExtensionApp):
             os.environ["NBKIT_HOME"] = str(Path(self.store).expanduser().absolute())
         settings = self.settings
         contents = settings["contents_manager"]
-        root = getattr(contents, "root_dir", None)
-        runs = RunTable(
-            Path(root) if root else None, allow_hidden=bool(contents.allow_hidden)
-        )
+        root, allow_hidden = contents.root_dir, bool(contents.allow_hidden)
+        if not isinstance(contents, FileManagerMixin):
+            root = None  # its folders are not those of this machine
+        runs = RunTable(Path(root) if root else None, allow_hidden=allow_hidden)
         self.monitor = Monitor(
             Settings(
                 interval_seconds=self.interval_seconds,

@@ -68,15 +68,13 @@ class Feed:
         self._log = log
         self._wanted = False
         self._task: asyncio.Task[None] | None = None
+        self._is_ending = False
         self._process: Process | None = None
+        self._abandoned: Process | None = None
+        """One that cannot be killed, since it hangs in the driver."""
         self._said: dict[str, Any] = {}
         self._state: tuple[str, str | None] = ("starting", None)
         self._logged: str | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process's id; None while there is none."""
-        return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
         """Run the process from now on; a second call does nothing."""
@@ -91,7 +89,9 @@ class Feed:
         self._wanted = False
         task = self._task
         if task is not None:
-            task.cancel()
+            if not self._is_ending:  # a second one would cancel what cleans up
+                self._is_ending = True
+                task.cancel()
             await asyncio.wait([task])
 
     def say(self, **values: Any) -> None:
@@ -109,6 +109,7 @@ class Feed:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
+        self._is_ending = False
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("nbkit: the feed's own code failed", exc_info=error)
             self._set_state("failed", f"{type(error).__name__}: {error}")
@@ -120,7 +121,12 @@ class Feed:
         failures = 0
         while True:
             began = loop.time()
-            reason = await self._watch_process()
+            try:
+                reason = await self._watch_process()
+            except Exception as error:  # noqa: BLE001 - the next one may succeed
+                reason = f"{type(error).__name__}: {error}"
+                if reason != self._logged:
+                    self._log.error("nbkit: a fault of nbkit's own", exc_info=error)
             if loop.time() - began > _HEALTHY_SECONDS:
                 failures = 0
             delay = _DELAYS_SECONDS[min(failures, len(_DELAYS_SECONDS) - 1)]
@@ -129,8 +135,17 @@ class Feed:
             await asyncio.sleep(delay)
 
     async def _watch_process(self) -> str:
-        """Run one process to its end and return why it ended."""
-        read_end, write_end = os.pipe()
+        """Run one process to its end and return why it ended.
+
+        As long as one hangs in the driver, another would only hang there too.
+        """
+        if self._is_stuck:
+            return self._why_stuck()
+        self._abandoned = None
+        try:
+            read_end, write_end = os.pipe()
+        except OSError as error:
+            return f"it cannot be started: {error}"
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -163,9 +178,16 @@ class Feed:
             self._process = None
             os.close(write_end)
             await _end(process, at_once=reason is not None)
+            if process.returncode is None:
+                self._abandoned = process
+                # Its pipes; asyncio has no public name for them. A child's end is still
+                # noticed.
+                process._transport.close()  # pyright: ignore[reportAttributeAccessIssue]
             listener.cancel()
             await asyncio.wait([listener])
-        if reason is None:
+        if process.returncode is None:
+            reason = self._why_stuck()
+        elif reason is None:
             reason = _how(process.returncode)
         said = words.decode(errors="replace").strip().splitlines()
         return ": ".join([reason, *said[-1:]])
@@ -191,8 +213,19 @@ class Feed:
                 return f"its line cannot be understood, {what}"
             self._set_state("running", None)
 
+    @property
+    def _is_stuck(self) -> bool:
+        return self._abandoned is not None and self._abandoned.returncode is None
+
+    def _why_stuck(self) -> str:
+        assert self._abandoned is not None
+        pid = self._abandoned.pid
+        return f"driver not answering: process {pid} cannot be killed"
+
     def _fail(self, reason: str, delay: float) -> None:
         message = f"the sampler ended ({reason}); started again in {delay:g} s"
+        if self._is_stuck:
+            message = f"the sampler hangs ({reason}); looked at again in {delay:g} s"
         if self._state[0] != "failed" or self._logged != reason:
             self._logged = reason
             self._log.warning("nbkit: %s", message)
@@ -234,9 +267,7 @@ async def _end(process: Process, *, at_once: bool) -> None:
             return
 
 
-def _how(returncode: int | None) -> str:
-    if returncode is None:
-        return "it cannot be killed"
+def _how(returncode: int) -> str:
     if returncode >= 0:
         return f"exit code {returncode}"
     try:

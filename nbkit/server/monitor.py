@@ -31,6 +31,8 @@ FEED_COMMAND = ("-m", "nbkit.telemetry.feed", "--run-marker", RUN_ID_VARIABLE)
 _GRACE_SECONDS = 5.0
 """A page that is reloaded comes back within this; then the sampler ends."""
 _LOOK_SECONDS = 2.0
+_QUIET_SECONDS = 10.0
+"""After so long a viewer gets a sign of life: a quiet server is not a dead one."""
 _PAST_SECONDS = 0.5
 """Rows of the past come in batches; viewers get the history when no more came."""
 
@@ -72,7 +74,7 @@ class Monitor:
     ) -> None:
         self.settings = settings
         self.runs = runs
-        self.list_kernels = list_kernels
+        self._list_kernels = list_kernels
         self.log = log
         self.store = StoreThread()
         interval = settings.interval_seconds
@@ -89,37 +91,33 @@ class Monitor:
         self._feed.say(hide_commands_of_others=settings.hide_commands_of_others)
         self._inventory: dict[str, Any] = {}
         self._inventory_seq = 0
-        self._looking: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
         self._past_timer: asyncio.TimerHandle | None = None
         self._rows: list[dict[str, Any]] | None = None
         self._wants_past = False
-        self._store_fault: str | None = None
+        self._sampler: tuple[str, str | None] = ("starting", None)
+        self._runs_fault: str | None = None
+        self._kernels_fault: str | None = None
 
     @functools.cached_property
     def version(self) -> str:
         """The version of nbkit."""
         return nbkit.__version__
 
-    @property
-    def viewers(self) -> int:
-        """How many watch now."""
-        return len(self._hub.viewers)
-
-    @property
-    def sampler_pid(self) -> int | None:
-        """The sampler's process; None while there is none."""
-        return self._feed.pid
-
     def watch(self) -> None:
         """Begin to watch; a second call does nothing."""
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None
-        if self._looking is None:
+        self._feed.start()
+        if not self._tasks:
             self._wants_past = True
-            self._feed.start()
-            self._looking = asyncio.get_running_loop().create_task(self._look_on())
+            loop = asyncio.get_running_loop()
+            self._tasks = [
+                loop.create_task(self._look_on()),
+                loop.create_task(self._show_life()),
+            ]
 
     def connect(self, viewer: Viewer, stream: str | None, since: int | None) -> None:
         """Show a viewer everything, or what it missed.
@@ -137,7 +135,7 @@ class Monitor:
         """Forget a viewer; behind the last one the watch ends after a moment."""
         self._hub.remove(viewer)
         alone = not self._hub.viewers and not self.settings.metrics
-        if alone and self._looking is not None and self._ending is None:
+        if alone and self._tasks and self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end_later())
 
     def refuse(self, viewer: Viewer, message: str) -> None:
@@ -151,9 +149,24 @@ class Monitor:
         ------
         StoreError
             If the store does not answer.
+        OSError
+            If it cannot be read.
         """
-        kernels = await self.list_kernels()
+        kernels = await self.kernels() or []
         return await self.store.do(lambda: self.runs.look(kernels, limit))
+
+    async def kernels(self) -> list[Kernel] | None:
+        """Return the server's kernels; None if it fails to tell, which is logged."""
+        try:
+            kernels = await self._list_kernels()
+        except Exception as error:  # noqa: BLE001 - all else works without
+            fault = f"{type(error).__name__}: {error}"
+            if fault != self._kernels_fault:
+                self.log.warning("nbkit: kernels cannot be listed: %s", fault)
+            self._kernels_fault = fault
+            return None
+        self._kernels_fault = None
+        return kernels
 
     async def close(self) -> None:
         """End everything."""
@@ -169,9 +182,9 @@ class Monitor:
         await self._end()
 
     async def _end(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
         if self._past_timer is not None:
             self._past_timer.cancel()
         await self._feed.stop()
@@ -180,17 +193,24 @@ class Monitor:
         while True:
             try:
                 await self._look_once()
-                self._set_store_fault(None)
+                self._set_runs_fault(None)
             except StoreError as error:
-                self._set_store_fault(str(error))
+                self._set_runs_fault(str(error))
             except Exception as error:  # noqa: BLE001 - the next look may succeed
-                self._set_store_fault(f"{type(error).__name__}: {error}")
+                self._set_runs_fault(f"{type(error).__name__}: {error}")
             await asyncio.sleep(_LOOK_SECONDS)
 
+    async def _show_life(self) -> None:
+        while True:
+            await asyncio.sleep(max(_QUIET_SECONDS - self._hub.quiet_seconds, 0.01))
+            if self._hub.quiet_seconds >= _QUIET_SECONDS:
+                self._broadcast_status()
+
     async def _look_once(self) -> None:
-        kernels = await self.list_kernels()
-        self._feed.say(kernels=[kernel.to_dict() for kernel in kernels])
-        look = await self.store.do(lambda: self.runs.look(kernels))
+        kernels = await self.kernels()
+        if kernels is not None:
+            self._feed.say(kernels=[kernel.to_dict() for kernel in kernels])
+        look = await self.store.do(lambda: self.runs.look(kernels or []))
         self._feed.say(runs=look.active)
         if self._wants_past:
             self._wants_past = False
@@ -199,27 +219,34 @@ class Monitor:
             self._rows = look.rows
             self._hub.broadcast("runs", {"runs": look.rows})
 
-    def _set_store_fault(self, fault: str | None) -> None:
-        if fault == self._store_fault:
+    def _set_runs_fault(self, fault: str | None) -> None:
+        if fault == self._runs_fault:
             return
-        if fault is not None and self._store_fault is None:
+        if fault is not None and self._runs_fault is None:
             self.log.warning("nbkit: the list of runs stands still: %s", fault)
         elif fault is None:
             self.log.info("nbkit: the list of runs moves again")
-        self._store_fault = fault
+        self._runs_fault = fault
+        self._broadcast_status()
 
     # What the sampler's process says
 
     def _on_state(self, state: str, message: str | None) -> None:
+        self._sampler = (state, message)
+        self._broadcast_status()
+        if state != "running" and self._gauges is not None:
+            self._gauges.clear()
+
+    def _broadcast_status(self) -> None:
+        state, message = self._sampler
         status = {
             "sampler": state,
             "message": message,
+            "runs_fault": self._runs_fault,
             "read_only": self.settings.read_only,
             "version": self.version,
         }
         self._hub.broadcast("status", status)
-        if state != "running" and self._gauges is not None:
-            self._gauges.clear()
 
     def _on_line(self, line: dict[str, Any]) -> None:
         kind = line.pop("kind")

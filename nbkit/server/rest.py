@@ -62,8 +62,8 @@ class RunsHandler(ApiHandler):
             return
         try:
             look = await self.monitor.look(limit)
-        except StoreError as error:
-            self.refuse(503, str(error))
+        except OSError as error:
+            self.refuse(503, _unreadable(error))
             return
         self.reply({"runs": look.rows})
 
@@ -76,13 +76,13 @@ class RunHandler(ApiHandler):
     async def get(self, run_id: str) -> None:
         """Return a run's row and its record."""
         monitor = self.monitor
-        kernels = await monitor.list_kernels()
+        kernels = await monitor.kernels() or []
         try:
             found = await monitor.store.do(lambda: monitor.runs.one(run_id, kernels))
         except RunNotFoundError as error:
             self.refuse(404, str(error))
-        except StoreError as error:
-            self.refuse(503, str(error))
+        except OSError as error:
+            self.refuse(503, _unreadable(error))
         else:
             self.reply(found)
 
@@ -109,8 +109,12 @@ class StopHandler(ApiHandler):
             self.refuse(404, str(error))
         except RunError as error:
             self.refuse(409, str(error))
-        except StoreError as error:
-            self.refuse(503, str(error))
+        except OSError as error:
+            self.refuse(503, _unreadable(error))
+        except (LookupError, TypeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"
+            message = f"run {run_id} is damaged ({what}); end its processes by hand."
+            self.refuse(409, message)
         else:
             self.reply(answer, status)
 
@@ -167,6 +171,15 @@ class NotebookHandler(ApiHandler):
             self.refuse(400, f"folder={folder[:80]!r} cannot be written: {error}")
         else:
             self.reply({"path": copy}, 201)
+
+
+def _unreadable(error: OSError) -> str:
+    if isinstance(error, StoreError):
+        return str(error)
+    return (
+        f"the store cannot be read ({error}); see that $NBKIT_HOME, or "
+        "NbkitServer.store, names a folder that this server's user may read."
+    )
 
 
 def _grace_seconds(body: dict[str, Any]) -> float | None:

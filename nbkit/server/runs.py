@@ -54,10 +54,18 @@ class Look:
 
 @dataclass
 class _Seen:
-    stamp: Stamp
+    stamp: Stamp | None
+    """None if it has to be read again."""
+    paths: RunPaths
     row: Row
-    state: RunState
-    submission: Row
+    state: RunState = RunState.LOST
+    supervisor: Any = None
+
+    def note(self, error: Exception) -> None:
+        """Say in the row what could not be read, unless it tells a cause already."""
+        self.stamp = None
+        if self.row["cause"] is None:
+            self.row["cause"] = f"{type(error).__name__}: {error}"
 
 
 class RunTable:
@@ -92,20 +100,25 @@ class RunTable:
             At most so many.
         """
         owners = self._kernel_owners(kernels)
-        found = [
-            seen
-            for folder in self._newest_folders()[:limit]
-            if (seen := self._see(folder, owners)) is not None
-        ]
-        self._seen = {seen.row["run_id"]: seen for seen in found}
-        return Look(
-            rows=[seen.row for seen in found],
-            active=[self._active(seen) for seen in found if not seen.state.is_final],
-            past=self._past(found),
-        )
+        folders = self._newest_folders()
+        found: list[_Seen] = []
+        for folder in folders:
+            if len(found) == limit:
+                break
+            seen = self._see(folder, owners)
+            if seen is not None:
+                found.append(seen)
+                self._seen[folder.name] = seen
+        # Whoever wants fewer does not make the others be read again.
+        kept = {folder.name for folder in folders[: max(limit, NEWEST)]}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
+        active = [_active(seen) for seen in found if not seen.state.is_final]
+        past = [file for seen in found if (file := _past(seen)) is not None]
+        # Copies: whoever compares two looks must not find one row twice.
+        return Look([dict(seen.row) for seen in found], active, past[:_PAST_RUNS])
 
     def one(self, run_id: str, kernels: Sequence[Kernel]) -> Row:
-        """Return one run's row and its record.
+        """Return one run's row and its record; a damaged one is None.
 
         Raises
         ------
@@ -117,7 +130,12 @@ class RunTable:
         if seen is None:
             message = f"run_id={run_id!r} was removed a moment ago; look at the list."
             raise RunNotFoundError(message)
-        return {**seen.row, "record": StoredRun(folder).record}
+        try:
+            record = StoredRun(folder).record
+        except StoreError as error:
+            seen.note(error)
+            record = None
+        return {**seen.row, "record": record}
 
     def _newest_folders(self) -> list[Path]:
         folder = runs_folder()
@@ -148,42 +166,59 @@ class RunTable:
         return owners
 
     def _see(self, folder: Path, owners: dict[tuple[int, int], str]) -> _Seen | None:
-        """Return a run; None if it was removed meanwhile."""
+        """Return a run; None if it was removed meanwhile, or lies elsewhere."""
         paths = RunPaths(folder)
         files = (paths.record, paths.submission, paths.metrics, paths.worker)
         stamp = tuple(_stamp(file) for file in files)
         old = self._seen.get(folder.name)
         if old is not None and old.stamp == stamp and old.state.is_final:
             return old
+        if folder.is_symlink() and not _is_inside(folder):
+            return None
+        seen = _Seen(stamp, paths, _empty_row(paths))
         try:
-            return self._read(paths, stamp, owners)
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            # One damaged run must not hide the others.
+            self._read(seen, owners)
+        except Exception as error:  # noqa: BLE001 - one run must not hide the others
             if not folder.is_dir():
                 return None
-            row = _row(paths, RunState.LOST, {}, {}, {})
-            row["cause"] = f"{type(error).__name__}: {error}"
-            return _Seen(stamp, row, RunState.LOST, {})
+            seen.note(error)
+        return seen
 
-    def _read(
-        self, paths: RunPaths, stamp: Stamp, owners: dict[tuple[int, int], str]
-    ) -> _Seen:
+    def _read(self, seen: _Seen, owners: dict[tuple[int, int], str]) -> None:
+        """Fill a row: first who and in which state, then what may be damaged alone."""
+        paths, row = seen.paths, seen.row
+        row["own"] = is_own(paths.root)
+        row["folder"] = self._relative(paths.root)
         run = StoredRun(paths.root)
         record, submission = run.record, run.submission
-        state = run.state
-        config = read_json(paths.config) or {}
-        row = _row(paths, state, record, config, submission)
-        if state in (RunState.FAILED, RunState.LOST, RunState.STOPPED):
-            row["cause"] = (run.cause or {}).get("message")
-        row.update(_progress(paths.metrics))
+        seen.state = run.state
+        seen.supervisor = submission.get("supervisor")
+        row["state"] = str(seen.state)
+        parts = (
+            lambda: _cause(run, seen.state),
+            lambda: {"name": record.get("name")},
+            lambda: _times(record),
+            lambda: {"devices": [str(one) for one in submission.get("devices") or []]},
+            lambda: {"total_steps": (read_json(paths.config) or {}).get("steps")},
+            lambda: _progress(paths.metrics),
+            lambda: {"tensorboard": paths.tensorboard.is_dir()},
+            lambda: {"notebook": self._notebook(paths.run_id, submission, owners)},
+        )
+        for part in parts:
+            try:
+                row.update(part())
+            except Exception as error:  # noqa: BLE001 - the row says which is missing
+                seen.note(error)
+
+    def _notebook(
+        self, run_id: str, submission: Row, owners: dict[tuple[int, int], str]
+    ) -> str | None:
         owner = submission.get("owner") or {}
         if owner and owner["host"] == hostname():
             path = owners.get((owner["pid"], owner["start_ticks"]))
             if path is not None:
-                self._notebooks[paths.run_id] = path
-        row["notebook"] = self._notebooks.get(paths.run_id)
-        row["folder"] = self._relative(paths.root)
-        return _Seen(stamp, row, state, submission)
+                self._notebooks[run_id] = path
+        return self._notebooks.get(run_id)
 
     def _relative(self, folder: Path) -> str | None:
         """Return a folder's path below the server's root, if the server shows it."""
@@ -196,33 +231,6 @@ class RunTable:
         hidden = any(part.startswith(".") for part in path.parts)
         return None if hidden and not self._allow_hidden else str(path)
 
-    def _active(self, seen: _Seen) -> Row:
-        paths = RunPaths(runs_folder() / seen.row["run_id"])
-        processes = [seen.submission.get("supervisor"), *map(_json, _processes(paths))]
-        identities = [ProcessIdentity.from_dict(one) for one in processes if one]
-        return {
-            "run_id": paths.run_id,
-            "name": seen.row["name"],
-            "devices": seen.row["devices"],
-            "pids": sorted(
-                {one.pid for one in identities if one.is_here and one.is_alive()}
-            ),
-            "path": seen.row["notebook"],
-        }
-
-    def _past(self, found: Iterable[_Seen]) -> list[str]:
-        """Return files of samples: of runs under way, or that ended in the last day."""
-        since = time.time() - _PAST_SECONDS
-        files: list[str] = []
-        for seen in found:
-            ended = seen.row["ended"]
-            if not seen.state.is_final or (ended and _seconds(ended) > since):
-                paths = RunPaths(runs_folder() / seen.row["run_id"])
-                file = paths.system(hostname())
-                if file.is_file():
-                    files.append(str(file))
-        return files[:_PAST_RUNS]
-
 
 def find_exactly(run_id: str) -> Path:
     """Return the folder of a run of this store, given its whole id.
@@ -234,8 +242,7 @@ def find_exactly(run_id: str) -> Path:
     """
     if _RUN_ID.fullmatch(run_id):
         folder = find_run_folder(run_id)
-        within = folder.resolve().parent == runs_folder().resolve()
-        if folder.name == run_id and within:
+        if folder.name == run_id and _is_inside(folder):
             return folder
     message = f"run_id={run_id[:80]!r}: no run of the store is called so."
     raise RunNotFoundError(message)
@@ -246,27 +253,85 @@ def is_own(folder: Path) -> bool:
     return folder.stat().st_uid == os.getuid()
 
 
-def _row(
-    paths: RunPaths, state: RunState, record: Row, config: Row, submission: Row
-) -> Row:
-    times = record.get("time") or {}
+def _empty_row(paths: RunPaths) -> Row:
+    """Return what is known of a run of which nothing can be read."""
     return {
         "run_id": paths.run_id,
-        "name": record.get("name"),
-        "state": str(state),
+        "name": None,
+        "state": str(RunState.LOST),
         "cause": None,
-        "started": times.get("started"),
-        "ended": times.get("ended"),
+        "started": None,
+        "ended": None,
         "step": None,
-        "total_steps": config.get("steps"),
+        "total_steps": None,
         "images_per_second": None,
         "loss": None,
-        "devices": submission.get("devices") or [],
+        "devices": [],
         "notebook": None,
         "folder": None,
-        "tensorboard": paths.tensorboard.is_dir(),
-        "own": is_own(paths.root),
+        "folder_path": str(paths.root.absolute()),
+        "tensorboard": False,
+        "own": False,
     }
+
+
+def _cause(run: StoredRun, state: RunState) -> Row:
+    if state not in (RunState.FAILED, RunState.LOST, RunState.STOPPED):
+        return {}
+    return {"cause": (run.cause or {}).get("message")}
+
+
+def _times(record: Row) -> Row:
+    times = record.get("time") or {}
+    started, ended = times.get("started"), times.get("ended")
+    for moment in filter(None, (started, ended)):
+        _seconds(moment)  # what is no time is damage
+    return {"started": started, "ended": ended}
+
+
+def _active(seen: _Seen) -> Row:
+    """Return a run under way with the processes that are known of it."""
+    files: list[Path] = []
+    try:
+        files = _processes(seen.paths)
+    except OSError as error:
+        seen.note(error)
+    pids: set[int] = set()
+    for values in (seen.supervisor, *map(_json, files)):
+        try:
+            identity = ProcessIdentity.from_dict(values) if values else None
+            if identity is not None and identity.is_here and identity.is_alive():
+                pids.add(identity.pid)
+        except Exception as error:  # noqa: BLE001 - the other processes count
+            seen.note(error)
+    row = seen.row
+    return {
+        "run_id": row["run_id"],
+        "name": row["name"],
+        "devices": row["devices"],
+        "pids": sorted(pids),
+        "path": row["notebook"],
+    }
+
+
+def _past(seen: _Seen) -> str | None:
+    """Return a file of samples: of a run under way, or that ended in the last day."""
+    ended = seen.row["ended"]
+    if seen.state.is_final and (
+        not ended or _seconds(ended) < time.time() - _PAST_SECONDS
+    ):
+        return None
+    file = seen.paths.system(hostname())
+    try:
+        return str(file) if file.is_file() else None
+    except OSError as error:
+        seen.note(error)
+        return None
+
+
+def _is_inside(folder: Path) -> bool:
+    """Return whether a run's folder lies in the store: a link may lead out of it."""
+    return folder.resolve().parent == runs_folder().resolve()
 
 
 def _progress(metrics: Path) -> Row:

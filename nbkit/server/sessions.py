@@ -60,11 +60,14 @@ async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[Kernel
 
 
 def _pid(kernel: Any) -> int | None:
-    """Return the pid where it means a process of this machine."""
+    """Return the pid where it means a living process of this machine."""
     provisioner = getattr(kernel, "provisioner", None)
     if not isinstance(provisioner, LocalProvisioner):
         return None
-    return provisioner.pid if provisioner.process is not None else None
+    process = provisioner.process
+    if process is None or process.returncode is not None:
+        return None
+    return provisioner.pid
 
 
 def _idle_since(kernel: Any) -> float | None:

@@ -42,13 +42,20 @@ class Viewer:
         self._waiting: dict[str, bytes] = {}
         self._unsent: asyncio.Future[None] | None = None
         self._last_sample = 0.0
+        self._offered_at = time.monotonic()
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long nothing was there to be sent."""
+        return time.monotonic() - self._offered_at
 
     def offer(self, kind: str, frame: bytes) -> None:
         """Send a message, or keep it in place of an older one of its kind."""
-        if kind == "inventory":
-            self._waiting.pop("sample", None)  # it follows another order of GPUs
-        # Behind what waits already: messages keep their order.
-        self._waiting.pop(kind, None)
+        self._offered_at = time.monotonic()
+        if kind in ("inventory", "sample"):
+            # What waits follows another order of GPUs, or is older; the new sample goes
+            # behind the inventory that it follows.
+            self._waiting.pop("sample", None)
         self._waiting[kind] = frame
         if self._unsent is None:
             self._send()
@@ -95,6 +102,11 @@ class Hub:
         self._interval_seconds = interval_seconds
         self._seq = 0
         self._newest: dict[str, bytes] = {}
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long some viewer was sent nothing; 0 without viewers."""
+        return max((viewer.quiet_seconds for viewer in self.viewers), default=0.0)
 
     def broadcast(self, kind: str, values: dict[str, Any]) -> int:
         """Send a message to all viewers; return its number.

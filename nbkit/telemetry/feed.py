@@ -62,7 +62,7 @@ class _Output:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self.fd, self._unsent) :]
         except BlockingIOError:
-            pass  # `select` tells when the reader took something.
+            pass  # `poll` tells when the reader took something.
 
 
 class Feed:
@@ -319,14 +319,20 @@ class _Loop:
 
     def run(self, stdin: int, wake: int, parent: int | None) -> int:
         """Work until the end; return the exit code."""
-        sources = [fd for fd in (stdin, wake, parent) if fd is not None]
+        poll = select.poll()  # `select.select` refuses descriptors above 1023.
+        for fd in (stdin, wake, parent):
+            if fd is not None:
+                poll.register(fd, select.POLLIN)
         due = time.monotonic()
         while not self.ending:
             wait = max(0.0, min(due, self._feed.silent_at()) - time.monotonic())
-            sinks = [self._output.fd] if self._output.is_full else []
-            ready, _, _ = select.select(sources, sinks, [], wait)
+            sink = select.POLLOUT if self._output.is_full else 0
+            poll.register(self._output.fd, sink)
+            ready = dict(poll.poll(math.ceil(1000 * wait)))
             if parent in ready or (stdin in ready and not self._listen(stdin)):
                 return 0
+            if ready.get(self._output.fd, 0) & (select.POLLERR | select.POLLHUP):
+                return 0  # Nobody reads any more.
             if wake in ready:
                 os.read(wake, 1 << 12)
             self._output.flush()

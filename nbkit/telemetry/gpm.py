@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from typing import Any
 
 __all__ = ["GPM_FIELDS", "Gpm"]
@@ -66,9 +67,11 @@ class Gpm:
 
     def close(self) -> None:
         """Give NVML its memory back."""
-        for sample in filter(None, (self._before, self._spare)):
-            self._pynvml.nvmlGpmSampleFree(sample)
+        samples = (self._before, self._spare)
         self._before = self._spare = None
+        for sample in filter(None, samples):
+            with suppress(self._pynvml.NVMLError):  # of a lost GPU; the other is tried
+                self._pynvml.nvmlGpmSampleFree(sample)
 
     def _between(self, before: Any, after: Any) -> dict[str, float | None]:
         nvml = self._pynvml

@@ -102,10 +102,10 @@ class GpuReader:
 
     def close(self) -> None:
         """Let the GPUs go; the next reading opens them again."""
-        if self._source is not None:
-            self._source.close()
-            self._source = None
+        source, self._source = self._source, None
         self._next_try = 0.0
+        if source is not None:
+            source.close()
 
     def _open_when_due(self) -> None:
         if time.monotonic() < self._next_try:

@@ -12,6 +12,7 @@ https://docs.nvidia.com/deploy/nvml-api/
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,7 +79,8 @@ def open_nvml(*, detailed: bool = False) -> Nvml:
         try:
             return Nvml(binding, detailed=detailed)
         except binding.NVMLError:
-            binding.nvmlShutdown()
+            with suppress(binding.NVMLError):  # the first error is the reason
+                binding.nvmlShutdown()
             raise
     except binding.NVMLError as error:
         raise unavailable(nvml_reason(binding, error.value)) from error
@@ -183,14 +185,13 @@ class Nvml:
 
     def close(self) -> None:
         """Let NVML go, so that an unwatched GPU may sleep; nothing works after it."""
-        try:
-            if self._xids is not None:
-                self._xids.close()
-            for gpu in self._gpus:
-                gpu.close()
-        except self._pynvml.NVMLError:
-            pass  # A lost GPU refuses what the end below does anyway.
-        self._pynvml.nvmlShutdown()
+        xids = [] if self._xids is None else [self._xids.close]
+        gpus = [gpu.close for gpu in self._gpus]
+        for close in (*xids, *gpus, self._pynvml.nvmlShutdown):
+            # A lost GPU refuses; there is nothing else to do then, and all others
+            # must be let go.
+            with suppress(self._pynvml.NVMLError):
+                close()
 
     def __enter__(self) -> Self:
         return self

@@ -124,7 +124,7 @@ def _time_of(line: bytes) -> float | None:
 
 def _row(line: bytes) -> list[Any] | None:
     sample = json.loads(line)
-    if sample.get("kind") != "sample":
+    if not isinstance(sample, dict) or sample.get("kind") != "sample":
         return None
     gpus = {
         gpu.get("uuid") or str(gpu["index"]): [
@@ -158,12 +158,14 @@ class PastThread(threading.Thread):
         self._wake_fd = wake_fd
         self._paths: queue.Queue[str] = queue.Queue()
         self._batches: queue.Queue[list[Any]] = queue.Queue(_BATCHES_AHEAD)
+        self._is_started = False
 
     def ask(self, paths: list[str]) -> None:
         """Read these files too."""
         for path in paths:
             self._paths.put(path)
-        if not self.is_alive():
+        if not self._is_started:
+            self._is_started = True
             self.start()
 
     def take(self) -> list[Any] | None:
@@ -184,7 +186,7 @@ class PastThread(threading.Thread):
                     if len(rows) == _BATCH_ROWS:
                         self._hand_over(rows)
                         rows = []
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except Exception as error:  # noqa: BLE001 - the other files are read
                 reason = getattr(error, "strerror", None) or repr(error)
                 message = f"{path} cannot be read ({reason}): its past is not shown.\n"
                 sys.stderr.write(message)

@@ -73,8 +73,8 @@ class LocalProcess:
     def uses_cuda(self) -> bool | None:
         """Return whether the process uses CUDA; None if it may not be looked into."""
         try:
-            for entry in os.scandir(f"/proc/{self.pid}/fd"):
-                if os.readlink(entry.path).startswith("/dev/nvidia"):  # noqa: PTH115
+            with os.scandir(f"/proc/{self.pid}/fd") as descriptors:
+                if any(map(_is_gpu, descriptors)):
                     return True
             return _CUDA.search(_read(f"/proc/{self.pid}/maps")) is not None
         except OSError:
@@ -119,6 +119,14 @@ def _command(pid: int) -> str | None:
     # A letter that the cut divides is left out.
     text = words.decode(errors="ignore" if len(line) > _COMMAND_BYTES else "replace")
     return text or None
+
+
+def _is_gpu(descriptor: os.DirEntry[str]) -> bool:
+    try:
+        target = os.readlink(descriptor.path)  # noqa: PTH115  (every second)
+    except FileNotFoundError:
+        return False  # It was closed a moment ago.
+    return target.startswith("/dev/nvidia")
 
 
 def _read(path: str, size: int = -1) -> bytes:

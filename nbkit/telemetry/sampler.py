@@ -273,7 +273,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     recorder = _Recorder(arguments, wake_write)
     recorder.start()
-    select.select([wake_read, *([arguments.parent_fd] if has_parent else [])], [], [])
+    poll = select.poll()  # `select.select` refuses descriptors above 1023.
+    for fd in (wake_read, *([arguments.parent_fd] if has_parent else [])):
+        poll.register(fd, select.POLLIN)
+    poll.poll()
     recorder.finish()
     return int(recorder.failed)
 

@@ -18,6 +18,7 @@ from nbkit.launch.sweep import processes_of_run
 from nbkit.statistics import allreduce_timing
 from nbkit.store.record import RunState
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
+from tests.waiting import wait_until
 
 
 def test_a_run_finishes_with_metrics_record_and_no_process_left(small):
@@ -84,6 +85,32 @@ def test_a_run_is_followed_from_another_process(small):
     assert done.stdout.split() == ["stopped", "True"]
     assert run.state is RunState.STOPPED
     assert [other.run_id for other in nbkit.runs()] == [run.run_id]
+
+
+def test_a_run_of_another_version_is_stopped_and_left_tidy(small):
+    run = nbkit.launch(small(model="slow", steps=10_000))
+    wait_until(run.metrics, "a step")
+    values = json.loads(run.paths.config.read_text())
+    run.paths.config.write_text(json.dumps({**values, "field_of_tomorrow": 1}))
+
+    again = nbkit.attach(run.run_id)
+    assert again.stop().state is RunState.STOPPED
+    assert again.stop().state is RunState.STOPPED  # what is left is looked for
+    assert processes_of_run(run.paths) == []
+    with pytest.raises(ConfigError, match="field_of_tomorrow"):
+        _ = again.config
+
+
+def test_a_run_that_does_not_tell_its_grace_is_stopped_by_one_that_is_given(small):
+    run = nbkit.launch(small(model="slow", steps=10_000))
+    wait_until(run.metrics, "a step")
+    values = json.loads(run.paths.config.read_text())
+    del values["stop_grace_seconds"]
+    run.paths.config.write_text(json.dumps(values))
+
+    with pytest.raises(RunError, match="no stop_grace_seconds: another version"):
+        run.stop()
+    assert run.stop(grace_seconds=5).state is RunState.STOPPED
 
 
 def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(small, monkeypatch):

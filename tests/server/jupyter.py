@@ -133,6 +133,8 @@ class View:
 
     def close(self) -> None:
         self.socket.close()
+        # Where the server closed first, the above closes nothing.
+        self.socket.shutdown()
 
     def __enter__(self) -> View:
         return self

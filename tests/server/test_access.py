@@ -7,13 +7,14 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import websocket
 
 from nbkit.server.rest import ROUTES
-from tests.server.jupyter import TOKEN, Jupyter
+from tests.server.jupyter import TOKEN, Jupyter, jupyter
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,33 @@ def test_nothing_is_answered_to_a_stranger(
 def test_a_stranger_gets_no_websocket(watched: Jupyter):
     with pytest.raises(websocket.WebSocketBadStatusException) as refused:
         watched.view(token=None)
+
+    assert refused.value.status_code == 403
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    """Return a server whose authorizer refuses everything."""
+    with jupyter(
+        tmp_path_factory.mktemp("refusing"),
+        "--ServerApp.authorizer_class=tests.server.foreign.RefusesAll",
+        variables={"PYTHONPATH": str(ROOT)},
+    ) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("method", "path"), routes())
+def test_nothing_is_answered_to_a_user_without_the_right(
+    refusing: Jupyter, method: str, path: str
+):
+    body = {} if method == "POST" else None
+
+    assert refusing.request(path, body, method=method).status == 403
+
+
+def test_a_user_without_the_right_gets_no_websocket(refusing: Jupyter):
+    with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+        refusing.view()
 
     assert refused.value.status_code == 403
 

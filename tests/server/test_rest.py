@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
 
 import nbformat
@@ -14,9 +13,14 @@ import nbkit
 from nbkit.store.record import RunState
 from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
+from tests.server.stored_runs import store_run
 from tests.waiting import wait_until
 
 __all__ = ["plugins", "small"]
+
+ROOT = Path(__file__).parents[2]
+
+RUN_ID = "20260101-000000000-x-aaaa"
 
 
 @pytest.fixture
@@ -91,16 +95,90 @@ def test_a_read_only_server_stops_nothing_and_copies_nothing(start, running):
     assert list(server.root.iterdir()) == []
 
 
-def test_another_users_run_is_shown_and_not_stopped(start, running):
-    os.chown(running.paths.root, 12345, -1)
+def test_a_run_of_another_version_is_stopped_by_what_is_known_of_it(start, store):
+    folder = store_run(store, RUN_ID, "running", new_field=1, stop_grace_seconds=7)
+    server = start()
+
+    answer = server.request(f"nbkit/api/runs/{RUN_ID}/stop", {})
+
+    assert answer.status == 202
+    assert json.loads((folder / "stop.json").read_text())["grace_seconds"] == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("config.json", "{}", "another version of nbkit"),
+        ("config.json", '{"stop_grace_seconds": "long"}', "is damaged"),
+        ("submission.json", '{"devices": []}', "is damaged"),
+        ("record.json", '{"state": "dancing", "attempt": 0}', "is damaged"),
+    ],
+)
+def test_a_damaged_run_is_not_stopped_and_the_answer_says_why(
+    start, store, name: str, text: str, words: str
+):
+    folder = store_run(store, RUN_ID, "running")
+    (folder / name).write_text(text)
+    server = start()
+
+    answer = server.request(f"nbkit/api/runs/{RUN_ID}/stop", {})
+
+    assert answer.status == 409
+    assert words in answer.body["message"]
+    assert not (folder / "stop.json").exists()
+    assert "Traceback" not in server.log
+
+
+def test_a_run_whose_record_is_damaged_is_given_without_it(start, store):
+    (store_run(store, RUN_ID) / "record.json").write_text("{")
     server = start()
 
     (row,) = server.request("nbkit/api/runs").body["runs"]
-    answer = server.request(f"nbkit/api/runs/{running.run_id}/stop", {})
+    answer = server.request(f"nbkit/api/runs/{RUN_ID}")
 
-    assert row["own"] is False
-    assert answer.status == 403
-    assert not running.paths.stop.exists()
+    assert answer.status == 200
+    assert answer.body == {**row, "record": None}
+    assert "record.json is damaged" in row["cause"]
+
+
+def test_a_store_that_cannot_be_read_is_said_by_every_answer_and_to_viewers(
+    start, store
+):
+    store.write_text("no folder")
+    server = start()
+    answers = [
+        server.request("nbkit/api/runs"),
+        server.request(f"nbkit/api/runs/{RUN_ID}"),
+        server.request(f"nbkit/api/runs/{RUN_ID}/stop", {}),
+    ]
+    with server.view() as view:
+        while not (status := view.next("status"))["runs_fault"]:
+            pass
+        store.unlink()
+        store_run(store, RUN_ID)
+        while view.next("status")["runs_fault"]:
+            pass
+        rows = server.request("nbkit/api/runs").body["runs"]
+
+    assert [answer.status for answer in answers] == [503] * 3
+    for answer in answers:
+        assert "Not a directory" in answer.body["message"]
+    assert "NotADirectoryError" in status["runs_fault"]
+    assert [row["run_id"] for row in rows] == [RUN_ID]
+    assert "Traceback" not in server.log
+
+
+def test_a_folder_has_no_path_in_contents_that_are_no_files(start, store):
+    store_run(store, RUN_ID)
+    server = start(
+        "--ServerApp.contents_manager_class=tests.server.foreign.NoFiles",
+        variables={"PYTHONPATH": str(ROOT)},
+    )
+
+    (row,) = server.request("nbkit/api/runs").body["runs"]
+
+    assert row["folder"] is None
+    assert row["folder_path"] == str(store / "runs" / RUN_ID)
 
 
 @pytest.mark.parametrize(

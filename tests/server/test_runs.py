@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 import nbkit
 from nbkit.errors import StoreError
+from nbkit.server import rest, sessions
+from nbkit.server.monitor import Monitor, Settings
 from nbkit.server.runs import RunTable
+from nbkit.server.sessions import Kernel
 from nbkit.server.store_thread import StoreThread
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
 from tests.launch.conftest import plugins, small, store
+from tests.server.stored_runs import store_run
 from tests.waiting import wait_until
 
 __all__ = ["plugins", "small", "store"]
+
+NEWEST = "20200101-009999-run-aaaa"
 
 
 @pytest.fixture
@@ -36,22 +46,12 @@ def some(store: Path) -> Path:
 
 
 def _ended_runs(store: Path, number: int) -> Path:
-    me = ProcessIdentity.of().to_dict()
-    submission = {"attempt": 0, "supervisor": me, "owner": me, "devices": []}
-    record = {
-        "attempt": 0,
-        "state": "finished",
-        "name": "a run",
-        "supervisor": me,
-        "time": {"started": "2020-01-01T00:00:00.000Z", "ended": None},
-    }
     for index in range(10_000 - number, 10_000):
-        folder = store / "runs" / f"20200101-{index:06d}-run-aaaa"
-        folder.mkdir(parents=True)
+        name = f"20200101-{index:06d}-run-aaaa"
         if index >= 9_900:
-            (folder / "submission.json").write_text(json.dumps(submission))
-            (folder / "record.json").write_text(json.dumps(record))
-            (folder / "config.json").write_text('{"steps": 10}')
+            store_run(store, name)
+        else:
+            (store / "runs" / name).mkdir(parents=True)
     long_ago = time.time() - 60
     os.utime(store / "runs", (long_ago, long_ago))
     return store / "runs"
@@ -113,13 +113,11 @@ def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, s
         ("record.json", "[]"),
         ("record.json", '{"state": "dancing", "attempt": 0}'),
         ("submission.json", "{}x"),
-        ("config.json", "\x00"),
-        ("metrics.jsonl", "{}\n"),
-        ("metrics.jsonl", "half\n"),
+        ("submission.json", '{"devices": []}'),
     ],
 )
 def test_a_damaged_run_hides_no_other(some, name: str, text: str):
-    (some / "20200101-009999-run-aaaa" / name).write_text(text)
+    (some / NEWEST / name).write_text(text)
 
     rows = RunTable(None).look([]).rows
 
@@ -129,8 +127,165 @@ def test_a_damaged_run_hides_no_other(some, name: str, text: str):
     assert {row["state"] for row in rows[1:]} == {"finished"}
 
 
+def _step(**values: object) -> str:
+    step = {"kind": "step", "step": 1, "loss": 1, "images": 8, "step_time_seconds": 2}
+    return json.dumps({**step, **values}) + "\n"
+
+
+@pytest.mark.parametrize("state", ["finished", "running"])
+@pytest.mark.parametrize(
+    ("name", "text", "missing"),
+    [
+        ("config.json", "\x00", "total_steps"),
+        ("config.json", "[]", "total_steps"),
+        ("metrics.jsonl", "{}\n", "step"),
+        ("metrics.jsonl", "half\n", "step"),
+        ("metrics.jsonl", _step(step_time_seconds=0), "images_per_second"),
+        ("metrics.jsonl", _step(images="eight"), "images_per_second"),
+    ],
+)
+def test_what_is_damaged_is_missing_and_the_rest_is_shown(
+    some, state: str, name: str, text: str, missing: str
+):
+    folder = store_run(some.parent, NEWEST, state)
+    (folder / name).write_text(text)
+
+    look = RunTable(None).look([])
+
+    assert len(look.rows) == 50
+    assert look.rows[0]["state"] == state
+    assert look.rows[0]["name"] == "a run"
+    assert look.rows[0][missing] is None
+    assert look.rows[0]["cause"]
+    running = [NEWEST] if state == "running" else []
+    assert [run["run_id"] for run in look.active] == running
+    assert [row["cause"] for row in look.rows[1:]] == [None] * 49
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"time": {"ended": "yesterday"}}, {"time": ["now"]}, {"time": {"ended": 5}}],
+)
+def test_a_time_that_is_none_is_missing_and_hides_no_run(some, damage):
+    record = some / NEWEST / "record.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), **damage}))
+
+    rows = RunTable(None).look([]).rows
+
+    assert len(rows) == 50
+    assert (rows[0]["state"], rows[0]["name"]) == ("finished", "a run")
+    assert rows[0]["ended"] is None
+    assert rows[0]["cause"]
+
+
+@pytest.mark.parametrize("text", ["{}", '{"pid": 1}', '{"pid": []}', "half"])
+def test_a_process_that_is_damaged_hides_neither_its_run_nor_the_others(some, text):
+    folder = store_run(some.parent, NEWEST, "running")
+    process = RunPaths(folder).rank(0, 0).process
+    process.parent.mkdir(parents=True)
+    process.write_text(text)
+
+    look = RunTable(None).look([])
+
+    assert len(look.rows) == 50
+    assert look.rows[0]["state"] == "running"
+    assert [run["pids"] for run in look.active] == [[os.getpid()]]
+
+
+def test_devices_that_are_none_hide_no_run_from_the_sampler(some):
+    folder = store_run(some.parent, NEWEST, "running")
+    submission = json.loads((folder / "submission.json").read_text())
+    (folder / "submission.json").write_text(json.dumps({**submission, "devices": 5}))
+
+    (run,) = RunTable(None).look([]).active
+
+    assert run["devices"] == []
+
+
+def test_a_run_that_could_not_be_read_is_read_again(some, monkeypatch):
+    table = RunTable(None)
+    with monkeypatch.context() as context:
+        context.setattr("nbkit.server.runs._progress", _fails)
+        assert "stale" in table.look([]).rows[0]["cause"]
+
+    assert table.look([]).rows[0]["cause"] is None
+
+
+def _fails(*_: object) -> None:
+    message = "stale file handle"
+    raise OSError(message)
+
+
+def test_whoever_wants_fewer_runs_does_not_make_the_others_be_read_again(
+    some, monkeypatch
+):
+    opened = _count_opened(monkeypatch, some)
+    table = RunTable(None)
+    table.look([])
+    once = dict(opened)
+
+    assert len(table.look([], 1).rows) == 1
+    assert len(table.look([]).rows) == 50
+    assert opened == once
+
+
+def test_a_link_out_of_the_store_is_not_listed(some, tmp_path):
+    outside = store_run(tmp_path / "outside", "20200102-000000-run-bbbb")
+    (some / outside.name).symlink_to(outside)
+
+    rows = RunTable(None).look([]).rows
+
+    assert len(rows) == 50
+    assert rows[0]["run_id"] == NEWEST
+
+
+def test_another_users_run_is_shown_and_not_stopped(some, monkeypatch):
+    folder = store_run(some.parent, NEWEST, "running")
+    uid = os.getuid()
+    # From now on, this process is somebody else.
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+
+    row = RunTable(None).look([]).rows[0]
+    status, answer = rest._stop(NEWEST, None)
+
+    assert row["own"] is False
+    assert status == 403
+    assert "another user's" in answer["message"]
+    assert not RunPaths(folder).stop.exists()
+
+
+def test_kernels_that_cannot_be_listed_hide_no_run(some, caplog):
+    async def fail() -> list[Kernel]:
+        message = "no sessions"
+        raise RuntimeError(message)
+
+    async def ask() -> list[int]:
+        log = logging.getLogger("nbkit.test")
+        monitor = Monitor(Settings(), RunTable(None), fail, log)
+        try:
+            return [len((await monitor.look()).rows) for _ in range(2)]
+        finally:
+            await monitor.close()
+
+    assert asyncio.run(ask()) == [50, 50]
+    assert [record.getMessage() for record in caplog.records] == [
+        "nbkit: kernels cannot be listed: RuntimeError: no sessions"
+    ]
+
+
+def test_the_pid_of_a_kernel_that_has_ended_is_not_told():
+    provisioner = LocalProvisioner()
+    kernel = SimpleNamespace(provisioner=provisioner)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        provisioner.process, provisioner.pid = process, process.pid
+        assert sessions._pid(kernel) == process.pid
+
+    assert process.returncode == 0
+    assert sessions._pid(kernel) is None
+
+
 def test_progress_is_the_end_of_a_long_file(some):
-    metrics = some / "20200101-009999-run-aaaa" / "metrics.jsonl"
+    metrics = some / NEWEST / "metrics.jsonl"
     lines = [
         {"kind": "step", "step": n, "loss": 1 / n, "images": 8, "step_time_seconds": 2}
         for n in range(1, 20_001)
@@ -156,7 +311,9 @@ def test_progress_is_the_end_of_a_long_file(some):
 def test_a_folder_is_named_as_the_server_shows_it(some, root, hidden, expected):
     table = RunTable(some.parents[1] / root, allow_hidden=hidden)
 
-    assert table.look([]).rows[0]["folder"] == expected
+    row = table.look([]).rows[0]
+    assert row["folder"] == expected
+    assert row["folder_path"] == str(some / NEWEST)
 
 
 def test_a_hidden_folder_is_named_only_where_the_server_shows_it(tmp_path, monkeypatch):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -38,6 +41,67 @@ def test_it_ends_by_sigterm_and_not_by_an_interrupt(feed, drive_child):
 
     assert child.process.wait(60) == 0
     assert child.errors == ""
+
+
+@contextmanager
+def many_files():
+    """Let this process, and those that it starts, have more than 1,024 files open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ["feed", "sampler"])
+def test_the_pipe_of_a_parent_with_many_files_is_heard(drive_child, tmp_path, name):
+    drive_child()
+    output = tmp_path / "output"
+    module = ["-P", "-m", f"nbkit.telemetry.{name}", "--interval", "0.25"]
+    options = ["--output", str(output)] if name == "sampler" else []
+    read_end, write_end = os.pipe()
+    with many_files(), output.open("wb") as stdout:
+        os.dup2(read_end, 1500)
+        with subprocess.Popen(
+            [sys.executable, *module, *options, "--parent-fd", "1500"],
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            pass_fds=[1500],
+        ) as process:
+            os.close(read_end)
+            os.close(1500)
+            wait_until(lambda: output.read_bytes().count(b"\n") > 2, "samples")
+            os.close(write_end)
+            assert process.wait(60) == 0
+
+
+def test_it_ends_when_nobody_reads_any_more(drive_child):
+    drive_child()
+    command = [sys.executable, "-P", "-m", "nbkit.telemetry.feed"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+
+        assert process.wait(60) == 0
+
+
+def test_a_damaged_file_of_the_past_does_not_hide_the_next(feed, drive_child, tmp_path):
+    drive_child()
+    t = round(time.time() - 60)
+    line = {"kind": "sample", "t": t, "gpus": [], "host": {"cpu_percent": 5}}
+    damaged, good = tmp_path / "damaged.jsonl", tmp_path / "good.jsonl"
+    damaged.write_text(json.dumps({**line, "gpus": [1]}) + "\n")
+    good.write_text(f'[{{"t": {t}}}]\n{json.dumps(line)}\n')
+    child = feed()
+
+    child.say(read_past=[str(damaged)])
+    wait_until(lambda: "damaged.jsonl cannot be read" in child.errors, "a word")
+    child.say(read_past=[str(good)])
+
+    assert child.wait("past")["rows"] == [[t, {}, [5, None]]]
 
 
 PARENT = """

@@ -11,7 +11,7 @@ import pytest
 
 from nbkit.telemetry import holders as holders_module
 from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
-from nbkit.telemetry.processes import Parent, parent_of
+from nbkit.telemetry.processes import LocalProcess, Parent, parent_of
 from nbkit.telemetry.sample import GpuProcess
 
 MARKER = "RUN_MARKER"
@@ -338,3 +338,16 @@ def test_a_process_that_cannot_be_proved_is_never_named_after_a_kernel(pid):
         (holder,) = find(finder, pid)
 
     assert holder["kind"] == "outside"
+
+
+def test_a_file_that_is_closed_meanwhile_does_not_hide_whether_cuda_is_used(
+    monkeypatch,
+):
+    def readlink(path):
+        raise FileNotFoundError(path)
+
+    with family() as (pid,):
+        monkeypatch.setattr(os, "readlink", readlink)
+        uses_cuda = LocalProcess.of(pid, 0).uses_cuda()
+
+    assert uses_cuda is False

@@ -60,6 +60,19 @@ def test_nvml_is_initialised_once_and_let_go(drive):
     assert (driver.calls["nvmlInit"], driver.calls["nvmlShutdown"]) == (1, 1)
 
 
+def test_a_driver_that_refuses_each_end_is_let_go_all_the_same(drive):
+    refused = {"nvmlGpmSampleFree", "nvmlEventSetFree", "nvmlShutdown"}
+    driver = drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"), missing=refused)
+    nvml = open_nvml(detailed=True)
+    nvml.read()
+
+    nvml.close()
+
+    # Two samples of each GPU.
+    ends = [driver.calls[name] for name in sorted(refused)]
+    assert ends == [1, 4, 1]
+
+
 def test_nvml_that_fails_after_its_start_is_let_go(drive):
     driver = drive(missing={"nvmlDeviceGetCount"})
 

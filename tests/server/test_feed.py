@@ -1,0 +1,184 @@
+"""The sampler's process as the server keeps it, where starting or ending it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from nbkit.server import feed as feed_module
+from nbkit.server.feed import Feed
+
+# It hears of no pipe that is closed: it has to be killed.
+DEAF = """
+import json, os, signal
+print(json.dumps({"pid": os.getpid()}), flush=True)
+signal.pause()
+"""
+
+
+class Watched:
+    """A feed and what it said."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+        self.states: list[tuple[str, str | None]] = []
+        self.feed = Feed(
+            ["-c", DEAF],
+            0.25,
+            lambda line: self.pids.append(line["pid"]),
+            lambda *state: self.states.append(state),
+            logging.getLogger("nbkit.test"),
+        )
+
+    async def running(self, number: int = 1) -> int:
+        """Wait for the process of this number and return its pid."""
+        await until(lambda: len(self.pids) >= number)
+        await until(lambda: self.states[-1] == ("running", None))
+        return self.pids[-1]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Let nobody wait for long."""
+    monkeypatch.setattr(feed_module, "_DELAYS_SECONDS", (0.05,))
+    monkeypatch.setattr(feed_module, "_END_SECONDS", 0.3)
+
+
+async def until(look: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not look():
+            await asyncio.sleep(0.01)
+
+
+def once(fault: Exception, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, whose first call fails."""
+    faults = [fault]
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return function(*arguments, **options)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fault", "words"),
+    [
+        (os, "pipe", OSError(errno.EMFILE, "too many"), "it cannot be started"),
+        (
+            asyncio,
+            "create_subprocess_exec",
+            OSError(errno.ENOMEM, "no memory"),
+            "it cannot be started",
+        ),
+        (
+            asyncio,
+            "create_subprocess_exec",
+            RuntimeError("unheard of"),
+            "RuntimeError: unheard of",
+        ),
+    ],
+)
+def test_a_fault_at_the_start_is_said_and_the_next_start_succeeds(
+    monkeypatch, module, name, fault, words
+):
+    async def watch() -> Watched:
+        watched = Watched()
+        monkeypatch.setattr(module, name, once(fault, getattr(module, name)))
+        watched.feed.start()
+        await watched.running()
+        await watched.feed.stop()
+        return watched
+
+    states = asyncio.run(watch()).states
+
+    assert [state for state, _ in states] == ["starting", "failed", "running"]
+    assert words in states[1][1]
+    assert "started again in 0.05 s" in states[1][1]
+
+
+def test_whoever_stops_it_a_second_time_waits_for_the_same_end():
+    async def watch() -> int:
+        watched = Watched()
+        watched.feed.start()
+        pid = await watched.running()
+        first = asyncio.create_task(watched.feed.stop())
+        await asyncio.sleep(0)
+        await watched.feed.stop()
+        assert not psutil.pid_exists(pid)
+        await first
+        return pid
+
+    assert asyncio.run(watch())
+
+
+def test_it_can_be_stopped_and_started_again():
+    async def watch() -> list[int]:
+        watched = Watched()
+        for number in (1, 2):
+            watched.feed.start()
+            await watched.running(number)
+            await watched.feed.stop()
+        return watched.pids
+
+    first, second = asyncio.run(watch())
+    assert first != second
+
+
+def test_whoever_comes_while_it_ends_gets_a_new_one():
+    async def watch() -> list[int]:
+        watched = Watched()
+        watched.feed.start()
+        await watched.running()
+        ending = asyncio.create_task(watched.feed.stop())
+        await asyncio.sleep(0)
+        watched.feed.start()
+        await ending
+        await watched.running(2)
+        await watched.feed.stop()
+        return watched.pids
+
+    pids = asyncio.run(watch())
+    assert len(set(pids)) == 2
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_one_that_cannot_be_killed_keeps_no_file_and_has_no_other_beside_it(
+    monkeypatch,
+):
+    async def watch() -> Watched:
+        watched = Watched()
+        files = psutil.Process().num_fds()
+        with monkeypatch.context() as context:
+            # As of a process that hangs in the driver.
+            for process in (asyncio.subprocess.Process, subprocess.Popen):
+                context.setattr(process, "kill", lambda _: None)
+            watched.feed.start()
+            pid = await watched.running()
+            await watched.feed.stop()
+            # From Python 3.12 on, asyncio waits for its end at a descriptor.
+            await until(lambda: psutil.Process().num_fds() <= files + 1)
+            watched.feed.start()
+            await until(lambda: len(watched.states) > 5)
+        assert watched.pids == [pid]
+        os.kill(pid, signal.SIGKILL)
+        await watched.running(2)
+        await watched.feed.stop()
+        return watched
+
+    watched = asyncio.run(watch())
+
+    stuck = watched.states[3]
+    assert stuck[0] == "failed"
+    assert f"driver not answering: process {watched.pids[0]}" in stuck[1]
+    assert "looked at again in 0.05 s" in stuck[1]
