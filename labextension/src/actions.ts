@@ -1,0 +1,300 @@
+import {
+  Clipboard,
+  Dialog,
+  Notification,
+  showDialog,
+  showErrorMessage
+} from '@jupyterlab/apputils';
+import { KernelAPI, ServiceManager } from '@jupyterlab/services';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { CommandRegistry } from '@lumino/commands';
+
+import { hasEnded, IHolder, IRun, isSameProcess } from './messages';
+import { MonitorModel } from './model';
+import { request } from './requests';
+import { baseName } from './units';
+
+/** What a kernel is called, and what it holds, in the dialogs. */
+export interface IKernelHolder {
+  kernel_id: string;
+  path: string | null;
+  own: boolean;
+  /** Such as "12.3 GiB on GPU 0". */
+  holds: string;
+  /** Its processes as they were shown. */
+  processes: readonly Pick<IHolder, 'pid' | 'start_ticks'>[];
+  /** Since when it was shown to be idle; null while it works. */
+  idle_since: number | null;
+}
+
+const SETTINGS_COMMAND = 'settingeditor:open';
+/** Of the extensions that show TensorBoard in Lab. */
+const TENSORBOARD_COMMAND = 'tensorboard:create-new';
+
+/** What can be done from a row; each thing that ends something asks first. */
+export class Actions {
+  constructor(
+    private _commands: CommandRegistry,
+    private _services: ServiceManager.IManager,
+    private _model: MonitorModel,
+    private _trans: TranslationBundle
+  ) {}
+
+  /** Why nothing of this owner may be ended here; null if it may. */
+  refusal(own: boolean): string | null {
+    const trans = this._trans;
+    const { connection, readOnly } = this._model;
+    if (!['live', 'idle'].includes(connection)) {
+      return trans.__('There is no connection to the server');
+    }
+    if (readOnly === null) {
+      return trans.__('The server has not yet told what is allowed');
+    }
+    if (readOnly) {
+      return trans.__(
+        'The administrator has made nbkit read-only on this server'
+      );
+    }
+    return own ? null : trans.__('It belongs to another user');
+  }
+
+  /** Why a process that a card shows may not be ended; null if it may. */
+  holderRefusal(own: boolean): string | null {
+    return this._model.isCurrent
+      ? this.refusal(own)
+      : this._trans.__('What is shown is not of now');
+  }
+
+  async openNotebook(path: string): Promise<void> {
+    await this._try(() => this._commands.execute('docmanager:open', { path }));
+  }
+
+  async openFolder(path: string): Promise<void> {
+    const command = 'filebrowser:open-path';
+    await this._try(() => this._commands.execute(command, { path }));
+  }
+
+  canOpenFolder(): boolean {
+    return this._commands.hasCommand('filebrowser:open-path');
+  }
+
+  async copyPath(path: string): Promise<void> {
+    await this._try(async () => Clipboard.copyToSystem(path));
+    Notification.success(this._trans.__('Copied: %1', path), {
+      autoClose: 3000
+    });
+  }
+
+  canOpenSettings(): boolean {
+    return this._commands.hasCommand(SETTINGS_COMMAND);
+  }
+
+  async openSettings(): Promise<void> {
+    await this._try(() =>
+      this._commands.execute(SETTINGS_COMMAND, { query: 'nbkit' })
+    );
+  }
+
+  /** Show a run's curves in Lab if something there can, else say how to. */
+  async openTensorBoard(run: IRun): Promise<void> {
+    const trans = this._trans;
+    if (run.folder !== null && this._commands.hasCommand(TENSORBOARD_COMMAND)) {
+      const cwd = run.folder;
+      await this._try(() =>
+        this._commands.execute(TENSORBOARD_COMMAND, { cwd })
+      );
+      return;
+    }
+    const command = `tensorboard --logdir ${quoted(run.folder_path)}`;
+    const copy = trans.__('Copy the Command');
+    const result = await showDialog({
+      title: trans.__('Open TensorBoard'),
+      body: trans.__(
+        'No extension for TensorBoard is installed here. Run this on the machine of the server: %1',
+        command
+      ),
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Close') }),
+        Dialog.okButton({ label: copy })
+      ]
+    });
+    if (result.button.label === copy) {
+      await this.copyPath(command);
+    }
+  }
+
+  async interrupt(kernel: IKernelHolder): Promise<void> {
+    const trans = this._trans;
+    const name = this._kernelName(kernel);
+    const sure = await this._confirm(
+      trans.__('Interrupt %1?', name),
+      trans.__('The cell that runs there ends with KeyboardInterrupt.'),
+      trans.__('Interrupt')
+    );
+    if (sure && (await this._isStillThere(kernel))) {
+      const { serverSettings } = this._services;
+      await this._try(() =>
+        KernelAPI.interruptKernel(kernel.kernel_id, serverSettings)
+      );
+    }
+  }
+
+  /** End a kernel after a question; with `onlyIdle`, unless it works by then. */
+  async shutDown(kernel: IKernelHolder, onlyIdle = false): Promise<void> {
+    const trans = this._trans;
+    const name = this._kernelName(kernel);
+    const sure = await this._confirm(
+      trans.__('Shut down %1?', name),
+      trans.__(
+        'The kernel ends and its variables are lost. It holds %1.',
+        kernel.holds
+      ),
+      trans.__('Shut Down')
+    );
+    if (sure && (await this._isStillThere(kernel, onlyIdle))) {
+      await this._try(() => this._shutDown(kernel.kernel_id));
+    }
+  }
+
+  async stop(run: IRun): Promise<void> {
+    const trans = this._trans;
+    const sure = await this._confirm(
+      trans.__('Stop the run %1?', run.name ?? run.run_id),
+      trans.__(
+        'Its processes on %1 end. What it has recorded is kept.',
+        run.devices.length
+          ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
+          : trans.__('this machine')
+      ),
+      trans.__('Stop Run')
+    );
+    if (!sure) {
+      return;
+    }
+    const now = this._model.runs?.find(({ run_id }) => run_id === run.run_id);
+    const why =
+      now && hasEnded(now)
+        ? trans.__('The run has ended meanwhile.')
+        : this.refusal(run.own);
+    if (why === null) {
+      await this.stopAfterQuestion(run);
+    } else {
+      await this._sayItChanged(why);
+    }
+  }
+
+  /** Stop a run of which Lab has asked already. */
+  async stopAfterQuestion(run: IRun): Promise<void> {
+    const path = `runs/${encodeURIComponent(run.run_id)}/stop`;
+    const settings = this._services.serverSettings;
+    await this._try(() => request(settings, path, { grace_seconds: null }));
+  }
+
+  /** Do something of which a failure is shown. */
+  private async _try(action: () => Promise<unknown>): Promise<void> {
+    try {
+      await action();
+    } catch (error) {
+      await showErrorMessage(
+        this._trans.__('That did not work'),
+        error as Error
+      );
+    }
+  }
+
+  /** Whether a kernel is what it was when the question was asked; says if not. */
+  private async _isStillThere(
+    kernel: IKernelHolder,
+    onlyIdle = false
+  ): Promise<boolean> {
+    const trans = this._trans;
+    const refusal = this.holderRefusal(kernel.own);
+    if (refusal !== null) {
+      await this._sayItChanged(refusal);
+      return false;
+    }
+    const holders = (this._model.inventory?.gpus ?? []).flatMap(
+      gpu => gpu.holders ?? []
+    );
+    const now = holders.find(
+      holder =>
+        holder.kernel_id === kernel.kernel_id &&
+        kernel.processes.some(process => isSameProcess(process, holder))
+    );
+    if (!now) {
+      await this._sayItChanged(
+        trans.__('The kernel has ended or was started anew.')
+      );
+      return false;
+    }
+    if (onlyIdle && (await this._works(kernel, now))) {
+      await this._sayItChanged(trans.__('The kernel has worked meanwhile.'));
+      return false;
+    }
+    return true;
+  }
+
+  /** Whether a kernel that was idle is not, by the newest answer of its server. */
+  private async _works(kernel: IKernelHolder, now: IHolder): Promise<boolean> {
+    if (now.idle_since !== kernel.idle_since) {
+      return true;
+    }
+    const { serverSettings } = this._services;
+    const model = await KernelAPI.getKernelModel(
+      kernel.kernel_id,
+      serverSettings
+    );
+    return model?.execution_state === 'busy';
+  }
+
+  private async _sayItChanged(why: string): Promise<void> {
+    await showDialog({
+      title: this._trans.__('It changed meanwhile'),
+      body: this._trans.__('Nothing was done. %1', why),
+      buttons: [Dialog.okButton({ label: this._trans.__('OK') })]
+    });
+  }
+
+  private async _shutDown(kernelId: string): Promise<void> {
+    const { kernels, sessions } = this._services;
+    await sessions.refreshRunning();
+    for (const session of sessions.running()) {
+      if (session.kernel?.id === kernelId) {
+        await sessions.shutdown(session.id);
+        return;
+      }
+    }
+    await kernels.shutdown(kernelId);
+  }
+
+  private _kernelName(kernel: IKernelHolder): string {
+    return kernel.path === null
+      ? this._trans.__('the kernel %1', kernel.kernel_id.slice(0, 8))
+      : this._trans.__('the kernel of %1', baseName(kernel.path));
+  }
+
+  private async _confirm(
+    title: string,
+    body: string,
+    label: string
+  ): Promise<boolean> {
+    const result = await showDialog({
+      title,
+      body,
+      buttons: [
+        Dialog.cancelButton({ label: this._trans.__('Cancel') }),
+        Dialog.warnButton({ label })
+      ],
+      // The way out is chosen unless a person chooses otherwise.
+      defaultButton: 0
+    });
+    return result.button.accept;
+  }
+}
+
+/** A path as a shell takes it for one word. */
+function quoted(path: string): string {
+  return /^[\w@%+=:,./-]+$/.test(path)
+    ? path
+    : `'${path.replace(/'/g, `'\\''`)}'`;
+}

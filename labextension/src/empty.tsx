@@ -1,0 +1,199 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { usePanel } from './context';
+import { IUnavailable } from './messages';
+import { duration } from './units';
+import { translated } from './words';
+
+interface IEmptyProps {
+  kind?: 'error' | 'plain';
+  title: string;
+  /** Why, and what to do now. */
+  advice: string;
+  /** Something to press. */
+  children?: React.ReactNode;
+}
+
+/** Says why there is nothing to see, and what to do. */
+export function Empty(props: IEmptyProps): JSX.Element {
+  return (
+    <div className={`nbk-empty nbk-mod-${props.kind ?? 'plain'}`} role="note">
+      <strong>{props.title}</strong>
+      <p>{props.advice}</p>
+      {props.children}
+    </div>
+  );
+}
+
+/** Why the server's GPUs cannot be read. */
+export function GpusUnavailable({ why }: { why: IUnavailable }): JSX.Element {
+  const { trans, model } = usePanel();
+  const [title, ...advice] = words(why, model.serverTime, trans);
+  if (model.inventory?.gpus.length) {
+    advice.push(trans.__('The values below are the last known ones.'));
+  }
+  return (
+    <Empty
+      kind={NO_FAULTS.includes(why.reason) ? 'plain' : 'error'}
+      title={title}
+      advice={advice.join(' ')}
+    />
+  );
+}
+
+/** Reasons that may well be as they should be. */
+const NO_FAULTS = ['no gpu', 'hidden'];
+
+function words(
+  why: IUnavailable,
+  now: number,
+  trans: TranslationBundle
+): [string, string] {
+  switch (why.reason) {
+    case 'no library':
+      return [
+        trans.__('NVIDIA library not found'),
+        trans.__(
+          'libnvidia-ml.so.1 is not there. Install the NVIDIA driver, or start the container with access to the GPUs (--gpus all).'
+        )
+      ];
+    case 'driver not loaded':
+      return [
+        trans.__('GPU driver not loaded'),
+        trans.__(
+          'The NVIDIA kernel module is not loaded. As root, run nvidia-smi or modprobe nvidia; the panel looks again by itself.'
+        )
+      ];
+    case 'version mismatch':
+      return [
+        trans.__('Driver versions do not match'),
+        trans.__(
+          'The driver library and its kernel module are of different versions, as after an update. Reboot, or reload the kernel module.'
+        )
+      ];
+    case 'no permission':
+      return [
+        trans.__('No permission to read GPUs'),
+        trans.__(
+          'This user may not open /dev/nvidiactl. Ask the administrator for access to the GPUs.'
+        )
+      ];
+    case 'no gpu':
+      return [
+        trans.__('No GPU'),
+        trans.__(
+          'The driver found no GPU that it supports on this machine. If there should be one, see lspci and dmesg.'
+        )
+      ];
+    case 'hidden':
+      return [
+        trans.__('All GPUs are hidden'),
+        trans.__(
+          'CUDA_VISIBLE_DEVICES hides the GPUs of this machine from this server. Change or unset it, then start Jupyter anew.'
+        )
+      ];
+    case 'source cannot be used':
+      return [trans.__('The source of GPUs cannot be used'), why.message];
+    case 'gpu lost':
+      return [trans.__('GPU lost'), lostAdvice('gpu lost', trans)];
+    case 'driver too old':
+      return [
+        trans.__('Driver too old'),
+        trans.__('Install an NVIDIA driver of release 450 or later.')
+      ];
+    case 'driver not answering':
+      return [
+        why.since === null
+          ? trans.__('Driver not answering')
+          : trans.__(
+              'Driver not answering for %1',
+              duration(Math.max(0, now - why.since), trans)
+            ),
+        trans.__(
+          'A call into the NVIDIA driver does not return. If it goes on, look for Xid messages in dmesg.'
+        )
+      ];
+    default:
+      return [trans.__('GPUs cannot be read'), why.message];
+  }
+}
+
+/** What to do about one GPU that does not answer. */
+export function lostAdvice(error: string, trans: TranslationBundle): string {
+  return error === 'gpu lost'
+    ? trans.__(
+        'It has fallen off the bus. Look for an Xid message in dmesg, then reset the GPU or reboot.'
+      )
+    : trans.__(
+        'It cannot be read (%1). nvidia-smi may say more.',
+        translated(error, trans)
+      );
+}
+
+/** Why there is no connection; null where there is one. */
+export function NoConnection(): JSX.Element | null {
+  const { trans, model } = usePanel();
+  const again = (
+    <button type="button" className="nbk-button" onClick={() => model.retry()}>
+      {trans.__('Try Now')}
+    </button>
+  );
+  if (model.outdated) {
+    return (
+      <Empty
+        kind="error"
+        title={trans.__('Another version of nbkit')}
+        advice={trans.__(
+          'The server has another version of nbkit than this page. Reload the page.'
+        )}
+      />
+    );
+  }
+  switch (model.connection) {
+    case 'missing':
+      return (
+        <Empty
+          kind="error"
+          title={trans.__('Server extension missing')}
+          advice={trans.__(
+            'The Jupyter server does not know nbkit. Where it runs, install nbkit and run “jupyter server extension enable nbkit.server”, then restart it.'
+          )}
+        >
+          {again}
+        </Empty>
+      );
+    case 'forbidden':
+      return (
+        <Empty
+          kind="error"
+          title={trans.__('Access denied')}
+          advice={trans.__(
+            'The server refuses this page. Log in again, or ask the administrator to let you read nbkit.'
+          )}
+        >
+          {again}
+        </Empty>
+      );
+    case 'disconnected':
+      return (
+        <Empty
+          kind="error"
+          title={trans.__('Disconnected')}
+          advice={
+            model.inventory === null
+              ? trans.__(
+                  'The server does not answer. It is asked again by itself.'
+                )
+              : trans.__(
+                  'The values below are the last known ones. The server is asked again by itself.'
+                )
+          }
+        >
+          {again}
+        </Empty>
+      );
+    default:
+      return null;
+  }
+}

@@ -1,0 +1,160 @@
+import * as React from 'react';
+
+import { usePanel } from './context';
+import { HOST } from './history';
+import { percent, reading } from './messages';
+import { Meter } from './meter';
+import { Legend, Sparkline } from './sparkline';
+import { inPercent, memoryOf, rate, UNKNOWN } from './units';
+
+/** The machine around the GPUs. */
+export function Host(): JSX.Element | null {
+  const { trans, model, choices } = usePanel();
+  const { inventory, sample } = model;
+  const row = model.hostReadings();
+  if (!inventory || !sample || !row) {
+    return null;
+  }
+  const unit = choices.memoryUnit;
+  const cpu = reading(row, 'cpu_percent');
+  const used = reading(row, 'memory_used_mib');
+  const load = reading(row, 'load_average_1_minute');
+  return (
+    <section className="nbk-section" aria-label={trans.__('Host')}>
+      <h3 className="nbk-heading">
+        {trans.__('Host')}
+        <span className="nbk-heading-note">{inventory.host}</span>
+      </h3>
+      <div className="nbk-meters">
+        <Meter
+          kind="utilization"
+          label={trans.__('CPU')}
+          text={inPercent(cpu, trans)}
+          percent={cpu}
+        />
+        <Meter
+          kind="memory"
+          label={trans.__('Mem')}
+          name={trans.__('Memory of the host')}
+          text={memoryOf(used, inventory.memory_total_mib, unit, trans)}
+          percent={percent(used, inventory.memory_total_mib)}
+        />
+      </div>
+      <Cores busy={sample.cores} />
+      {choices.showSparklines && (
+        <>
+          <Legend area={trans.__('CPU')} />
+          <div className="nbk-past">
+            <Sparkline
+              owner={HOST}
+              area="cpu_percent"
+              areaName={trans.__('CPU')}
+              line="memory_used_percent"
+              name={trans.__('CPU of the host')}
+            />
+          </div>
+        </>
+      )}
+      <dl className="nbk-facts">
+        <Fact
+          name={trans.__('Load (1 min)')}
+          value={load?.toFixed(1) ?? UNKNOWN}
+        />
+        <Fact
+          name={trans.__('CPUs')}
+          value={inventory.cpus === null ? UNKNOWN : `${inventory.cpus}`}
+        />
+        <Fact
+          name={trans.__('Disk read')}
+          value={rate(reading(row, 'disk_read_mb_per_s'), trans)}
+        />
+        <Fact
+          name={trans.__('Disk write')}
+          value={rate(reading(row, 'disk_write_mb_per_s'), trans)}
+        />
+        <Fact
+          name={trans.__('Net in')}
+          value={rate(reading(row, 'net_rx_mb_per_s'), trans)}
+        />
+        <Fact
+          name={trans.__('Net out')}
+          value={rate(reading(row, 'net_tx_mb_per_s'), trans)}
+        />
+      </dl>
+    </section>
+  );
+}
+
+interface IFactProps {
+  name: string;
+  value: string;
+  title?: string | undefined;
+}
+
+/** A name and a value in a list of such. */
+export function Fact({ name, value, title }: IFactProps): JSX.Element {
+  return (
+    <div className="nbk-fact" title={title}>
+      <dt>{name}</dt>
+      <dd>
+        {value}
+        {value === UNKNOWN && title && (
+          <span className="nbk-unseen"> {title}</span>
+        )}
+      </dd>
+    </div>
+  );
+}
+
+const CORES_IN_A_ROW = 64;
+const WIDEST_CORE_PIXELS = 14;
+
+/** One bar for each CPU; many of them in several rows. */
+function Cores({ busy }: { busy: readonly number[] }): JSX.Element | null {
+  const { trans } = usePanel();
+  if (!busy.length) {
+    return null;
+  }
+  const rows = Math.ceil(busy.length / CORES_IN_A_ROW);
+  const columns = Math.ceil(busy.length / rows);
+  const full = busy.filter(value => value >= 90).length;
+  return (
+    <svg
+      className="nbk-cores"
+      style={{ height: 20 * rows, maxWidth: WIDEST_CORE_PIXELS * columns }}
+      viewBox={`0 0 ${columns} ${rows}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={trans.__(
+        '%1 CPUs, %2 of them at 90 % or more',
+        busy.length,
+        full
+      )}
+    >
+      {busy.map((value, cpu) => {
+        const height = (0.9 * Math.min(100, value)) / 100;
+        const x = (cpu % columns) + 0.1;
+        const bottom = Math.floor(cpu / columns) + 1;
+        return (
+          <g key={cpu}>
+            <title>{trans.__('CPU %1: %2 %', cpu, value)}</title>
+            <rect
+              className="nbk-cores-track"
+              x={x}
+              y={bottom - 0.9}
+              width={0.8}
+              height={0.9}
+            />
+            <rect
+              className="nbk-cores-fill"
+              x={x}
+              y={bottom - height}
+              width={0.8}
+              height={height}
+            />
+          </g>
+        );
+      })}
+    </svg>
+  );
+}

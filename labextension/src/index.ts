@@ -1,0 +1,172 @@
+import {
+  ILayoutRestorer,
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
+import { ILauncher } from '@jupyterlab/launcher';
+import { IRunningSessionManagers } from '@jupyterlab/running';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { Token } from '@lumino/coreutils';
+
+import { Actions } from './actions';
+import { gpuIcon } from './icons';
+import { addNotebooks, COPY_COMMAND } from './launcher';
+import { MonitorModel } from './model';
+import { MonitorPanel } from './panel';
+import { RunningRuns } from './running';
+import { Settings } from './settings';
+import { MonitorStatus } from './status';
+
+const PANEL_PLUGIN = 'nbkit:plugin';
+const OPEN_COMMAND = 'nbkit:open-panel';
+const CATEGORY = 'nbkit';
+
+/** What the parts share: one model, and so one stream, for the whole page. */
+interface IMonitor {
+  model: MonitorModel;
+  settings: Settings;
+  actions: Actions;
+}
+
+const IMonitor = new Token<IMonitor>(
+  'nbkit:IMonitor',
+  'GPUs, runs and host, as the server sees them.'
+);
+
+const panel: JupyterFrontEndPlugin<IMonitor> = {
+  id: PANEL_PLUGIN,
+  description: 'A sidebar that shows who occupies which GPU.',
+  autoStart: true,
+  provides: IMonitor,
+  optional: [ITranslator, ISettingRegistry, ILayoutRestorer, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    translator: ITranslator | null,
+    registry: ISettingRegistry | null,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null
+  ): IMonitor => {
+    const trans = (translator ?? nullTranslator).load('nbkit');
+    const settings = new Settings();
+    const model = new MonitorModel(app.serviceManager.serverSettings);
+    const actions = new Actions(app.commands, app.serviceManager, model, trans);
+    const widget = new MonitorPanel({ trans, model, actions }, settings);
+    app.shell.add(widget, 'left', { rank: 600, type: 'nbkit' });
+    restorer?.add(widget, widget.id);
+    app.commands.addCommand(OPEN_COMMAND, {
+      label: trans.__('Show GPUs and Runs'),
+      caption: trans.__('Show who occupies which GPU'),
+      icon: gpuIcon,
+      execute: () => app.shell.activateById(widget.id)
+    });
+    app.commands.addCommand('nbkit:reconnect', {
+      label: trans.__('Reconnect to the GPU Monitor'),
+      isEnabled: () => !['live', 'idle'].includes(model.connection),
+      execute: () => model.retry()
+    });
+    for (const command of [OPEN_COMMAND, 'nbkit:reconnect']) {
+      palette?.addItem({ command, category: CATEGORY });
+    }
+    if (registry) {
+      settings.follow(registry, PANEL_PLUGIN).catch(error => {
+        console.error('nbkit: the settings cannot be read', error);
+      });
+    }
+    return { model, settings, actions };
+  }
+};
+
+const status: JupyterFrontEndPlugin<void> = {
+  id: 'nbkit:status',
+  description: 'How many GPUs are busy, in the status bar.',
+  autoStart: true,
+  requires: [IMonitor],
+  optional: [IStatusBar, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    { model, settings }: IMonitor,
+    statusBar: IStatusBar | null,
+    translator: ITranslator | null
+  ) => {
+    if (!statusBar) {
+      return; // Notebook 7 has none.
+    }
+    const trans = (translator ?? nullTranslator).load('nbkit');
+    const item = new MonitorStatus(
+      model,
+      settings,
+      trans,
+      () => void app.commands.execute(OPEN_COMMAND)
+    );
+    statusBar.registerStatusItem('nbkit:status', {
+      item,
+      align: 'left',
+      rank: 90,
+      isActive: () => item.isActive,
+      activeStateChanged: item.activeChanged
+    });
+  }
+};
+
+const running: JupyterFrontEndPlugin<void> = {
+  id: 'nbkit:running',
+  description: 'Runs in the panel of running things.',
+  autoStart: true,
+  requires: [IMonitor],
+  optional: [IRunningSessionManagers, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    { model, actions }: IMonitor,
+    managers: IRunningSessionManagers | null,
+    translator: ITranslator | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('nbkit');
+    managers?.add(
+      new RunningRuns(
+        model,
+        actions,
+        trans,
+        () => void app.commands.execute(OPEN_COMMAND)
+      )
+    );
+  }
+};
+
+const launcher: JupyterFrontEndPlugin<void> = {
+  id: 'nbkit:launcher',
+  description: 'Tiles that copy a canonical notebook into the current folder.',
+  autoStart: true,
+  optional: [ILauncher, ICommandPalette, IDefaultFileBrowser, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    tiles: ILauncher | null,
+    palette: ICommandPalette | null,
+    browser: IDefaultFileBrowser | null,
+    translator: ITranslator | null
+  ): void => {
+    const addAll = async () => {
+      const notebooks = await addNotebooks(
+        app.commands,
+        tiles,
+        app.serviceManager,
+        () => browser?.model.path ?? '',
+        (translator ?? nullTranslator).load('nbkit')
+      );
+      for (const { name } of notebooks) {
+        palette?.addItem({
+          command: COPY_COMMAND,
+          category: CATEGORY,
+          args: { name, isPalette: true }
+        });
+      }
+    };
+    // Lab does not wait for it: it would not start before the server answers.
+    void addAll();
+  }
+};
+
+export default [panel, status, running, launcher];

@@ -1,0 +1,118 @@
+import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
+import { ILauncher } from '@jupyterlab/launcher';
+import { ServerConnection, ServiceManager } from '@jupyterlab/services';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { notebookIcon } from '@jupyterlab/ui-components';
+import { CommandRegistry } from '@lumino/commands';
+
+import { request, RequestError } from './requests';
+
+/** A canonical notebook, of which anybody can have a copy. */
+interface ICanonicalNotebook {
+  name: string;
+  title: string;
+  description: string;
+}
+
+export const COPY_COMMAND = 'nbkit:copy-notebook';
+
+const FIRST_WAIT_SECONDS = 5;
+const LONGEST_WAIT_SECONDS = 300;
+
+/**
+ * Add a tile for every canonical notebook, and the command behind them.
+ *
+ * Nobody may wait for this: it lasts until the server has told of its notebooks.
+ */
+export async function addNotebooks(
+  commands: CommandRegistry,
+  launcher: ILauncher | null,
+  services: ServiceManager.IManager,
+  currentFolder: () => string,
+  trans: TranslationBundle
+): Promise<ICanonicalNotebook[]> {
+  const settings = services.serverSettings;
+  const notebooks = await listNotebooks(settings);
+  const find = (name: unknown) =>
+    notebooks.find(notebook => notebook.name === name);
+  commands.addCommand(COPY_COMMAND, {
+    label: args => {
+      const notebook = find(args.name);
+      return args.isPalette && notebook
+        ? trans.__('New from nbkit: %1', notebook.title)
+        : title(String(args.name ?? trans.__('notebook')));
+    },
+    caption: args => {
+      const notebook = find(args.name);
+      return notebook
+        ? `${notebook.title}\n${notebook.description}`.trim()
+        : trans.__('Copy a notebook of nbkit into the current folder');
+    },
+    icon: args => (args.isPalette ? undefined : notebookIcon),
+    execute: async args => {
+      const name = String(args.name);
+      // Lab's paths may begin with the name of a drive; the server's do not.
+      const folder = services.contents.localPath(
+        String(args.cwd ?? currentFolder())
+      );
+      try {
+        const copy = await request<{ path: string }>(
+          settings,
+          `notebooks/${encodeURIComponent(name)}`,
+          { folder }
+        );
+        return await commands.execute('docmanager:open', { path: copy.path });
+      } catch (error) {
+        await explain(error as Error, trans);
+      }
+    }
+  });
+  notebooks.forEach((notebook, rank) => {
+    launcher?.add({
+      command: COPY_COMMAND,
+      args: { name: notebook.name },
+      category: 'nbkit',
+      rank
+    });
+  });
+  return notebooks;
+}
+
+/** Ask until there is an answer; without the extension, the panel says why. */
+async function listNotebooks(
+  settings: ServerConnection.ISettings
+): Promise<ICanonicalNotebook[]> {
+  let wait = FIRST_WAIT_SECONDS;
+  for (;;) {
+    try {
+      const answer = await request<{ notebooks: ICanonicalNotebook[] }>(
+        settings,
+        'notebooks'
+      );
+      return answer.notebooks;
+    } catch (error) {
+      if (wait === FIRST_WAIT_SECONDS) {
+        console.warn('nbkit: there are no launcher tiles yet', error);
+      }
+    }
+    await new Promise(resolve => window.setTimeout(resolve, 1000 * wait));
+    wait = Math.min(LONGEST_WAIT_SECONDS, 2 * wait);
+  }
+}
+
+/** "input_pipeline" as a tile says it: "Input pipeline". */
+function title(name: string): string {
+  return name.charAt(0).toUpperCase() + name.slice(1).replace(/[_-]/g, ' ');
+}
+
+async function explain(error: Error, trans: TranslationBundle): Promise<void> {
+  if (error instanceof RequestError && error.status === 403) {
+    await showDialog({
+      title: trans.__('No copy was made'),
+      body: error.message,
+      buttons: [Dialog.okButton({ label: trans.__('OK') })]
+    });
+  } else {
+    await showErrorMessage(trans.__('No copy was made'), error);
+  }
+}

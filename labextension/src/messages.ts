@@ -1,0 +1,297 @@
+/**
+ * What the server sends, and how its columns are read.
+ *
+ * A sample is rows of numbers; the inventory that it names says what each place in a row
+ * means. Unknown is null, never 0.
+ */
+
+/** The version of the messages that this file reads. */
+export const SCHEMA = 1;
+
+/** One row of a sample, by the names of the columns. */
+export type Readings = Readonly<Record<string, number | null>>;
+
+export interface IMigInstance {
+  uuid: string;
+  name: string | null;
+  memory_total_mib: number | null;
+}
+
+/** Who has memory on a GPU. */
+export interface IHolder {
+  pid: number | null;
+  start_ticks: number | null;
+  user: string | null;
+  command: string | null;
+  /** Whether it runs as the same user as the server. */
+  own: boolean;
+  kind: 'kernel' | 'run' | 'outside';
+  kernel_id: string | null;
+  /** The notebook, relative to the server's root. */
+  path: string | null;
+  /** Unix seconds; null while the kernel works, and for what is no kernel. */
+  idle_since: number | null;
+  run_id: string | null;
+  name: string | null;
+  mig_uuid: string | null;
+  reported_by: 'driver' | 'run';
+}
+
+export interface IGpu {
+  index: number;
+  /** Null where the driver does not tell it. */
+  uuid: string | null;
+  name: string | null;
+  error: string | null;
+  memory_total_mib: number | null;
+  power_limit_watts: number | null;
+  sm_clock_max_mhz: number | null;
+  memory_clock_max_mhz: number | null;
+  mig_enabled: boolean | null;
+  mig_instances: IMigInstance[] | null;
+  ecc_uncorrected_count: number | null;
+  xid: { code: number; t: number } | null;
+  /** Reason of each column that is null. */
+  unavailable: Record<string, string>;
+  holders: IHolder[] | null;
+}
+
+export interface IUnavailable {
+  reason: string;
+  message: string;
+  since: number | null;
+}
+
+interface INumbered {
+  schema: number;
+  seq: number;
+  stream: string;
+  t: number;
+  host: string;
+}
+
+export interface IInventory extends INumbered {
+  type: 'inventory';
+  interval_seconds: number;
+  source: 'nvml' | 'replay';
+  replay: string | null;
+  gpu_columns: string[];
+  host_columns: string[];
+  clock_event_words: string[];
+  slowdown_words: string[];
+  driver_version: string | null;
+  cuda_driver_version: string | null;
+  gpus_unavailable: IUnavailable | null;
+  gpus: IGpu[];
+  cpus: number | null;
+  memory_total_mib: number | null;
+}
+
+export interface ISample extends INumbered {
+  type: 'sample';
+  /** `seq` of the inventory whose order the rows follow. */
+  inventory: number;
+  gpus: ((number | null)[] | null)[];
+  holders: (number | null)[][];
+  mig: ((number | null)[] | null)[];
+  cores: number[];
+  host_values: (number | null)[];
+}
+
+export type RunState =
+  | 'queued'
+  | 'starting'
+  | 'running'
+  | 'stopping'
+  | 'finished'
+  | 'failed'
+  | 'stopped'
+  | 'lost';
+
+export interface IRun {
+  run_id: string;
+  name: string | null;
+  state: RunState;
+  cause: string | null;
+  started: string | null;
+  ended: string | null;
+  step: number | null;
+  total_steps: number | null;
+  images_per_second: number | null;
+  loss: number | null;
+  devices: string[];
+  notebook: string | null;
+  /** Below the server's root; null where Lab does not show it. */
+  folder: string | null;
+  /** The same folder as the server's machine calls it. */
+  folder_path: string;
+  tensorboard: boolean;
+  own: boolean;
+}
+
+export interface IRuns extends INumbered {
+  type: 'runs';
+  runs: IRun[];
+}
+
+/** Base64 of one byte a slot: 0 to 100, or 255 for a gap. */
+type Percentages = Record<string, string>;
+
+export interface IHistoryPart {
+  interval_seconds: number;
+  t0: number;
+  count: number;
+  gpus: Record<string, Percentages>;
+  host: Percentages;
+}
+
+export interface IHistory extends INumbered {
+  type: 'history';
+  since: number | null;
+  parts: IHistoryPart[];
+}
+
+export interface IStatus extends INumbered {
+  type: 'status';
+  sampler: 'running' | 'starting' | 'failed';
+  message: string | null;
+  /** Why the list of runs stands still; null while it moves. */
+  runs_fault: string | null;
+  read_only: boolean;
+  version: string;
+}
+
+export interface IErrorMessage {
+  type: 'error';
+  schema: number;
+  message: string;
+}
+
+export type Message =
+  IInventory | ISample | IRuns | IHistory | IStatus | IErrorMessage;
+
+/** Whether nothing of the run is left to happen. */
+export function hasEnded(run: IRun): boolean {
+  return ['finished', 'failed', 'stopped', 'lost'].includes(run.state);
+}
+
+/** What tells a GPU from all others, as the server's history names it. */
+export function gpuKey(gpu: IGpu): string {
+  return gpu.uuid ?? String(gpu.index);
+}
+
+/** What tells a process from all others, also from one that gets its number later. */
+export function isSameProcess(
+  one: Pick<IHolder, 'pid' | 'start_ticks'>,
+  other: Pick<IHolder, 'pid' | 'start_ticks'>
+): boolean {
+  return one.pid === other.pid && one.start_ticks === other.start_ticks;
+}
+
+/** Profiles of the instances of a GPU by UUID, numbered where several are alike. */
+export function migLabels(gpu: IGpu): Map<string, string> {
+  const profiles = (gpu.mig_instances ?? []).map(
+    ({ name, uuid }) => name?.replace(/^.*\bMIG\s+/, '') ?? uuid
+  );
+  return new Map(
+    (gpu.mig_instances ?? []).map(({ uuid }, place) => {
+      const profile = profiles[place]!;
+      const alike = profiles.filter(other => other === profile).length;
+      const before = profiles.slice(0, place + 1);
+      const ordinal = before.filter(other => other === profile).length;
+      return [uuid, alike > 1 ? `${profile} #${ordinal}` : profile];
+    })
+  );
+}
+
+/** A row by the names of its columns; what the row lacks is null. */
+export function readings(
+  columns: readonly string[],
+  row: readonly (number | null)[] | null | undefined
+): Readings {
+  return Object.fromEntries(
+    columns.map((name, place) => [name, row?.[place] ?? null])
+  );
+}
+
+/**
+ * A sample in the order of a newer inventory.
+ *
+ * What both know is kept until the next sample comes; the rest is unknown.
+ */
+export function reorder(
+  sample: ISample,
+  before: IInventory,
+  after: IInventory
+): ISample {
+  const places = after.gpus.map(gpu =>
+    before.gpus.findIndex(old => gpuKey(old) === gpuKey(gpu))
+  );
+  const identity = (holder: IHolder) =>
+    [holder.pid, holder.start_ticks, holder.run_id, holder.mig_uuid].join();
+  return {
+    ...sample,
+    inventory: after.seq,
+    gpus: places.map(place => sample.gpus[place] ?? null),
+    mig: places.map(place => sample.mig[place] ?? null),
+    holders: after.gpus.map((gpu, index) => {
+      const place = places[index]!;
+      const old = before.gpus[place]?.holders?.map(identity) ?? [];
+      return (gpu.holders ?? []).map(
+        holder => sample.holders[place]?.[old.indexOf(identity(holder))] ?? null
+      );
+    })
+  };
+}
+
+/**
+ * A sample with the last known values of each GPU that has no new ones.
+ *
+ * So it is while a call into the driver hangs; a GPU with an error has none.
+ */
+export function keepKnown(
+  sample: ISample,
+  before: ISample | null,
+  inventory: IInventory
+): ISample {
+  if (before?.inventory !== inventory.seq) {
+    return sample;
+  }
+  const keep = sample.gpus.map(
+    (row, place) => row === null && inventory.gpus[place]?.error === null
+  );
+  const pick = <T>(now: T[], then: T[]) =>
+    now.map((value, place) => (keep[place] ? (then[place] ?? value) : value));
+  return {
+    ...sample,
+    gpus: pick(sample.gpus, before.gpus),
+    holders: pick(sample.holders, before.holders),
+    mig: pick(sample.mig, before.mig)
+  };
+}
+
+/** A reading, null where there is no such column. */
+export function reading(row: Readings, name: string): number | null {
+  return row[name] ?? null;
+}
+
+/** The clock events of a reading that make the GPU slower, in the driver's words. */
+export function slowdowns(inventory: IInventory, row: Readings): string[] {
+  const events = reading(row, 'clock_events');
+  if (events === null) {
+    return [];
+  }
+  return inventory.clock_event_words.filter(
+    (word, bit) =>
+      Math.floor(events / 2 ** bit) % 2 === 1 &&
+      inventory.slowdown_words.includes(word)
+  );
+}
+
+/** Share of a whole in percent, null where one of them is unknown. */
+export function percent(
+  part: number | null,
+  whole: number | null
+): number | null {
+  return part === null || !whole ? null : (100 * part) / whole;
+}

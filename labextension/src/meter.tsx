@@ -1,0 +1,54 @@
+import * as React from 'react';
+
+interface IMeterProps {
+  /** What is measured, for the eye. */
+  label: string;
+  /** What is measured, for a screen reader; `label` if left out. */
+  name?: string;
+  /** The value with its unit. */
+  text: string;
+  /** 0 to 100; null where it is unknown. */
+  percent: number | null;
+  /** A second part behind the first, such as memory that the driver keeps. */
+  behindPercent?: number | null;
+  kind: 'utilization' | 'memory' | 'power' | 'progress';
+  /** More about the value, such as why it is unknown. */
+  title?: string | undefined;
+}
+
+/** A value in words above a bar. */
+export function Meter(props: IMeterProps): JSX.Element {
+  const width = (value: number | null | undefined) => ({
+    width: `${Math.min(100, Math.max(0, value ?? 0)).toFixed(1)}%`
+  });
+  const known = props.percent !== null;
+  const name = props.name ?? props.label;
+  // A reason is for everybody, not only for those who have a mouse.
+  const why = known || !props.title ? '' : ` (${props.title})`;
+  return (
+    <div
+      className={`nbk-meter nbk-mod-${props.kind}`}
+      role={known ? 'meter' : 'group'}
+      aria-label={`${name}: ${props.text}${why}`}
+      {...(known && {
+        'aria-valuemin': 0,
+        'aria-valuemax': 100,
+        'aria-valuenow': Math.round(Math.min(100, props.percent!)),
+        'aria-valuetext': props.text
+      })}
+      title={props.title}
+    >
+      <span className="nbk-meter-label">{props.label}</span>
+      <span className="nbk-meter-text">{props.text}</span>
+      <span className="nbk-meter-bar">
+        <span className="nbk-meter-fill" style={width(props.percent)} />
+        {!!props.behindPercent && (
+          <span
+            className="nbk-meter-behind"
+            style={width(props.behindPercent)}
+          />
+        )}
+      </span>
+    </div>
+  );
+}

@@ -1,0 +1,264 @@
+import { ServerConnection } from '@jupyterlab/services';
+import { IDisposable } from '@lumino/disposable';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { History } from './history';
+import {
+  IInventory,
+  IRun,
+  ISample,
+  IStatus,
+  keepKnown,
+  Message,
+  Readings,
+  readings,
+  reorder,
+  SCHEMA
+} from './messages';
+import { request } from './requests';
+import { Connection, Stream } from './stream';
+
+/** What is known of the machine, and who on this page wants to know. */
+export class MonitorModel implements IDisposable {
+  constructor(readonly serverSettings: ServerConnection.ISettings) {
+    this._stream = new Stream(serverSettings, () => this._resume());
+    this._stream.received.connect((_, message) => this._receive(message));
+    this._stream.connectionChanged.connect(() => this._changed.emit());
+    document.addEventListener('visibilitychange', this._look);
+  }
+
+  readonly history = new History();
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get runsChanged(): ISignal<this, void> {
+    return this._runsChanged;
+  }
+
+  get connection(): Connection {
+    return this._stream.connection;
+  }
+
+  get inventory(): IInventory | null {
+    return this._inventory;
+  }
+
+  get sample(): ISample | null {
+    return this._sample;
+  }
+
+  /** Newest first; null before the server has told. */
+  get runs(): readonly IRun[] | null {
+    return this._runs;
+  }
+
+  get status(): IStatus | null {
+    return this._status;
+  }
+
+  /** Whether this page is of another version than the server. */
+  get outdated(): boolean {
+    return this._outdated;
+  }
+
+  /** The server's clock at the newest message, in Unix seconds. */
+  get serverTime(): number {
+    return this._serverTime;
+  }
+
+  /** Seconds since the last sample came, by this page's clock. */
+  get ageSeconds(): number | null {
+    const last = this._lastSample;
+    return last === null ? null : Math.max(0, (Date.now() - last) / 1000);
+  }
+
+  /** Whether what is shown is of now: connected, and somebody measures. */
+  get isCurrent(): boolean {
+    return this.connection === 'live' && this._status?.sampler === 'running';
+  }
+
+  /** Whether the administrator allows no actions; null before the server has told. */
+  get readOnly(): boolean | null {
+    return this._readOnly;
+  }
+
+  get isDisposed(): boolean {
+    return this._stream.isDisposed;
+  }
+
+  /** The readings of one GPU, by its place in the inventory; null without any. */
+  gpuReadings(place: number): Readings | null {
+    const row = this._sample?.gpus[place];
+    return row && this._inventory
+      ? readings(this._inventory.gpu_columns, row)
+      : null;
+  }
+
+  /** Whether the readings of a GPU are of the newest sample, not of one before. */
+  isFresh(place: number): boolean {
+    return this._isFresh[place] ?? false;
+  }
+
+  hostReadings(): Readings | null {
+    return this._sample && this._inventory
+      ? readings(this._inventory.host_columns, this._sample.host_values)
+      : null;
+  }
+
+  /** Say that somebody looks, and how often it wants a sample; 0 is the server's pace. */
+  watch(who: string, intervalSeconds: number): void {
+    this._watchers.set(who, intervalSeconds);
+    this._look();
+    this._sendInterval();
+  }
+
+  unwatch(who: string): void {
+    this._watchers.delete(who);
+    this._look();
+    this._sendInterval();
+  }
+
+  retry(): void {
+    this._stream.close();
+    this._look();
+  }
+
+  /** Ask for the runs where nobody watches the stream. */
+  async refreshRuns(): Promise<void> {
+    if (this._readOnly === null) {
+      const { read_only } = await request<{ read_only: boolean }>(
+        this.serverSettings,
+        'status'
+      );
+      this._readOnly = read_only;
+    }
+    const { runs } = await request<{ runs: IRun[] }>(
+      this.serverSettings,
+      'runs'
+    );
+    this._setRuns(runs);
+  }
+
+  dispose(): void {
+    document.removeEventListener('visibilitychange', this._look);
+    this._stream.dispose();
+    Signal.clearData(this);
+  }
+
+  private _look = (): void => {
+    if (this._watchers.size && !document.hidden) {
+      this._stream.open();
+    } else {
+      this._stream.close();
+    }
+  };
+
+  private _resume(): string {
+    this._sentInterval = null;
+    return this._streamId === null
+      ? ''
+      : `stream=${this._streamId}&since=${this._seq}`;
+  }
+
+  private _receive(message: Message): void {
+    this._outdated = message.schema !== SCHEMA;
+    if (this._outdated) {
+      this._changed.emit();
+      return;
+    }
+    if (message.type === 'error') {
+      console.warn(`nbkit: the server answered: ${message.message}`);
+      return;
+    }
+    if (message.stream !== this._streamId) {
+      // The server has started anew: its numbers, and what it knows, begin again.
+      this._streamId = message.stream;
+      this._seq = 0;
+      this._serverTime = 0;
+      this._inventory = null;
+      this._sample = null;
+      this._sentInterval = null;
+    }
+    this._seq = Math.max(this._seq, message.seq);
+    this._serverTime = Math.max(this._serverTime, message.t);
+    switch (message.type) {
+      case 'inventory':
+        if (this._sample && this._inventory) {
+          this._sample = reorder(this._sample, this._inventory, message);
+        }
+        this._inventory = message;
+        this._sendInterval();
+        break;
+      case 'sample':
+        if (message.inventory !== this._inventory?.seq) {
+          return;
+        }
+        this._lastSample = Date.now();
+        this.history.add(this._inventory, message, this._wanted(1));
+        this._sample = keepKnown(message, this._sample, this._inventory);
+        this._isFresh = message.gpus.map(row => row !== null);
+        break;
+      case 'history':
+        if (message.since === null) {
+          this.history.clear();
+        }
+        this.history.load(message);
+        break;
+      case 'runs':
+        this._setRuns(message.runs);
+        return;
+      case 'status':
+        this._status = message;
+        this._readOnly = message.read_only;
+        break;
+    }
+    this._changed.emit();
+  }
+
+  private _setRuns(runs: IRun[]): void {
+    this._runs = runs;
+    this._runsChanged.emit();
+    this._changed.emit();
+  }
+
+  /** Seconds between two samples: the server refuses to go faster than its pace. */
+  private _wanted(pace: number): number {
+    const wanted = Math.min(...this._watchers.values());
+    return Math.max(
+      this._inventory?.interval_seconds ?? pace,
+      Number.isFinite(wanted) ? wanted : 0
+    );
+  }
+
+  private _sendInterval(): void {
+    const pace = this._inventory?.interval_seconds;
+    if (pace === undefined || this.connection !== 'live') {
+      return;
+    }
+    const wanted = this._wanted(pace);
+    this._stream.intervalSeconds = wanted;
+    if (wanted !== (this._sentInterval ?? pace)) {
+      this._sentInterval = wanted;
+      this._stream.send({ type: 'interval', interval_seconds: wanted });
+    }
+  }
+
+  private _stream: Stream;
+  private _watchers = new Map<string, number>();
+  private _streamId: string | null = null;
+  private _seq = 0;
+  private _serverTime = 0;
+  private _sentInterval: number | null = null;
+  private _inventory: IInventory | null = null;
+  private _sample: ISample | null = null;
+  private _isFresh: boolean[] = [];
+  private _runs: IRun[] | null = null;
+  private _status: IStatus | null = null;
+  private _readOnly: boolean | null = null;
+  private _lastSample: number | null = null;
+  private _outdated = false;
+  private _changed = new Signal<this, void>(this);
+  private _runsChanged = new Signal<this, void>(this);
+}

@@ -1,0 +1,281 @@
+import { ReactWidget, settingsIcon } from '@jupyterlab/ui-components';
+import { Message } from '@lumino/messaging';
+import * as React from 'react';
+
+import { Card } from './card';
+import { IPanelContext, PanelProvider, usePanel } from './context';
+import { Empty, GpusUnavailable, NoConnection } from './empty';
+import { Host } from './host';
+import { IconButton } from './icon_button';
+import { gpuIcon } from './icons';
+import { gpuKey, IInventory, reading } from './messages';
+import { MonitorModel } from './model';
+import { Runs } from './runs';
+import { Settings } from './settings';
+import { Legend } from './sparkline';
+import { baseName, duration, memoryOf, UNKNOWN } from './units';
+
+const WATCHER = 'panel';
+
+/** The sidebar. It watches while it is seen. */
+export class MonitorPanel extends ReactWidget {
+  constructor(
+    private _context: Omit<IPanelContext, 'choices'>,
+    private _settings: Settings
+  ) {
+    super();
+    const { trans } = _context;
+    this.id = 'nbkit-panel';
+    this.addClass('nbk-panel');
+    this.title.icon = gpuIcon;
+    this.title.caption = trans.__('GPUs and runs');
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', trans.__('GPUs and runs'));
+    _context.model.changed.connect(this._redraw, this);
+    _settings.changed.connect(this._choose, this);
+  }
+
+  override dispose(): void {
+    this._rest();
+    this._context.model.changed.disconnect(this._redraw, this);
+    this._settings.changed.disconnect(this._choose, this);
+    super.dispose();
+  }
+
+  override render(): JSX.Element {
+    return (
+      <PanelProvider
+        value={{ ...this._context, choices: this._settings.choices }}
+      >
+        <Content />
+      </PanelProvider>
+    );
+  }
+
+  protected override onAfterShow(message: Message): void {
+    super.onAfterShow(message);
+    this._watch();
+  }
+
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    if (this.isVisible) {
+      this._watch();
+    }
+  }
+
+  protected override onBeforeHide(message: Message): void {
+    this._rest();
+    super.onBeforeHide(message);
+  }
+
+  protected override onBeforeDetach(message: Message): void {
+    this._rest();
+    super.onBeforeDetach(message);
+  }
+
+  private _watch(): void {
+    this._context.model.watch(WATCHER, this._settings.choices.intervalSeconds);
+    // Between frames, what has an age grows older.
+    window.clearInterval(this._clock);
+    this._clock = window.setInterval(() => {
+      if (!this._context.model.isCurrent) {
+        this.update();
+      }
+    }, 1000);
+    this.update();
+  }
+
+  private _rest(): void {
+    window.clearInterval(this._clock);
+    this._context.model.unwatch(WATCHER);
+  }
+
+  private _redraw(): void {
+    if (this.isVisible) {
+      this.update();
+    }
+  }
+
+  private _choose(): void {
+    if (this.isVisible) {
+      this._watch();
+    }
+  }
+
+  private _clock = 0;
+}
+
+function Content(): JSX.Element {
+  const { trans, model, choices } = usePanel();
+  const { inventory, connection, status } = model;
+  const old = !model.isCurrent;
+  return (
+    <>
+      <Header />
+      <NoConnection />
+      {status?.sampler === 'failed' && (
+        <Empty
+          kind="error"
+          title={trans.__('The sampler has ended')}
+          advice={status.message ?? trans.__('It is started again by itself.')}
+        />
+      )}
+      <div className={old ? 'nbk-content nbk-mod-old' : 'nbk-content'}>
+        {inventory ? (
+          <Gpus inventory={inventory} />
+        ) : (
+          ['connecting', 'live'].includes(connection) && (
+            <p className="nbk-note nbk-pad">
+              {status?.sampler === 'failed'
+                ? trans.__('There are no values yet.')
+                : trans.__('Waiting for the first values…')}
+            </p>
+          )
+        )}
+        {choices.showRuns && model.runs !== null && <Runs />}
+        {choices.showHost && <Host />}
+      </div>
+    </>
+  );
+}
+
+function Header(): JSX.Element {
+  const { trans, model, actions } = usePanel();
+  const { inventory, connection, status } = model;
+  const sampler = status?.sampler ?? 'starting';
+  const state =
+    connection === 'live' && sampler !== 'running' ? sampler : connection;
+  return (
+    <div className="nbk-header">
+      <span
+        className={`nbk-connection nbk-mod-${state}`}
+        role="status"
+        aria-live="polite"
+      >
+        {connectionWords()}
+      </span>
+      {/* Outside of the live region: nobody wants its seconds read aloud. */}
+      {!model.isCurrent && model.ageSeconds !== null && (
+        <span className="nbk-age">
+          {trans.__('last values %1 ago', duration(model.ageSeconds, trans))}
+        </span>
+      )}
+      {inventory?.source === 'replay' && (
+        <span
+          className="nbk-badge nbk-mod-replay"
+          title={trans.__(
+            'These values are played from a recording: %1',
+            inventory.replay ?? UNKNOWN
+          )}
+        >
+          {trans.__('replay: %1', baseName(inventory.replay ?? UNKNOWN))}
+        </span>
+      )}
+      {status?.read_only && (
+        <span
+          className="nbk-badge"
+          title={trans.__('The administrator allows no actions here')}
+        >
+          {trans.__('read-only')}
+        </span>
+      )}
+      {actions.canOpenSettings() && (
+        <span className="nbk-gear">
+          <IconButton
+            icon={settingsIcon}
+            label={trans.__('Settings of nbkit')}
+            onClick={() => void actions.openSettings()}
+          />
+        </span>
+      )}
+    </div>
+  );
+
+  function connectionWords(): string {
+    switch (state) {
+      case 'starting':
+        return trans.__('starting…');
+      case 'failed':
+        return trans.__('sampler ended');
+      case 'live':
+        return trans.__('live');
+      case 'connecting':
+        return trans.__('connecting…');
+      case 'idle':
+        return trans.__('paused');
+      case 'missing':
+        return trans.__('server extension missing');
+      case 'forbidden':
+        return trans.__('access denied');
+      case 'disconnected':
+        return trans.__('disconnected');
+    }
+  }
+}
+
+function Gpus({ inventory }: { inventory: IInventory }): JSX.Element {
+  const { trans, model, choices } = usePanel();
+  const why = inventory.gpus_unavailable;
+  const { busy, usedMib, totalMib } = occupancy(model);
+  const unit = choices.memoryUnit;
+  return (
+    <section className="nbk-section" aria-label={trans.__('GPUs')}>
+      <h3 className="nbk-heading">
+        {trans.__('GPUs')}
+        {inventory.gpus.length > 0 && why === null && (
+          <span className="nbk-heading-note">
+            {trans.__('%1 of %2 busy', busy, inventory.gpus.length)}
+            {usedMib !== null &&
+              ` · ${memoryOf(usedMib, totalMib, unit, trans)}`}
+          </span>
+        )}
+      </h3>
+      {why && <GpusUnavailable why={why} />}
+      {!why && !inventory.gpus.length && (
+        <GpusUnavailable why={{ reason: 'no gpu', message: '', since: null }} />
+      )}
+      {choices.showSparklines && inventory.gpus.length > 0 && (
+        <Legend area={trans.__('GPU')} />
+      )}
+      <div className="nbk-cards">
+        {inventory.gpus.map((gpu, place) => (
+          <Card
+            key={gpuKey(gpu)}
+            inventory={inventory}
+            gpu={gpu}
+            place={place}
+          />
+        ))}
+      </div>
+    </section>
+  );
+}
+
+/** From this utilization on, a GPU counts as busy. */
+const BUSY_PERCENT = 5;
+
+/** How many GPUs work, and the memory of those that tell what is in use. */
+export function occupancy(model: MonitorModel): {
+  busy: number;
+  usedMib: number | null;
+  totalMib: number | null;
+} {
+  let busy = 0;
+  let usedMib: number | null = null;
+  let totalMib: number | null = null;
+  model.inventory?.gpus.forEach((gpu, place) => {
+    const row = model.gpuReadings(place) ?? {};
+    const share = reading(row, 'utilization_percent');
+    // MIG tells no utilization; then a GPU that somebody holds is busy.
+    if (share === null ? !!gpu.holders?.length : share >= BUSY_PERCENT) {
+      busy++;
+    }
+    const used = reading(row, 'memory_used_mib');
+    if (used !== null && gpu.memory_total_mib !== null) {
+      usedMib = (usedMib ?? 0) + used;
+      totalMib = (totalMib ?? 0) + gpu.memory_total_mib;
+    }
+  });
+  return { busy, usedMib, totalMib };
+}

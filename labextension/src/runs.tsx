@@ -1,0 +1,198 @@
+import { copyIcon, folderIcon } from '@jupyterlab/ui-components';
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { usePanel } from './context';
+import { IconButton } from './icon_button';
+import { tensorBoardIcon } from './icons';
+import { hasEnded, IRun, RunState } from './messages';
+import { Meter } from './meter';
+import { StopRun } from './stop_run';
+import { significant } from './units';
+
+const FEW = 5;
+
+const SIGNS: Record<RunState, string> = {
+  queued: '◌',
+  starting: '◔',
+  running: '●',
+  stopping: '◕',
+  finished: '✓',
+  failed: '✕',
+  stopped: '■',
+  lost: '?'
+};
+
+/** The newest runs; those that go on come first. */
+export function Runs(): JSX.Element {
+  const { trans, model } = usePanel();
+  const [all, setAll] = React.useState(false);
+  const runs = model.runs ?? [];
+  const fault = model.status?.runs_fault;
+  const sorted = [
+    ...runs.filter(run => !hasEnded(run)),
+    ...runs.filter(hasEnded)
+  ];
+  const going = runs.filter(run => !hasEnded(run)).length;
+  const few = Math.max(FEW, going);
+  const shown = all ? sorted : sorted.slice(0, few);
+  return (
+    <section className="nbk-section" aria-label={trans.__('Runs')}>
+      <h3 className="nbk-heading">
+        {trans.__('Runs')}
+        {going > 0 && (
+          <span className="nbk-heading-note">
+            {trans._n('%1 going on', '%1 going on', going)}
+          </span>
+        )}
+      </h3>
+      {fault && (
+        <p className="nbk-note">
+          {trans.__('The list stands still: %1', fault)}
+        </p>
+      )}
+      {!fault && !runs.length && (
+        <p className="nbk-note">
+          {trans.__('No runs yet. nbkit.launch(…) in a notebook starts one.')}
+        </p>
+      )}
+      <ul className="nbk-runs">
+        {shown.map(run => (
+          <Run key={run.run_id} run={run} />
+        ))}
+      </ul>
+      {sorted.length > few && (
+        <button
+          type="button"
+          className="nbk-link nbk-more"
+          aria-expanded={all}
+          onClick={() => setAll(!all)}
+        >
+          {all
+            ? trans.__('Show fewer')
+            : trans.__('%1 more', sorted.length - few)}
+        </button>
+      )}
+    </section>
+  );
+}
+
+function Run({ run }: { run: IRun }): JSX.Element {
+  const { trans, actions } = usePanel();
+  const name = run.name ?? run.run_id;
+  const word = stateWord(run.state, trans);
+  const progress =
+    run.step !== null && run.total_steps
+      ? (100 * run.step) / run.total_steps
+      : null;
+  return (
+    <li className="nbk-run">
+      <div className="nbk-row">
+        <span className={`nbk-state nbk-mod-${run.state}`} aria-hidden="true">
+          {SIGNS[run.state]}
+        </span>
+        {run.notebook === null ? (
+          <span className="nbk-name" title={run.run_id}>
+            {name}
+          </span>
+        ) : (
+          <button
+            type="button"
+            className="nbk-name nbk-link"
+            title={`${trans.__('Open %1', run.notebook)}\n${run.run_id}`}
+            onClick={() => void actions.openNotebook(run.notebook!)}
+          >
+            {name}
+          </button>
+        )}
+        <span className="nbk-word">{word}</span>
+        {run.tensorboard && (
+          <IconButton
+            icon={tensorBoardIcon}
+            label={trans.__('Open TensorBoard for %1', name)}
+            onClick={() => void actions.openTensorBoard(run)}
+          />
+        )}
+        {run.folder !== null && actions.canOpenFolder() ? (
+          <IconButton
+            icon={folderIcon}
+            label={trans.__('Open the folder of %1', name)}
+            onClick={() => void actions.openFolder(run.folder!)}
+          />
+        ) : (
+          <IconButton
+            icon={copyIcon}
+            label={trans.__('Copy the path of %1', name)}
+            onClick={() => void actions.copyPath(run.folder_path)}
+          />
+        )}
+        <StopRun run={run} />
+      </div>
+      {hasEnded(run) ? (
+        <div className="nbk-note">{result(run, trans)}</div>
+      ) : (
+        <>
+          <Meter
+            kind="progress"
+            label={steps(run, trans)}
+            name={trans.__('Progress of %1', name)}
+            text={speed(run, trans)}
+            percent={progress}
+          />
+          {run.loss !== null && (
+            <div className="nbk-note">{loss(run, trans)}</div>
+          )}
+        </>
+      )}
+      {run.cause !== null && run.cause !== '' && (
+        <div className="nbk-note nbk-cause" title={run.cause}>
+          {run.cause}
+        </div>
+      )}
+    </li>
+  );
+}
+
+function steps(run: IRun, trans: TranslationBundle): string {
+  if (run.step === null) {
+    return trans.__('no step yet');
+  }
+  return run.total_steps
+    ? trans.__('step %1/%2', run.step, run.total_steps)
+    : trans.__('step %1', run.step);
+}
+
+function speed(run: IRun, trans: TranslationBundle): string {
+  return run.images_per_second === null
+    ? ''
+    : trans.__('%1 images/s', significant(run.images_per_second));
+}
+
+function loss(run: IRun, trans: TranslationBundle): string {
+  return run.loss === null ? '' : trans.__('loss %1', run.loss.toPrecision(3));
+}
+
+function result(run: IRun, trans: TranslationBundle): string {
+  const parts = [
+    run.ended === null ? null : new Date(run.ended).toLocaleString(),
+    run.step === null ? null : steps(run, trans),
+    speed(run, trans),
+    loss(run, trans)
+  ];
+  return parts.filter(part => part).join(' · ');
+}
+
+/** The state of a run as a person says it. */
+export function stateWord(state: RunState, trans: TranslationBundle): string {
+  const words: Record<RunState, string> = {
+    queued: trans.__('queued'),
+    starting: trans.__('starting'),
+    running: trans.__('running'),
+    stopping: trans.__('stopping'),
+    finished: trans.__('finished'),
+    failed: trans.__('failed'),
+    stopped: trans.__('stopped'),
+    lost: trans.__('lost')
+  };
+  return words[state];
+}

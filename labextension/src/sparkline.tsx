@@ -1,0 +1,199 @@
+import * as React from 'react';
+
+import { usePanel } from './context';
+import { IRun } from './messages';
+import { duration, inPercent } from './units';
+
+const MOST_BINS = 120;
+const HEIGHT = 100;
+const SPANS_MINUTES = [2, 5, 10, 30, 120, 480, 1440];
+
+/** How far the lines reach back: what is known, up to what was chosen. */
+function useSpanSeconds(): number {
+  const { model, choices } = usePanel();
+  const { since } = model.history;
+  const known = since === null ? 0 : (model.serverTime - since) / 60;
+  const minutes = SPANS_MINUTES.find(span => span >= known);
+  return 60 * Math.min(minutes ?? Infinity, choices.historyMinutes);
+}
+
+/** Says once, above the lines, what they are and how far they reach back. */
+export function Legend({ area }: { area: string }): JSX.Element {
+  const { trans } = usePanel();
+  return (
+    <p className="nbk-legend">
+      <span className="nbk-key nbk-mod-area">{area}</span>
+      <span className="nbk-key nbk-mod-line">{trans.__('memory')}</span>
+      <span className="nbk-span">
+        {trans.__('last %1', duration(useSpanSeconds(), trans))}
+      </span>
+    </p>
+  );
+}
+
+interface ISparklineProps {
+  /** Key of a GPU, or the host. */
+  owner: string;
+  /** The quantity that is drawn as an area. */
+  area: string;
+  /** What it is called in the legend. */
+  areaName: string;
+  /** The quantity that is drawn as a line above it: a share of memory. */
+  line: string;
+  /** What the area shows, for a screen reader. */
+  name: string;
+  /** Runs whose beginning and end are marked. */
+  runs?: readonly IRun[];
+}
+
+/** The past of a percentage; a gap in what is known is a gap in the drawing. */
+export function Sparkline(props: ISparklineProps): JSX.Element {
+  const { trans, model } = usePanel();
+  // Where the mouse is, as a share of the width.
+  const [pointed, point] = React.useState<number | null>(null);
+  const spanSeconds = useSpanSeconds();
+  const binSeconds = Math.max(1, spanSeconds / MOST_BINS);
+  const count = spanSeconds / binSeconds;
+  // Whole bins, so that the drawing moves on in steps and does not shimmer.
+  const end = (Math.floor(model.serverTime / binSeconds) + 1) * binSeconds;
+  const bins = (quantity: string) =>
+    model.history.bins(props.owner, quantity, end, count, binSeconds);
+  const area = bins(props.area);
+  const line = bins(props.line);
+  const place = (iso: string) =>
+    count - (end - Date.parse(iso) / 1000) / binSeconds;
+  const marks = (props.runs ?? []).flatMap(run =>
+    [
+      { run, iso: run.started, kind: 'start' },
+      { run, iso: run.ended, kind: 'end' }
+    ].flatMap(({ iso, kind }) =>
+      iso !== null && place(iso) >= 0 && place(iso) <= count
+        ? [{ run, kind, x: place(iso) }]
+        : []
+    )
+  );
+  const bin =
+    pointed === null
+      ? null
+      : Math.min(count - 1, Math.max(0, Math.floor(pointed * count)));
+  return (
+    <div
+      className="nbk-plot"
+      onMouseMove={event => {
+        const box = event.currentTarget.getBoundingClientRect();
+        point((event.clientX - box.left) / box.width);
+      }}
+      onMouseLeave={() => point(null)}
+    >
+      <svg
+        className="nbk-sparkline"
+        viewBox={`0 0 ${count} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={describe()}
+      >
+        <path className="nbk-sparkline-area" d={areaPath(area)} />
+        <path className="nbk-sparkline-edge" d={linePath(area)} />
+        <path className="nbk-sparkline-line" d={linePath(line)} />
+        {marks.map(({ run, kind, x }) => (
+          <line
+            key={`${run.run_id} ${kind}`}
+            className={`nbk-sparkline-mark nbk-mod-${kind}`}
+            x1={x}
+            x2={x}
+            y1={0}
+            y2={HEIGHT}
+          />
+        ))}
+        {bin !== null && (
+          <line
+            className="nbk-sparkline-mark"
+            x1={bin + 0.5}
+            x2={bin + 0.5}
+            y1={0}
+            y2={HEIGHT}
+          />
+        )}
+      </svg>
+      {bin !== null && (
+        <div
+          className={`nbk-tip ${bin < count / 2 ? 'nbk-mod-left' : ''}`}
+          aria-hidden="true"
+        >
+          {tip(bin)}
+        </div>
+      )}
+    </div>
+  );
+
+  /** Time and values of a bin, and the runs that began or ended in it. */
+  function tip(bin: number): string {
+    const time = new Date((end - (count - bin) * binSeconds) * 1000);
+    const events = marks
+      .filter(({ x }) => Math.abs(x - bin - 0.5) <= count / 100 + 0.5)
+      .map(({ run, kind }) =>
+        kind === 'start'
+          ? trans.__('%1 started', run.name ?? run.run_id)
+          : trans.__('%1 ended', run.name ?? run.run_id)
+      );
+    return [
+      time.toLocaleTimeString(),
+      `${props.areaName} ${inPercent(area[bin] ?? null, trans)}`,
+      trans.__('memory %1', inPercent(line[bin] ?? null, trans)),
+      ...events
+    ].join(' · ');
+  }
+
+  function describe(): string {
+    const known = area.filter(value => value !== null);
+    const span = duration(spanSeconds, trans);
+    if (!known.length) {
+      return trans.__('%1, last %2: nothing known', props.name, span);
+    }
+    const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
+    return trans.__(
+      '%1, last %2: mean %3 %, highest %4 %',
+      props.name,
+      span,
+      Math.round(mean),
+      Math.round(Math.max(...known))
+    );
+  }
+}
+
+type Bins = readonly (number | null)[];
+
+/** Stretches without a gap, as points from left to right. */
+function stretches(bins: Bins): [number, number][][] {
+  const found: [number, number][][] = [];
+  let open: [number, number][] = [];
+  bins.forEach((value, place) => {
+    if (value === null) {
+      open = [];
+      return;
+    }
+    if (!open.length) {
+      found.push(open);
+    }
+    const y = Math.round(HEIGHT - value);
+    open.push([place, y], [place + 1, y]);
+  });
+  return found;
+}
+
+function linePath(bins: Bins): string {
+  return stretches(bins)
+    .map(points => `M${points.map(point => point.join(' ')).join('L')}`)
+    .join('');
+}
+
+function areaPath(bins: Bins): string {
+  return stretches(bins)
+    .map(points => {
+      const from = points[0]![0];
+      const to = points[points.length - 1]![0];
+      const top = points.map(point => point.join(' ')).join('L');
+      return `M${from} ${HEIGHT}L${top}L${to} ${HEIGHT}Z`;
+    })
+    .join('');
+}

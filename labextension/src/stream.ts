@@ -1,0 +1,188 @@
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+import { IDisposable } from '@lumino/disposable';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { Message } from './messages';
+import { request, RequestError } from './requests';
+
+export type Connection =
+  /** Nobody watches. */
+  | 'idle'
+  | 'connecting'
+  | 'live'
+  | 'disconnected'
+  /** The server has no nbkit extension. */
+  | 'missing'
+  | 'forbidden';
+
+const LONGEST_WAIT_SECONDS = 30;
+/** Until a server that knows no nbkit, or refuses this page, is asked again. */
+const HOPELESS_WAIT_SECONDS = 300;
+/** The server says something every ten seconds, also where there are no samples. */
+const SILENCE_SECONDS = 20;
+
+/** The websocket: opened while somebody watches, opened again when it breaks. */
+export class Stream implements IDisposable {
+  /** `resume` gives the query with which the server sends only what was missed. */
+  constructor(
+    private _settings: ServerConnection.ISettings,
+    private _resume: () => string
+  ) {}
+
+  get connection(): Connection {
+    return this._connection;
+  }
+
+  /** Time between two samples; a connection that is silent for long is dead. */
+  set intervalSeconds(seconds: number) {
+    this._silenceSeconds = Math.max(SILENCE_SECONDS, 3 * seconds);
+  }
+
+  get received(): ISignal<this, Message> {
+    return this._received;
+  }
+
+  get connectionChanged(): ISignal<this, void> {
+    return this._connectionChanged;
+  }
+
+  get isDisposed(): boolean {
+    return this._disposed;
+  }
+
+  /** Connect, or try at once where a wait is under way. */
+  open(): void {
+    if (!this._socket && !this._disposed) {
+      this._failures = 0;
+      this._connect();
+    }
+  }
+
+  close(): void {
+    this._drop();
+    this._set('idle');
+  }
+
+  dispose(): void {
+    this.close();
+    this._disposed = true;
+    Signal.clearData(this);
+  }
+
+  /** Send if there is a connection; a new one starts with the server's own rule. */
+  send(message: object): void {
+    if (this._socket?.readyState === WebSocket.OPEN) {
+      this._socket.send(JSON.stringify(message));
+    }
+  }
+
+  private _connect(): void {
+    this._drop();
+    if (this._connection === 'idle') {
+      this._set('connecting');
+    }
+    const query = new URLSearchParams(this._resume());
+    if (this._settings.appendToken && this._settings.token) {
+      query.set('token', this._settings.token);
+    }
+    const url = URLExt.join(this._settings.wsUrl, 'nbkit/api/stream');
+    const socket = new this._settings.WebSocket(`${url}?${query}`);
+    this._socket = socket;
+    socket.onmessage = event => this._take(event.data);
+    socket.onclose = () => void this._lost(socket);
+    this._listen();
+  }
+
+  private _take(data: string): void {
+    this._failures = 0;
+    this._listen();
+    const message = JSON.parse(data) as Message;
+    this._set('live');
+    this._received.emit(message);
+  }
+
+  private async _lost(socket: WebSocket): Promise<void> {
+    if (socket !== this._socket) {
+      return;
+    }
+    this._drop();
+    const attempt = this._attempt;
+    this._connectIn(Math.min(LONGEST_WAIT_SECONDS, 2 ** this._failures));
+    this._failures++;
+    if (this._connection === 'live') {
+      this._set('disconnected');
+    }
+    const why = await this._explain();
+    if (attempt !== this._attempt) {
+      return; // It explains an attempt that is not the last one any more.
+    }
+    this._set(why);
+    if (why !== 'disconnected') {
+      this._connectIn(HOPELESS_WAIT_SECONDS);
+    }
+  }
+
+  private _connectIn(seconds: number): void {
+    window.clearTimeout(this._retry);
+    // Spread, so that a restarted server does not see everybody at once.
+    const milliseconds = 1000 * seconds * (0.75 + 0.5 * Math.random());
+    this._retry = window.setTimeout(() => this._connect(), milliseconds);
+  }
+
+  /** A browser does not say why a websocket failed; an ordinary request does. */
+  private async _explain(): Promise<Connection> {
+    try {
+      await request(this._settings, 'status');
+    } catch (error) {
+      if (error instanceof RequestError && error.status === 404) {
+        return 'missing';
+      }
+      if (error instanceof RequestError && [401, 403].includes(error.status)) {
+        return 'forbidden';
+      }
+    }
+    return 'disconnected';
+  }
+
+  private _listen(): void {
+    window.clearTimeout(this._silence);
+    this._silence = window.setTimeout(() => {
+      if (this._socket) {
+        void this._lost(this._socket);
+      }
+    }, this._silenceSeconds * 1000);
+  }
+
+  private _drop(): void {
+    this._attempt++;
+    window.clearTimeout(this._retry);
+    window.clearTimeout(this._silence);
+    this._retry = 0;
+    const socket = this._socket;
+    this._socket = null;
+    if (socket) {
+      socket.onmessage = null;
+      socket.onclose = null;
+      socket.close();
+    }
+  }
+
+  private _set(connection: Connection): void {
+    if (connection !== this._connection) {
+      this._connection = connection;
+      this._connectionChanged.emit();
+    }
+  }
+
+  private _socket: WebSocket | null = null;
+  private _connection: Connection = 'idle';
+  private _silenceSeconds = SILENCE_SECONDS;
+  private _attempt = 0;
+  private _failures = 0;
+  private _retry = 0;
+  private _silence = 0;
+  private _disposed = false;
+  private _received = new Signal<this, Message>(this);
+  private _connectionChanged = new Signal<this, void>(this);
+}

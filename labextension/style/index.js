@@ -1,0 +1,3 @@
+import './base.css';
+import './cards.css';
+import './rows.css';

@@ -1,0 +1,267 @@
+"""A real JupyterLab, looked at by a real browser."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from tests.browser.rest import ask
+from tests.waiting import wait_until
+
+# Without these a browser that may reach no other machine tries to, again and again.
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+_TOKEN = "0123456789abcdef"
+
+
+@dataclass
+class Lab:
+    """One Jupyter server, its folders, and how to reach it."""
+
+    folder: Path
+    arguments: list[str]
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    port: int = 0
+    url: str = field(default="")
+
+    @property
+    def root(self) -> Path:
+        """The folder that JupyterLab shows."""
+        return self.folder / "root"
+
+    @property
+    def store(self) -> Path:
+        """The store of the runs."""
+        return self.folder / "store"
+
+    @property
+    def log(self) -> str:
+        """What the server has printed."""
+        return (self.folder / "server.log").read_text()
+
+    def start(self) -> None:
+        """Start the server, at the port of the time before if there was one."""
+        self.root.mkdir(exist_ok=True)
+        self.port = self.port or _free_port()
+        command = [sys.executable, "-m", "jupyter", "lab", "--no-browser"]
+        command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
+        command += [f"--ServerApp.root_dir={self.root}"]
+        command += [f"--IdentityProvider.token={_TOKEN}"]
+        if os.getuid() == 0:
+            command += ["--allow-root"]
+        command += self.arguments
+        environment = {
+            **os.environ,
+            "JUPYTER_CONFIG_DIR": str(self.folder / "config"),
+            "JUPYTER_DATA_DIR": str(self.folder / "data"),
+            "JUPYTER_RUNTIME_DIR": str(self.folder / "runtime"),
+            "JUPYTERLAB_SETTINGS_DIR": str(self.folder / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(self.folder / "workspaces"),
+            "NBKIT_HOME": str(self.store),
+            **self.environment,
+        }
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, cwd=self.root
+            )
+        self.url = f"http://127.0.0.1:{self.port}/"
+        wait_until(self._answers_or_ended, "Jupyter")
+        assert self.process.poll() is None, self.log
+
+    def set(self, plugin: str, **values: object) -> None:
+        """Write a user's settings of a plug-in, such as ``@jupyterlab/…:themes``."""
+        package, _, name = plugin.partition(":")
+        file = self.folder / "settings" / package / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+
+    def stop(self) -> None:
+        """End the server and its kernels, as Ctrl-C does when it is confirmed."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        # It ends its kernels and extensions by then. A request that is answered
+        # meanwhile may leave it one of anyio's threads, for which it waits for ever.
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            assert "Shutting down" in self.log, self.log
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def _answers_or_ended(self) -> bool:
+        if self.process.poll() is not None:
+            return True
+        try:
+            with urllib.request.urlopen(self.address("api"), timeout=60):
+                return True
+        except urllib.error.URLError:
+            return False
+
+    def address(self, path: str = "lab") -> str:
+        """Return the address of a page, with the token."""
+        return f"{self.url}{path}?token={_TOKEN}"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """Return Debian's Chromium, one for each test: it starts processes at any time."""
+    path = shutil.which("chromium")
+    assert path, "chromium is not installed; make test installs it"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+    """Return a maker of servers, which end with the test."""
+    started: list[Lab] = []
+
+    def make(source: str | None = None, *arguments: str, **environment: str) -> Lab:
+        folder = tmp_path / f"lab{len(started)}"
+        folder.mkdir()
+        if source is not None:
+            environment["NBKIT_GPU_SOURCE"] = source
+        lab = Lab(folder, list(arguments), environment)
+        # Nobody is asked whether news may be fetched, and none are.
+        lab.set(
+            "@jupyterlab/apputils-extension:notification",
+            fetchNews="false",
+            checkForUpdates=False,
+        )
+        started.append(lab)
+        lab.start()
+        return lab
+
+    yield make
+    for lab in started:
+        lab.stop()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Return a maker of pages, each of a visitor of its own."""
+    contexts = []
+
+    def make(address: str, width: int = 1300, height: int = 900) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height})
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(address)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+def _write_trace(path: Path, kernel_id: str) -> None:
+    """Write the trace of a GPU that a kernel holds, and a kernel of another user."""
+    mine = {
+        "kind": "kernel",
+        "kernel_id": kernel_id,
+        "path": "train.ipynb",
+        "own": True,
+        "idle_seconds": 5400,
+    }
+    theirs = {
+        "kind": "kernel",
+        "kernel_id": "00000000-0000-0000-0000-000000000000",
+        "path": "theirs.ipynb",
+        "own": False,
+        "user": "bob",
+    }
+    folder = importlib.resources.files("nbkit.telemetry") / "traces"
+    lines = (folder / "one-gpu.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    for row in rows:
+        if row["kind"] == "holders":
+            row["by_pid"] = {"2101": mine, "2102": theirs}
+        elif row["kind"] == "sample":
+            row["gpus"][0]["processes"].append(
+                {"pid": 2102, "memory_used_bytes": 1 << 30, "mig_uuid": None}
+            )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def holding(lab: Callable[..., Lab], tmp_path: Path) -> Callable[..., tuple[Lab, str]]:
+    """Return a maker of servers with a kernel that a trace says holds a GPU."""
+
+    def make(*arguments: str) -> tuple[Lab, str]:
+        trace = tmp_path / "trace.jsonl"
+        server = lab(f"replay:{trace}", *arguments)
+        nbformat.write(nbformat.v4.new_notebook(), server.root / "train.ipynb")
+        session = ask(
+            server,
+            "api/sessions",
+            path="train.ipynb",
+            name="train.ipynb",
+            type="notebook",
+            kernel={"name": "python3"},
+        )
+        kernel_id = session["kernel"]["id"]
+        _write_trace(trace, kernel_id)
+        return server, kernel_id
+
+    return make
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Lab], nbkit.Run]]:
+    """Return a starter of long runs in a server's store; they end with the test."""
+    started: list[nbkit.Run] = []
+
+    def start(server: Lab) -> nbkit.Run:
+        monkeypatch.setenv("NBKIT_HOME", str(server.store))
+        config = ExperimentConfig(
+            model="resnet20",
+            device="cpu",
+            gpus=1,
+            image_size=32,
+            batch_size_per_gpu=4,
+            steps=1_000_000,
+            tensorboard=False,
+            name="a long run",
+        )
+        started.append(nbkit.launch(config))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if not each.state.is_final:
+            each.stop()

@@ -1,0 +1,108 @@
+"""What a visitor does with the panel, and what they see of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from playwright.sync_api import Locator, Page, WebSocket, expect
+
+from tests.waiting import wait_until
+
+T = TypeVar("T")
+
+__all__ = ["Frames", "card", "cut_off", "fold", "open_panel", "shown", "until"]
+
+# A busy machine may take so long to show a page.
+_LIMIT_MILLISECONDS = 60_000
+
+
+def open_panel(page: Page) -> Locator:
+    """Open the panel by its tab in the sidebar, unless it is open; return it."""
+    tab = page.locator('.jp-SideBar [data-id="nbkit-panel"]')
+    tab.wait_for(timeout=_LIMIT_MILLISECONDS)
+    # Before that, Lab has not yet opened what was open when the page was left.
+    expect(page.locator("#jupyterlab-splash")).to_have_count(
+        0, timeout=_LIMIT_MILLISECONDS
+    )
+    if tab.get_attribute("aria-selected") != "true":
+        tab.click()
+    return shown(page)
+
+
+def shown(page: Page) -> Locator:
+    """Return the panel once it is shown."""
+    panel = page.locator("#nbkit-panel")
+    expect(panel).to_be_visible(timeout=_LIMIT_MILLISECONDS)
+    return panel
+
+
+def card(panel: Locator, index: int) -> Locator:
+    """Return the card of a GPU."""
+    return panel.locator(".nbk-card").nth(index)
+
+
+def until(page: Page, look: Callable[[], T], what: str) -> T:
+    """Wait while the page goes on receiving."""
+
+    def turn() -> T:
+        page.wait_for_timeout(50)
+        return look()
+
+    return wait_until(turn, what)
+
+
+def fold(page: Page) -> None:
+    """Close the panel."""
+    page.locator('.jp-SideBar [data-id="nbkit-panel"]').click()
+
+
+def cut_off(panel: Locator) -> list[str]:
+    """Return classes of the parts that reach beyond the panel's right edge."""
+    return panel.evaluate(
+        """panel => [...panel.querySelectorAll('*')]
+          .filter(part => part.getBoundingClientRect().right
+            > panel.getBoundingClientRect().right + 1)
+          .map(part => part.className.toString())"""
+    )
+
+
+class Frames:
+    """What a page received over nbkit's websockets, from now on."""
+
+    def __init__(self, page: Page) -> None:
+        self.texts: list[str] = []
+        self.sent: list[dict[str, Any]] = []
+        self.opened = 0
+        self.closed = 0
+        page.on("websocket", self._take)
+
+    def _take(self, socket: WebSocket) -> None:
+        if "nbkit/api/stream" not in socket.url:
+            return
+        self.opened += 1
+        socket.on("framereceived", lambda text: self.texts.append(str(text)))
+        socket.on("framesent", lambda text: self.sent.append(json.loads(text)))
+        socket.on("close", lambda _: self._close())
+
+    def _close(self) -> None:
+        self.closed += 1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the page watches."""
+        return self.closed < self.opened
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the messages of a type, oldest first."""
+        messages = map(json.loads, self.texts)
+        return [message for message in messages if message["type"] == kind]
+
+    def by_seq(self) -> dict[int, str]:
+        """Return the words of every sample, by its number."""
+        return {
+            message["seq"]: text
+            for text in self.texts
+            if (message := json.loads(text))["type"] == "sample"
+        }

@@ -1,0 +1,133 @@
+"""The panel is readable in both themes, for eyes and for screen readers, and small."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.sidebar import card, cut_off, open_panel
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / "labextension/node_modules/axe-core/axe.min.js"
+BUILT = ROOT / "nbkit/labextension/static"
+MOST_BYTES = 60_000
+
+
+THEMES = ("JupyterLab Light", "JupyterLab Dark")
+EXPOSED = "--LabApp.expose_app_in_browser=True"
+
+
+def change_theme(visitor, theme):
+    visitor.evaluate(
+        "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
+    )
+    body = visitor.locator("body")
+    expect(body).to_have_attribute("data-jp-theme-name", theme, timeout=30_000)
+    # Until the theme's style is there, Lab covers the page.
+    expect(visitor.locator("#jupyterlab-splash")).to_have_count(0, timeout=30_000)
+
+
+def look(visitor, scope=".nbk-panel, .nbk-status", themes=THEMES):
+    """Look for faults, in both themes, and for parts that are cut off."""
+    visitor.evaluate(AXE.read_text())
+    # Lab's body has no height of its own, so that axe believes that nobody sees it.
+    visitor.evaluate("document.body.style.height = '100vh'")
+    for theme in themes:
+        if theme is not None:
+            change_theme(visitor, theme)
+        found = visitor.evaluate("scope => axe.run(scope)", scope)
+        assert [(each["id"], each["help"]) for each in found["violations"]] == []
+        assert "color-contrast" in {each["id"] for each in found["passes"]}
+    assert cut_off(visitor.locator("#nbkit-panel")) == []
+
+
+@pytest.mark.parametrize(
+    ("trace", "sign"),
+    [
+        ("mig", "2g.20gb"),
+        ("throttling", "slowed: power cap"),
+        ("lost-gpu", "fallen off the bus"),
+        ("no-gpu", "GPU driver not loaded"),
+    ],
+)
+def test_axe_finds_nothing_and_nothing_is_cut_off(lab, page, trace, sign):
+    server = lab(f"replay:{trace}", EXPOSED)
+    server.set("nbkit:plugin", cards="expanded")
+    visitor = page(server.address())
+    panel = open_panel(visitor)
+    expect(panel.locator(".nbk-cores")).to_be_visible(timeout=30_000)
+    expect(panel).to_contain_text(sign, timeout=60_000)
+
+    look(visitor)
+
+
+def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page, run):
+    server, _ = holding(EXPOSED)
+    run(server)
+    visitor = page(server.address())
+    panel = open_panel(visitor)
+    row = panel.locator(".nbk-run", has_text="a long run")
+    expect(row).to_contain_text("images/s", timeout=60_000)
+    expect(panel.get_by_role("button", name="Free")).to_be_visible()
+    look(visitor)
+
+    row.get_by_role("button", name="Stop the run").click()
+    expect(visitor.locator(".jp-Dialog")).to_contain_text("Stop the run")
+    look(visitor, ".jp-Dialog-header, .jp-Dialog-body")
+    visitor.get_by_role("button", name="Cancel").click()
+    # Lab has a dialog of its own where there is no server.
+    visitor.add_style_tag(content=".jp-Dialog { display: none }")
+    server.stop()
+
+    expect(panel).to_contain_text("last values", timeout=30_000)
+    look(visitor, themes=[None])  # a theme is kept by the server
+
+
+@pytest.mark.parametrize("width", [250, 350])
+def test_eight_gpus_are_readable_in_a_narrow_sidebar(lab, page, width):
+    visitor = page(lab("replay:eight-gpus", EXPOSED).address())
+    panel = open_panel(visitor)
+    expect(panel.locator(".nbk-card")).to_have_count(8, timeout=30_000)
+    bar = visitor.locator("#jp-left-stack").bounding_box()
+    handle = visitor.locator("#jp-main-split-panel > .lm-SplitPanel-handle").first
+    place = handle.bounding_box()
+    visitor.mouse.move(place["x"] + 1, 400)
+    visitor.mouse.down()
+    visitor.mouse.move(bar["x"] + width, 400, steps=3)
+    visitor.mouse.up()
+
+    assert abs(panel.bounding_box()["width"] - width) <= 5
+    last = card(panel, 7).bounding_box()
+    assert last["y"] + last["height"] < 900
+    look(visitor)
+    card(panel, 0).locator(".nbk-plot").hover()
+    expect(panel.locator(".nbk-tip")).to_contain_text("memory")
+    assert cut_off(panel) == []
+
+
+def test_every_rule_is_nbkits_own_and_every_colour_the_themes():
+    files = list((ROOT / "labextension/style").glob("*.css"))
+    texts = [re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in files]
+    text = re.sub(r"@import[^;]*;|@media[^{]*\{", "", "\n".join(texts))
+    selectors = [
+        selector.strip()
+        for group in re.findall(r"([^{}]+)\{", text)
+        for selector in group.split(",")
+    ]
+
+    assert len(selectors) > 50
+    assert [each for each in selectors if not each.startswith(".nbk-")] == []
+    assert re.findall(r"#[0-9a-fA-F]{3,8}\b|\brgba?\(|\bhsla?\(", text) == []
+
+
+def test_all_that_a_browser_loads_is_small_and_from_the_server():
+    files = [path for path in BUILT.iterdir() if path.suffix in (".js", ".css")]
+    text = "".join(path.read_text() for path in files)
+
+    assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= MOST_BYTES
+    hosts = set(re.findall(r"https?://([\w.-]+)", text))
+    assert hosts <= {"www.w3.org"}

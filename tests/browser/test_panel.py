@@ -1,0 +1,170 @@
+"""The panel shows what a trace plays, through a real server, and keeps up with it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.sidebar import Frames, card, fold, open_panel, shown, until
+
+STREAM = re.compile("nbkit/api/stream")
+
+
+def test_eight_gpus_show_live_values_holders_and_details(lab, page):
+    visitor = page(lab("replay:eight-gpus").address())
+    panel = open_panel(visitor)
+
+    expect(panel.locator(".nbk-card")).to_have_count(8, timeout=30_000)
+    expect(panel.locator(".nbk-connection")).to_have_text("live")
+    expect(panel.locator(".nbk-header")).to_contain_text("replay: eight-gpus")
+    expect(panel.get_by_role("region", name="GPUs")).to_contain_text("/ 640 GiB")
+    first = card(panel, 0)
+    expect(first).to_contain_text("H100 80GB HBM3")
+    expect(first.get_by_role("meter", name="Memory of GPU 0")).to_contain_text("GiB")
+    meter = first.get_by_role("meter", name="Utilization of GPU 0")
+    before = meter.inner_text()
+    until(visitor, lambda: meter.inner_text() != before, "another utilization")
+
+    expect(first).to_contain_text("resnet50, 4 GPUs")
+    expect(card(panel, 4)).to_contain_text("explore.ipynb")
+    expect(card(panel, 4)).to_contain_text("Idle kernel holds")
+    expect(card(panel, 4)).to_contain_text("for 1 h 30 min")
+    expect(card(panel, 5)).to_contain_text("bob, outside this server")
+
+    toggle = first.locator(".nbk-toggle")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    toggle.focus()
+    visitor.keyboard.press("Enter")
+    expect(toggle).to_have_attribute("aria-expanded", "true")
+    expect(first.get_by_role("meter", name="Power of GPU 0")).to_contain_text("700 W")
+    expect(first).to_contain_text("/ 1980 MHz")
+    first.get_by_text("Details").click()
+    expect(first).to_contain_text("/ 2619 MHz")
+
+
+def test_a_reload_shows_the_past_before_the_first_sample_comes(lab, page):
+    visitor = page(lab("replay:one-gpu").address())
+    frames = Frames(visitor)
+    visitor.reload()
+    open_panel(visitor)
+    until(visitor, lambda: len(frames.of("sample")) >= 5, "five samples")
+
+    def hold_samples(socket):
+        server = socket.connect_to_server()
+        socket.on_message(server.send)
+        server.on_message(
+            lambda text: json.loads(text)["type"] == "sample" or socket.send(text)
+        )
+
+    visitor.route_web_socket(STREAM, hold_samples)
+    visitor.reload()
+    panel = shown(visitor)
+
+    meter = panel.get_by_label("Utilization of GPU 0").first
+    expect(meter).to_contain_text("–", timeout=30_000)
+    line = panel.locator(".nbk-card .nbk-sparkline-edge")
+    expect(line).to_have_attribute("d", re.compile(r"^M\d+ \d+L"))
+    expect(panel.locator(".nbk-legend").first).to_contain_text("last 2 min")
+
+
+def test_two_tabs_receive_identical_frames_and_show_identical_values(lab, page):
+    address = lab("replay:eight-gpus").address()
+    visitors = [page("about:blank"), page("about:blank")]
+    frames = [Frames(visitor) for visitor in visitors]
+    for visitor in visitors:
+        visitor.goto(address)
+        expect(open_panel(visitor).locator(".nbk-card")).to_have_count(
+            8, timeout=30_000
+        )
+
+    def common():
+        visitors[1].wait_for_timeout(50)
+        first, second = (each.by_seq() for each in frames)
+        return first.keys() & second.keys()
+
+    def shows_the_same():
+        first, second = (
+            visitor.locator(".nbk-cards").inner_text() for visitor in visitors
+        )
+        return first == second
+
+    until(visitors[0], lambda: len(common()) >= 3, "three common samples")
+    first, second = (each.by_seq() for each in frames)
+    assert all(first[seq] == second[seq] for seq in first.keys() & second.keys())
+    # Values change with every sample; between two samples there is time to compare.
+    until(visitors[0], shows_the_same, "identical values")
+
+
+def test_a_restarted_server_is_found_again(lab, page):
+    server = lab("replay:one-gpu")
+    visitor = page(server.address())
+    panel = open_panel(visitor)
+    state = panel.locator(".nbk-connection")
+    expect(state).to_have_text("live", timeout=30_000)
+
+    server.stop()
+    expect(state).to_have_text("disconnected", timeout=30_000)
+    expect(panel.locator(".nbk-age")).to_contain_text("last values")
+    expect(panel).to_contain_text("The values below are the last known ones")
+    server.start()
+
+    expect(state).to_have_text("live", timeout=60_000)
+    expect(panel.locator(".nbk-card")).to_have_count(1)
+
+
+def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(lab, page):
+    visitor = page("about:blank")
+    frames = Frames(visitor)
+    visitor.goto(lab("replay:eight-gpus").address())
+    item = visitor.locator(".nbk-status-button")
+
+    def toggle_status_bar():
+        visitor.get_by_role("menuitem", name="View", exact=True).click()
+        visitor.locator(".lm-Menu-item", has_text="Appearance").click()
+        visitor.locator(".lm-Menu-item", has_text="Show Status Bar").click()
+
+    def is_closed():
+        return not frames.is_open
+
+    expect(item).to_contain_text("/8 busy", timeout=60_000)
+    toggle_status_bar()
+    until(visitor, is_closed, "the end of the stream")
+    open_panel(visitor)
+    until(visitor, lambda: frames.is_open, "a new stream")
+    expect(visitor.locator(".nbk-connection")).to_have_text("live")
+    fold(visitor)
+    until(visitor, is_closed, "the end of the stream")
+    toggle_status_bar()
+    until(visitor, lambda: frames.is_open, "a new stream")
+
+    item.click()
+    shown(visitor)
+
+
+def test_settings_are_found_by_the_gear_and_obeyed_at_once(lab, page):
+    server = lab("replay:one-gpu")
+    server.set("nbkit:plugin", memoryUnit="GB", cards="compact")
+    visitor = page("about:blank", width=1600)
+    frames = Frames(visitor)
+    visitor.goto(server.address())
+    panel = open_panel(visitor)
+    meter = panel.get_by_role("meter", name="Memory of GPU 0")
+    expect(meter).to_contain_text(" GB", timeout=30_000)
+    toggle = panel.locator(".nbk-toggle")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    host = panel.get_by_role("region", name="Host")
+    expect(host).to_have_count(1)
+
+    panel.get_by_role("button", name="Settings of nbkit").click()
+    visitor.locator('input[id$="_showHost"]').uncheck(timeout=30_000)
+    expect(host).to_have_count(0, timeout=30_000)
+    visitor.locator('input[id$="_intervalSeconds"]').fill("30")
+
+    def has_asked():
+        wanted = {"type": "interval", "interval_seconds": 30}
+        return wanted in frames.sent
+
+    # The panel asks for fewer samples, and the status bar no longer for more.
+    until(visitor, has_asked, "the wish for fewer samples")

@@ -1,0 +1,183 @@
+"""Everything that can be wrong has a face of its own, and says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+import json
+import re
+
+import psutil
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.sidebar import card, open_panel, until
+
+LIMIT = 30_000
+
+
+FACES = {
+    "source cannot be used": ("source of GPUs cannot be used", "machine.jsonl"),
+    "no library": ("NVIDIA library not found", "Install the NVIDIA driver"),
+    "driver not loaded": ("GPU driver not loaded", "modprobe nvidia"),
+    "version mismatch": ("Driver versions do not match", "Reboot"),
+    "no permission": ("No permission to read GPUs", "Ask the administrator"),
+    "no gpu": ("No GPU", "lspci"),
+    "gpu lost": ("GPU lost", "dmesg"),
+    "driver too old": ("Driver too old", "release 450"),
+}
+
+
+def write_machine(path, reason):
+    """Write the trace of a machine whose GPUs cannot be read; none for a bad source."""
+    header = {
+        "kind": "header",
+        "schema": 1,
+        "t": 0.0,
+        "hostname": "scripted",
+        "interval_seconds": 1.0,
+        "gpus_unavailable": reason,
+    }
+    if reason != "source cannot be used":
+        path.write_text(json.dumps(header) + "\n")
+
+
+def samplers(server):
+    """Return the sampler's processes, of which there is one while somebody looks."""
+    found = []
+    for process in psutil.Process(server.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "nbkit.telemetry.feed" in process.cmdline():
+                found.append(process)
+    return found
+
+
+def end_sampler(server):
+    """End the sampler's process; another one takes its place after a moment."""
+    for process in samplers(server):
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        ["source cannot be used", "no library", "driver not loaded"],
+        ["version mismatch", "no permission", "gpu lost"],
+        ["no gpu", "driver too old"],
+    ],
+    ids="/".join,
+)
+def test_a_machine_whose_gpus_cannot_be_read_says_why_and_is_useful(
+    lab, page, tmp_path, reasons
+):
+    path = tmp_path / "machine.jsonl"
+    write_machine(path, reasons[0])
+    server = lab(f"replay:{path}")
+    visitor = page(server.address())
+    panel = open_panel(visitor)
+    region = panel.get_by_role("region", name="GPUs")
+    note = region.locator(".nbk-empty")
+
+    for place, reason in enumerate(reasons):
+        if place:
+            write_machine(path, reason)
+            end_sampler(server)
+        title, advice = FACES[reason]
+        expect(note.locator("strong")).to_contain_text(title, timeout=LIMIT)
+        expect(note).to_contain_text(advice)
+        expect(note).not_to_contain_text("last known")
+        kind = "plain" if reason == "no gpu" else "error"
+        expect(note).to_have_class(f"nbk-empty nbk-mod-{kind}")
+        memory = panel.get_by_role("meter", name="Memory of the host")
+        expect(memory).to_contain_text("/")
+    expect(panel.get_by_role("region", name="Runs")).to_contain_text("No runs yet")
+    # The item is there, and has nothing to tell.
+    expect(visitor.locator(".nbk-status")).to_have_count(1)
+    expect(visitor.locator(".nbk-status")).to_be_hidden()
+
+
+def test_gpus_that_are_hidden_on_purpose_are_no_fault(lab, page):
+    server = lab("replay:one-gpu", CUDA_VISIBLE_DEVICES="-1")
+    note = open_panel(page(server.address())).locator(".nbk-empty")
+
+    expect(note).to_contain_text("All GPUs are hidden", timeout=LIMIT)
+    expect(note).to_contain_text("CUDA_VISIBLE_DEVICES")
+    expect(note).to_have_class("nbk-empty nbk-mod-plain")
+
+
+def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
+    panel = open_panel(page(lab("replay:lost-gpu").address()))
+
+    lost = panel.locator(".nbk-card", has_text="gpu lost")
+    expect(lost).to_contain_text("fallen off the bus", timeout=60_000)
+    expect(panel.get_by_role("meter", name="Utilization of GPU").first).to_be_visible()
+
+
+def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
+    lab, page, tmp_path
+):
+    folder = importlib.resources.files("nbkit.telemetry") / "traces"
+    trace = (folder / "hung-call.jsonl").read_text()
+    path = tmp_path / "hung.jsonl"
+    path.write_text(re.sub(r'("kind":"hang","seconds":)\d+', r"\g<1>8", trace))
+    assert path.read_text() != trace
+    panel = open_panel(page(lab(f"replay:{path}").address()))
+
+    expect(panel).to_contain_text("Driver not answering for", timeout=LIMIT)
+    expect(panel).to_contain_text("The values below are the last known ones")
+    meter = card(panel, 0).get_by_role("meter", name="Memory of GPU 0")
+    expect(meter).to_contain_text("GiB")
+    expect(panel.locator(".nbk-card.nbk-mod-old")).to_have_count(1)
+    expect(panel.locator(".nbk-connection")).to_have_text("live")
+    expect(panel).not_to_contain_text("Driver not answering", timeout=60_000)
+
+
+def test_a_server_without_the_extension_says_how_to_get_it(lab, page, tmp_path):
+    config = tmp_path / "without.json"
+    enabled = {"ServerApp": {"jpserver_extensions": {"nbkit.server": False}}}
+    config.write_text(json.dumps(enabled))
+    panel = open_panel(page(lab(None, f"--config={config}").address()))
+
+    note = panel.locator(".nbk-empty")
+    expect(note).to_contain_text("Server extension missing", timeout=LIMIT)
+    expect(note).to_contain_text("jupyter server extension enable nbkit.server")
+
+
+def test_a_visitor_who_may_no_longer_look_is_told_so(lab, page):
+    server = lab("replay:one-gpu")
+    panel = open_panel(page(server.address()))
+    expect(panel.locator(".nbk-card")).to_have_count(1, timeout=LIMIT)
+
+    server.stop()
+    (server.folder / "runtime" / "jupyter_cookie_secret").unlink()
+    server.arguments.append("--PasswordIdentityProvider.token=another")
+    server.start()
+
+    expect(panel).to_contain_text("Access denied", timeout=60_000)
+
+
+def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(lab, page):
+    server = lab("replay:one-gpu")
+    panel = open_panel(page(server.address()))
+    state = panel.locator(".nbk-connection")
+    expect(state).to_have_text("live", timeout=LIMIT)
+    expect(panel.get_by_role("meter", name="Memory of GPU 0")).to_be_visible()
+
+    # Each end in a row makes the next start wait longer: the third for five seconds.
+    for _ in range(2):
+        (before,) = samplers(server)
+        end_sampler(server)
+        until(
+            panel.page,
+            lambda before=before: samplers(server) not in ([], [before]),
+            "another sampler",
+        )
+        expect(state).to_have_text("live", timeout=LIMIT)
+    end_sampler(server)
+
+    expect(state).to_have_text("sampler ended", timeout=LIMIT)
+    expect(panel).to_contain_text("The sampler has ended")
+    expect(panel.locator(".nbk-age")).to_contain_text("last values")
+    expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
+    expect(state).to_have_text("live", timeout=LIMIT)
+    expect(panel.locator(".nbk-age")).to_have_count(0)
