@@ -17,7 +17,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import nbkit
 from nbkit.config import ExperimentConfig
@@ -34,6 +34,10 @@ _ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+# A busy machine may take so long to show anything.
+_LIMIT_MILLISECONDS = 60_000
+expect.set_options(timeout=_LIMIT_MILLISECONDS)
 
 _TOKEN = "0123456789abcdef"
 
@@ -181,6 +185,7 @@ def page(browser: Browser) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(viewport={"width": width, "height": height})
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(_LIMIT_MILLISECONDS)
         page.goto(address)
         return page
 
