@@ -68,7 +68,7 @@ export class MonitorModel implements IDisposable {
     return this._serverTime;
   }
 
-  /** Seconds since the last sample came, by this page's clock. */
+  /** Seconds since the last sample was taken, by this page's clock. */
   get ageSeconds(): number | null {
     const last = this._lastSample;
     return last === null ? null : Math.max(0, (Date.now() - last) / 1000);
@@ -195,7 +195,9 @@ export class MonitorModel implements IDisposable {
         if (message.inventory !== this._inventory?.seq) {
           return;
         }
-        this._lastSample = Date.now();
+        // The first one after a connection may have been taken some time before.
+        this._lastSample =
+          Date.now() - 1000 * Math.max(0, this._serverTime - message.t);
         this.history.add(this._inventory, message, this._wanted(1));
         this._sample = keepKnown(message, this._sample, this._inventory);
         this._isFresh = message.gpus.map(row => row !== null);

@@ -234,8 +234,10 @@ class Monitor:
     def _on_state(self, state: str, message: str | None) -> None:
         self._sampler = (state, message)
         self._broadcast_status()
-        if state != "running" and self._gauges is not None:
-            self._gauges.clear()
+        if state != "running":
+            self._hub.forget_sample()
+            if self._gauges is not None:
+                self._gauges.clear()
 
     def _broadcast_status(self) -> None:
         state, message = self._sampler

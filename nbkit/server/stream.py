@@ -17,7 +17,7 @@ __all__ = ["SCHEMA", "Hub", "Viewer"]
 
 SCHEMA = 1
 
-_LASTING = ("status", "inventory", "runs")
+_LASTING = ("status", "inventory", "sample", "runs")
 """Messages that hold until the next of their kind; a new viewer gets the newest."""
 
 _EARLY = 0.5
@@ -121,6 +121,8 @@ class Hub:
         self._seq += 1
         t = values.get("t", round(time.time(), 3))
         frame = self.frame(kind, {**values, "t": t}, self._seq)
+        if kind == "inventory":
+            self.forget_sample()  # it follows another order of GPUs
         if kind in _LASTING:
             self._newest[kind] = frame
         for viewer in list(self.viewers):
@@ -139,9 +141,13 @@ class Hub:
         """Send what holds now, and from here on everything."""
         self.viewers.add(viewer)
         frames = {"history": history, **self._newest}
-        for kind in ("status", "inventory", "history", "runs"):
+        for kind in ("status", "inventory", "history", "sample", "runs"):
             if kind in frames:
                 viewer.offer(kind, frames[kind])
+
+    def forget_sample(self) -> None:
+        """Show no new viewer the newest sample: it is not of now any more."""
+        self._newest.pop("sample", None)
 
     def remove(self, viewer: Viewer) -> None:
         """Send nothing more; a second call does nothing."""

@@ -11,7 +11,6 @@ from playwright.sync_api import expect
 from tests.browser.rest import ask, kernels, settle
 from tests.browser.sidebar import open_panel, until
 
-LIMIT = 30_000
 STREAM = re.compile("nbkit/api/stream")
 
 
@@ -54,7 +53,7 @@ def test_an_idle_kernel_is_freed_by_keyboard_unless_it_was_restarted(holding, pa
     restarts = Restarts(visitor)
     visitor.goto(server.address())
     panel = open_panel(visitor)
-    expect(panel).to_contain_text("Idle kernel holds", timeout=LIMIT)
+    expect(panel).to_contain_text("Idle kernel holds")
     free = panel.get_by_role("button", name="Free")
     dialog = visitor.locator(".jp-Dialog")
     theirs = panel.get_by_role("button", name="Shut down the kernel of theirs.ipynb")
@@ -89,17 +88,17 @@ def test_a_kernel_that_was_restarted_is_interrupted_and_its_notebook_opened(
     server, kernel = holding()
     visitor = page(server.address())
     panel = open_panel(visitor)
-    expect(panel.locator(".nbk-holder")).to_have_count(2, timeout=LIMIT)
+    expect(panel.locator(".nbk-holder")).to_have_count(2)
 
     ask(server, f"api/kernels/{kernel}/restart", now=True)
     name = "Interrupt the kernel of train.ipynb"
-    panel.get_by_role("button", name=name).click(timeout=LIMIT)
+    panel.get_by_role("button", name=name).click()
     with visitor.expect_response(f"**/api/kernels/{kernel}/interrupt*") as answer:
         visitor.locator(".jp-Dialog").get_by_role("button", name="Interrupt").click()
     assert answer.value.status == 204
     panel.get_by_role("button", name="train.ipynb", exact=True).click()
 
-    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible(timeout=LIMIT)
+    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible()
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     assert kernels(server) == [kernel]
 
@@ -110,7 +109,7 @@ def test_a_read_only_server_says_so_and_lets_nobody_end_a_kernel(holding, page):
     panel = open_panel(visitor)
 
     button = panel.get_by_role("button", name="Shut down the kernel of train.ipynb")
-    expect(button).to_have_attribute("aria-disabled", "true", timeout=LIMIT)
+    expect(button).to_have_attribute("aria-disabled", "true")
     assert "read-only" in button.get_attribute("title")
     expect(panel.locator(".nbk-header")).to_contain_text("read-only")
 
@@ -131,17 +130,17 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(lab, pa
     tile = visitor.locator(".jp-LauncherCard", has_text="Scaling")
 
     # Lab starts although there is no answer, and a failure is not the last word.
-    expect(cards.first).to_be_visible(timeout=60_000)
+    expect(cards.first).to_be_visible()
     expect(tile).to_have_count(0)
     held[0].fulfill(status=503, body="{}")
-    tile.click(timeout=60_000)
-    expect(visitor.locator(".jp-NotebookPanel")).to_have_count(1, timeout=LIMIT)
+    tile.click()
+    expect(visitor.locator(".jp-NotebookPanel")).to_have_count(1)
     assert (server.root / "scaling.ipynb").exists()
     visitor.get_by_role("menuitem", name="File", exact=True).click()
     visitor.get_by_text("New Launcher").click()
-    tile.click(timeout=LIMIT)
+    tile.click()
 
-    expect(visitor.locator(".jp-NotebookPanel")).to_have_count(2, timeout=LIMIT)
+    expect(visitor.locator(".jp-NotebookPanel")).to_have_count(2)
     assert (server.root / "scaling-1.ipynb").exists()
     settle(visitor, server, 2)
 
@@ -152,12 +151,12 @@ def test_notebook_7_has_the_panel_too(lab, page):
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     nbformat.write(notebook, server.root / "a.ipynb")
     visitor = page(server.address("notebooks/a.ipynb"))
-    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible(timeout=60_000)
+    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible()
 
     visitor.keyboard.press("Control+Shift+C")
     visitor.locator(".lm-CommandPalette-input").fill("Show GPUs and Runs")
     visitor.keyboard.press("Enter")
 
     panel = visitor.locator("#nbkit-panel")
-    expect(panel.locator(".nbk-card")).to_have_count(1, timeout=LIMIT)
+    expect(panel.locator(".nbk-card")).to_have_count(1)
     settle(visitor, server, 1)

@@ -26,9 +26,9 @@ def change_theme(visitor, theme):
         "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
     )
     body = visitor.locator("body")
-    expect(body).to_have_attribute("data-jp-theme-name", theme, timeout=30_000)
+    expect(body).to_have_attribute("data-jp-theme-name", theme)
     # Until the theme's style is there, Lab covers the page.
-    expect(visitor.locator("#jupyterlab-splash")).to_have_count(0, timeout=30_000)
+    expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
 
 
 def look(visitor, scope=".nbk-panel, .nbk-status", themes=THEMES):
@@ -59,8 +59,8 @@ def test_axe_finds_nothing_and_nothing_is_cut_off(lab, page, trace, sign):
     server.set("nbkit:plugin", cards="expanded")
     visitor = page(server.address())
     panel = open_panel(visitor)
-    expect(panel.locator(".nbk-cores")).to_be_visible(timeout=30_000)
-    expect(panel).to_contain_text(sign, timeout=60_000)
+    expect(panel.locator(".nbk-cores")).to_be_visible()
+    expect(panel).to_contain_text(sign)
 
     look(visitor)
 
@@ -71,7 +71,7 @@ def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page,
     visitor = page(server.address())
     panel = open_panel(visitor)
     row = panel.locator(".nbk-run", has_text="a long run")
-    expect(row).to_contain_text("images/s", timeout=60_000)
+    expect(row).to_contain_text("images/s")
     expect(panel.get_by_role("button", name="Free")).to_be_visible()
     look(visitor)
 
@@ -83,7 +83,7 @@ def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page,
     visitor.add_style_tag(content=".jp-Dialog { display: none }")
     server.stop()
 
-    expect(panel).to_contain_text("last values", timeout=30_000)
+    expect(panel).to_contain_text("last values")
     look(visitor, themes=[None])  # a theme is kept by the server
 
 
@@ -91,7 +91,7 @@ def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page,
 def test_eight_gpus_are_readable_in_a_narrow_sidebar(lab, page, width):
     visitor = page(lab("replay:eight-gpus", EXPOSED).address())
     panel = open_panel(visitor)
-    expect(panel.locator(".nbk-card")).to_have_count(8, timeout=30_000)
+    expect(panel.locator(".nbk-card")).to_have_count(8)
     bar = visitor.locator("#jp-left-stack").bounding_box()
     handle = visitor.locator("#jp-main-split-panel > .lm-SplitPanel-handle").first
     place = handle.bounding_box()

@@ -16,7 +16,7 @@ def test_eight_gpus_show_live_values_holders_and_details(lab, page):
     visitor = page(lab("replay:eight-gpus").address())
     panel = open_panel(visitor)
 
-    expect(panel.locator(".nbk-card")).to_have_count(8, timeout=30_000)
+    expect(panel.locator(".nbk-card")).to_have_count(8)
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     expect(panel.locator(".nbk-header")).to_contain_text("replay: eight-gpus")
     expect(panel.get_by_role("region", name="GPUs")).to_contain_text("/ 640 GiB")
@@ -63,7 +63,7 @@ def test_a_reload_shows_the_past_before_the_first_sample_comes(lab, page):
     panel = shown(visitor)
 
     meter = panel.get_by_label("Utilization of GPU 0").first
-    expect(meter).to_contain_text("–", timeout=30_000)
+    expect(meter).to_contain_text("–")
     line = panel.locator(".nbk-card .nbk-sparkline-edge")
     expect(line).to_have_attribute("d", re.compile(r"^M\d+ \d+L"))
     expect(panel.locator(".nbk-legend").first).to_contain_text("last 2 min")
@@ -75,9 +75,7 @@ def test_two_tabs_receive_identical_frames_and_show_identical_values(lab, page):
     frames = [Frames(visitor) for visitor in visitors]
     for visitor in visitors:
         visitor.goto(address)
-        expect(open_panel(visitor).locator(".nbk-card")).to_have_count(
-            8, timeout=30_000
-        )
+        expect(open_panel(visitor).locator(".nbk-card")).to_have_count(8)
 
     def common():
         visitors[1].wait_for_timeout(50)
@@ -102,15 +100,17 @@ def test_a_restarted_server_is_found_again(lab, page):
     visitor = page(server.address())
     panel = open_panel(visitor)
     state = panel.locator(".nbk-connection")
-    expect(state).to_have_text("live", timeout=30_000)
+    expect(state).to_have_text("live")
+    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
+    expect(meter).to_contain_text("%")
 
     server.stop()
-    expect(state).to_have_text("disconnected", timeout=30_000)
+    expect(state).to_have_text("disconnected")
     expect(panel.locator(".nbk-age")).to_contain_text("last values")
     expect(panel).to_contain_text("The values below are the last known ones")
     server.start()
 
-    expect(state).to_have_text("live", timeout=60_000)
+    expect(state).to_have_text("live")
     expect(panel.locator(".nbk-card")).to_have_count(1)
 
 
@@ -128,7 +128,7 @@ def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(lab, page)
     def is_closed():
         return not frames.is_open
 
-    expect(item).to_contain_text("/8 busy", timeout=60_000)
+    expect(item).to_contain_text("/8 busy")
     toggle_status_bar()
     until(visitor, is_closed, "the end of the stream")
     open_panel(visitor)
@@ -151,15 +151,15 @@ def test_settings_are_found_by_the_gear_and_obeyed_at_once(lab, page):
     visitor.goto(server.address())
     panel = open_panel(visitor)
     meter = panel.get_by_role("meter", name="Memory of GPU 0")
-    expect(meter).to_contain_text(" GB", timeout=30_000)
+    expect(meter).to_contain_text(" GB")
     toggle = panel.locator(".nbk-toggle")
     expect(toggle).to_have_attribute("aria-expanded", "false")
     host = panel.get_by_role("region", name="Host")
     expect(host).to_have_count(1)
 
     panel.get_by_role("button", name="Settings of nbkit").click()
-    visitor.locator('input[id$="_showHost"]').uncheck(timeout=30_000)
-    expect(host).to_have_count(0, timeout=30_000)
+    visitor.locator('input[id$="_showHost"]').uncheck()
+    expect(host).to_have_count(0)
     visitor.locator('input[id$="_intervalSeconds"]').fill("30")
 
     def has_asked():

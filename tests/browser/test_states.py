@@ -13,9 +13,6 @@ from playwright.sync_api import expect
 
 from tests.browser.sidebar import card, open_panel, until
 
-LIMIT = 30_000
-
-
 FACES = {
     "source cannot be used": ("source of GPUs cannot be used", "machine.jsonl"),
     "no library": ("NVIDIA library not found", "Install the NVIDIA driver"),
@@ -83,7 +80,7 @@ def test_a_machine_whose_gpus_cannot_be_read_says_why_and_is_useful(
             write_machine(path, reason)
             end_sampler(server)
         title, advice = FACES[reason]
-        expect(note.locator("strong")).to_contain_text(title, timeout=LIMIT)
+        expect(note.locator("strong")).to_contain_text(title)
         expect(note).to_contain_text(advice)
         expect(note).not_to_contain_text("last known")
         kind = "plain" if reason == "no gpu" else "error"
@@ -100,7 +97,7 @@ def test_gpus_that_are_hidden_on_purpose_are_no_fault(lab, page):
     server = lab("replay:one-gpu", CUDA_VISIBLE_DEVICES="-1")
     note = open_panel(page(server.address())).locator(".nbk-empty")
 
-    expect(note).to_contain_text("All GPUs are hidden", timeout=LIMIT)
+    expect(note).to_contain_text("All GPUs are hidden")
     expect(note).to_contain_text("CUDA_VISIBLE_DEVICES")
     expect(note).to_have_class("nbk-empty nbk-mod-plain")
 
@@ -109,7 +106,7 @@ def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
     panel = open_panel(page(lab("replay:lost-gpu").address()))
 
     lost = panel.locator(".nbk-card", has_text="gpu lost")
-    expect(lost).to_contain_text("fallen off the bus", timeout=60_000)
+    expect(lost).to_contain_text("fallen off the bus")
     expect(panel.get_by_role("meter", name="Utilization of GPU").first).to_be_visible()
 
 
@@ -123,13 +120,13 @@ def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
     assert path.read_text() != trace
     panel = open_panel(page(lab(f"replay:{path}").address()))
 
-    expect(panel).to_contain_text("Driver not answering for", timeout=LIMIT)
+    expect(panel).to_contain_text("Driver not answering for")
     expect(panel).to_contain_text("The values below are the last known ones")
     meter = card(panel, 0).get_by_role("meter", name="Memory of GPU 0")
     expect(meter).to_contain_text("GiB")
     expect(panel.locator(".nbk-card.nbk-mod-old")).to_have_count(1)
     expect(panel.locator(".nbk-connection")).to_have_text("live")
-    expect(panel).not_to_contain_text("Driver not answering", timeout=60_000)
+    expect(panel).not_to_contain_text("Driver not answering")
 
 
 def test_a_server_without_the_extension_says_how_to_get_it(lab, page, tmp_path):
@@ -139,29 +136,30 @@ def test_a_server_without_the_extension_says_how_to_get_it(lab, page, tmp_path):
     panel = open_panel(page(lab(None, f"--config={config}").address()))
 
     note = panel.locator(".nbk-empty")
-    expect(note).to_contain_text("Server extension missing", timeout=LIMIT)
+    expect(note).to_contain_text("Server extension missing")
     expect(note).to_contain_text("jupyter server extension enable nbkit.server")
 
 
 def test_a_visitor_who_may_no_longer_look_is_told_so(lab, page):
     server = lab("replay:one-gpu")
     panel = open_panel(page(server.address()))
-    expect(panel.locator(".nbk-card")).to_have_count(1, timeout=LIMIT)
+    expect(panel.locator(".nbk-card")).to_have_count(1)
 
     server.stop()
     (server.folder / "runtime" / "jupyter_cookie_secret").unlink()
     server.arguments.append("--PasswordIdentityProvider.token=another")
     server.start()
 
-    expect(panel).to_contain_text("Access denied", timeout=60_000)
+    expect(panel).to_contain_text("Access denied")
 
 
 def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(lab, page):
     server = lab("replay:one-gpu")
     panel = open_panel(page(server.address()))
     state = panel.locator(".nbk-connection")
-    expect(state).to_have_text("live", timeout=LIMIT)
-    expect(panel.get_by_role("meter", name="Memory of GPU 0")).to_be_visible()
+    expect(state).to_have_text("live")
+    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
+    expect(meter).to_contain_text("%")
 
     # Each end in a row makes the next start wait longer: the third for five seconds.
     for _ in range(2):
@@ -172,12 +170,12 @@ def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(lab, 
             lambda before=before: samplers(server) not in ([], [before]),
             "another sampler",
         )
-        expect(state).to_have_text("live", timeout=LIMIT)
+        expect(state).to_have_text("live")
     end_sampler(server)
 
-    expect(state).to_have_text("sampler ended", timeout=LIMIT)
+    expect(state).to_have_text("sampler ended")
     expect(panel).to_contain_text("The sampler has ended")
     expect(panel.locator(".nbk-age")).to_contain_text("last values")
     expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
-    expect(state).to_have_text("live", timeout=LIMIT)
+    expect(state).to_have_text("live")
     expect(panel.locator(".nbk-age")).to_have_count(0)

@@ -18,18 +18,18 @@ from tests.server.jupyter import TOKEN, Jupyter
 from tests.waiting import wait_until
 
 
-def test_a_viewer_gets_status_inventory_history_and_runs_before_anything_else(
-    watched: Jupyter,
-):
+def test_a_viewer_gets_all_that_holds_before_anything_else(watched: Jupyter):
     with watched.view() as view:
-        first = [json.loads(view.frame()) for _ in range(4)]
+        first = [json.loads(view.frame()) for _ in range(5)]
 
     assert [message["type"] for message in first] == [
         "status",
         "inventory",
         "history",
+        "sample",
         "runs",
     ]
+    assert first[3]["inventory"] == first[1]["seq"]
     for message in first:
         assert message["schema"] == 1
         assert message["host"] == socket.gethostname()
@@ -67,6 +67,30 @@ def test_what_is_new_while_a_viewer_is_welcomed_keeps_its_place():
     assert kinds == ["status", "inventory", "history", "runs", "sample"]
     assert messages[1]["number"] == 2
     assert messages[4]["inventory"] == 5
+
+
+@pytest.mark.parametrize("end", ["inventory", "sampler"])
+def test_a_sample_that_is_not_of_now_is_shown_to_no_new_viewer(end: str):
+    written: list[bytes] = []
+
+    def write(frame: bytes) -> asyncio.Future[None]:
+        written.append(frame)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    async def welcome() -> None:
+        hub = Hub(1.0)
+        hub.broadcast("sample", {"inventory": 2})
+        if end == "inventory":
+            hub.broadcast("inventory", {})
+        else:
+            hub.forget_sample()
+        hub.add(Viewer(write), b'{"type":"history"}')
+        await asyncio.sleep(0)
+
+    asyncio.run(welcome())
+    assert "sample" not in {json.loads(frame)["type"] for frame in written}
 
 
 def test_a_sample_is_numbered_and_names_the_inventory_whose_order_it_follows(
