@@ -29,7 +29,7 @@ from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.past import PastThread
 from nbkit.telemetry.sample import HostSample
-from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
+from nbkit.telemetry.sampler import add_child_options, to_interval
 
 __all__ = ["Feed", "main"]
 
@@ -163,7 +163,7 @@ class Feed:
                 case "hide_commands_of_others":
                     self._holders.hide_commands_of_others = bool(value)
                 case "interval_seconds":
-                    self.interval_seconds = _interval(value)
+                    self.interval_seconds = to_interval(value)
                 case "read_past":
                     self._past.ask([str(path) for path in value])
                 case _:
@@ -267,15 +267,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m nbkit.telemetry.feed",
         description="Write readings of this machine to stdout, as lines of JSON.",
     )
-    parser.add_argument(
-        "--interval", type=_argument, default=1.0, metavar="SECONDS", help="default 1"
-    )
-    parser.add_argument(
-        "--parent-fd",
-        type=int,
-        metavar="N",
-        help="read end of a pipe; the feed ends when its other end is closed",
-    )
+    add_child_options(parser)
     parser.add_argument(
         "--gpu",
         action="append",
@@ -290,21 +282,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="environment variable that holds a run's id in each of its processes",
     )
     return parser.parse_args(argv)
-
-
-def _interval(value: float) -> float:
-    seconds = float(value)
-    if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
-        message = f"{value} s is no time of {MIN_INTERVAL_SECONDS} s or more; use 0.25"
-        raise ValueError(message)
-    return seconds
-
-
-def _argument(text: str) -> float:
-    try:
-        return _interval(float(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 class _Loop:

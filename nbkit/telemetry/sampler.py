@@ -28,7 +28,13 @@ from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import Nvml, describe_gpus, open_nvml
 from nbkit.telemetry.sample import SCHEMA, Sample
 
-__all__ = ["MIN_INTERVAL_SECONDS", "Sampler", "main"]
+__all__ = [
+    "MIN_INTERVAL_SECONDS",
+    "Sampler",
+    "add_child_options",
+    "main",
+    "to_interval",
+]
 
 MIN_INTERVAL_SECONDS = 0.25
 """NVML renews its readings every 1/6 to 1 s: asking more often repeats them."""
@@ -215,15 +221,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description="Append samples of this machine to a file, as lines of JSON.",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
-    parser.add_argument(
-        "--interval", type=_interval, default=1.0, metavar="SECONDS", help="default 1"
-    )
-    parser.add_argument(
-        "--parent-fd",
-        type=int,
-        metavar="N",
-        help="read end of a pipe; the sampler ends when its other end is closed",
-    )
+    add_child_options(parser)
     parser.add_argument(
         "--process-root",
         type=int,
@@ -245,12 +243,39 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _interval(text: str) -> float:
-    seconds = float(text)
-    if not seconds >= MIN_INTERVAL_SECONDS:
-        message = f"{text} s is shorter than {MIN_INTERVAL_SECONDS} s; use 0.25 or more"
-        raise argparse.ArgumentTypeError(message)
+def add_child_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every process that reads this machine for a parent is told."""
+    parser.add_argument(
+        "--interval", type=_argument, default=1.0, metavar="SECONDS", help="default 1"
+    )
+    parser.add_argument(
+        "--parent-fd",
+        type=int,
+        metavar="N",
+        help="read end of a pipe; this process ends when its other end is closed",
+    )
+
+
+def to_interval(value: float | str) -> float:
+    """Return the seconds between two samples that a value stands for.
+
+    Raises
+    ------
+    ValueError
+        If it is no finite number of at least 0.25.
+    """
+    seconds = float(value)
+    if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
+        message = f"{value} s is no time of {MIN_INTERVAL_SECONDS} s or more; use 0.25"
+        raise ValueError(message)
     return seconds
+
+
+def _argument(text: str) -> float:
+    try:
+        return to_interval(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -312,7 +312,7 @@ def test_an_interval_below_what_nvml_renews_is_refused(tmp_path, capsys):
         sampler_module.main(arguments)
 
     assert caught.value.code == 2
-    assert "0.1 s is shorter than 0.25 s" in capsys.readouterr().err
+    assert "0.1 s is no time of 0.25 s or more" in capsys.readouterr().err
 
 
 def test_modules_of_the_current_folder_are_not_taken_for_pythons_own(
