@@ -66,6 +66,7 @@ class FakeDriver:
         missing: Iterable[str] = (),
         init_error: int | None = None,
         xids: Iterable[tuple[str, int]] = (),
+        calls_file: str | None = None,
     ) -> None:
         self.gpus = list(gpus)
         self.xids = list(xids)
@@ -75,6 +76,8 @@ class FakeDriver:
         """Functions that this driver's library does not have."""
         self.init_error = init_error
         self.calls: Counter[str] = Counter()
+        self.calls_file = calls_file
+        """Where the name of every call is appended, for a test in another process."""
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> FakeDriver:
@@ -98,6 +101,9 @@ class FakeDriver:
 
         def call(*arguments: Any) -> Any:
             self.calls[name] += 1
+            if self.calls_file is not None:
+                with Path(self.calls_file).open("a") as file:
+                    file.write(f"{name}\n")
             if name in self.missing:
                 raise self._nvml.NVMLError(self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
             for argument in arguments:
