@@ -12,6 +12,7 @@ import { CommandRegistry } from '@lumino/commands';
 import { hasEnded, IHolder, IRun, isSameProcess } from './messages';
 import { MonitorModel } from './model';
 import { request } from './requests';
+import { TensorBoards } from './tensorboard';
 import { baseName } from './units';
 
 /** What a kernel is called, and what it holds, in the dialogs. */
@@ -37,6 +38,7 @@ export class Actions {
     private _commands: CommandRegistry,
     private _services: ServiceManager.IManager,
     private _model: MonitorModel,
+    private _tensorBoards: TensorBoards,
     private _trans: TranslationBundle
   ) {}
 
@@ -95,8 +97,15 @@ export class Actions {
     );
   }
 
-  /** Show a run's curves in Lab if something there can, else say how to. */
+  /** Show a run's curves; where that fails, by another extension, or say how to. */
   async openTensorBoard(run: IRun): Promise<void> {
+    let why: string;
+    try {
+      await this._tensorBoards.open(run);
+      return;
+    } catch (error) {
+      why = (error as Error).message;
+    }
     const trans = this._trans;
     if (run.folder !== null && this._commands.hasCommand(TENSORBOARD_COMMAND)) {
       const cwd = run.folder;
@@ -105,12 +114,13 @@ export class Actions {
       );
       return;
     }
-    const command = `tensorboard --logdir ${quoted(run.folder_path)}`;
+    const command = `tensorboard --logdir ${quoted(`${run.folder_path}/tensorboard`)}`;
     const copy = trans.__('Copy the Command');
     const result = await showDialog({
-      title: trans.__('Open TensorBoard'),
+      title: trans.__('TensorBoard did not open'),
       body: trans.__(
-        'No extension for TensorBoard is installed here. Run this on the machine of the server: %1',
+        '%1 To run it by hand, on the machine of the server: %2',
+        why,
         command
       ),
       buttons: [

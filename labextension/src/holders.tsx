@@ -124,7 +124,7 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
       <div className="nbk-row">
         <HolderIcon kind={holder.kind} />
         {holder.path === null ? (
-          <span className="nbk-name" title={details}>
+          <span className="nbk-name" title={`${name}\n${details}`}>
             {name}
           </span>
         ) : (

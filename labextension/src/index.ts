@@ -1,4 +1,5 @@
 import {
+  ILabShell,
   ILayoutRestorer,
   JupyterFrontEnd,
   JupyterFrontEndPlugin
@@ -20,6 +21,7 @@ import { MonitorPanel } from './panel';
 import { RunningRuns } from './running';
 import { Settings } from './settings';
 import { MonitorStatus } from './status';
+import { TensorBoards } from './tensorboard';
 
 const PANEL_PLUGIN = 'nbkit:plugin';
 const OPEN_COMMAND = 'nbkit:open-panel';
@@ -42,18 +44,32 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
   description: 'A sidebar that shows who occupies which GPU.',
   autoStart: true,
   provides: IMonitor,
-  optional: [ITranslator, ISettingRegistry, ILayoutRestorer, ICommandPalette],
+  optional: [
+    ITranslator,
+    ISettingRegistry,
+    ILayoutRestorer,
+    ICommandPalette,
+    ILabShell
+  ],
   activate: (
     app: JupyterFrontEnd,
     translator: ITranslator | null,
     registry: ISettingRegistry | null,
     restorer: ILayoutRestorer | null,
-    palette: ICommandPalette | null
+    palette: ICommandPalette | null,
+    labShell: ILabShell | null
   ): IMonitor => {
     const trans = (translator ?? nullTranslator).load('nbkit');
     const settings = new Settings();
-    const model = new MonitorModel(app.serviceManager.serverSettings);
-    const actions = new Actions(app.commands, app.serviceManager, model, trans);
+    const { serverSettings } = app.serviceManager;
+    const model = new MonitorModel(serverSettings);
+    const actions = new Actions(
+      app.commands,
+      app.serviceManager,
+      model,
+      new TensorBoards(labShell, serverSettings, trans),
+      trans
+    );
     const widget = new MonitorPanel({ trans, model, actions }, settings);
     app.shell.add(widget, 'left', { rank: 600, type: 'nbkit' });
     restorer?.add(widget, widget.id);

@@ -92,14 +92,14 @@ function Run({ run }: { run: IRun }): JSX.Element {
           {SIGNS[run.state]}
         </span>
         {run.notebook === null ? (
-          <span className="nbk-name" title={run.run_id}>
+          <span className="nbk-name" title={`${name}\n${run.run_id}`}>
             {name}
           </span>
         ) : (
           <button
             type="button"
             className="nbk-name nbk-link"
-            title={`${trans.__('Open %1', run.notebook)}\n${run.run_id}`}
+            title={`${name}\n${trans.__('Open %1', run.notebook)}\n${run.run_id}`}
             onClick={() => void actions.openNotebook(run.notebook!)}
           >
             {name}

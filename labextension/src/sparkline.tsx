@@ -6,6 +6,8 @@ import { duration, inPercent } from './units';
 
 const MOST_BINS = 120;
 const HEIGHT = 100;
+/** As far as a key leads that leaps. */
+const LEAP_BINS = 10;
 const SPANS_MINUTES = [2, 5, 10, 30, 120, 480, 1440];
 
 /** How far the lines reach back: what is known, up to what was chosen. */
@@ -46,11 +48,17 @@ interface ISparklineProps {
   runs?: readonly IRun[];
 }
 
-/** The past of a percentage; a gap in what is known is a gap in the drawing. */
+/**
+ * The past of a percentage; a gap in what is known is a gap in the drawing.
+ *
+ * A place in it is pointed at by the mouse, or by the arrow keys.
+ */
 export function Sparkline(props: ISparklineProps): JSX.Element {
   const { trans, model } = usePanel();
   // Where the mouse is, as a share of the width.
   const [pointed, point] = React.useState<number | null>(null);
+  // What the keys chose, in Unix seconds: it moves on with the drawing.
+  const [moment, choose] = React.useState<number | null>(null);
   const spanSeconds = useSpanSeconds();
   const binSeconds = Math.max(1, spanSeconds / MOST_BINS);
   const count = spanSeconds / binSeconds;
@@ -72,25 +80,42 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
         : []
     )
   );
-  const bin =
-    pointed === null
-      ? null
-      : Math.min(count - 1, Math.max(0, Math.floor(pointed * count)));
+  const bin = pointedBin();
+  const span = duration(spanSeconds, trans);
   return (
     <div
       className="nbk-plot"
+      role="slider"
+      tabIndex={0}
+      aria-label={trans.__('%1, last %2', props.name, span)}
+      aria-valuemin={Math.round(end - spanSeconds)}
+      aria-valuemax={Math.round(end)}
+      aria-valuenow={Math.round(middle(bin ?? count - 1))}
+      aria-valuetext={bin === null ? summary() : tip(bin)}
       onMouseMove={event => {
         const box = event.currentTarget.getBoundingClientRect();
         point((event.clientX - box.left) / box.width);
       }}
       onMouseLeave={() => point(null)}
+      onFocus={event => {
+        if (event.currentTarget.matches(':focus-visible')) {
+          choose(middle(count - 1));
+        }
+      }}
+      onBlur={() => choose(null)}
+      onKeyDown={event => {
+        const next = nextBin(event.key, bin ?? count);
+        if (next !== undefined) {
+          event.preventDefault();
+          choose(next === null ? null : middle(within(next)));
+        }
+      }}
     >
       <svg
         className="nbk-sparkline"
         viewBox={`0 0 ${count} ${HEIGHT}`}
         preserveAspectRatio="none"
-        role="img"
-        aria-label={describe()}
+        aria-hidden="true"
       >
         <path className="nbk-sparkline-area" d={areaPath(area)} />
         <path className="nbk-sparkline-edge" d={linePath(area)} />
@@ -107,7 +132,7 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
         ))}
         {bin !== null && (
           <line
-            className="nbk-sparkline-mark"
+            className="nbk-sparkline-cursor"
             x1={bin + 0.5}
             x2={bin + 0.5}
             y1={0}
@@ -126,6 +151,46 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
     </div>
   );
 
+  function within(bin: number): number {
+    return Math.min(count - 1, Math.max(0, bin));
+  }
+
+  /** The middle of a bin in Unix seconds. */
+  function middle(bin: number): number {
+    return end - (count - bin - 0.5) * binSeconds;
+  }
+
+  function pointedBin(): number | null {
+    if (pointed !== null) {
+      return within(Math.floor(pointed * count));
+    }
+    return moment === null
+      ? null
+      : within(Math.floor(count - (end - moment) / binSeconds));
+  }
+
+  /** Where a key leads to; null hides the values, and undefined is no key of ours. */
+  function nextBin(key: string, from: number): number | null | undefined {
+    switch (key) {
+      case 'ArrowLeft':
+      case 'ArrowDown':
+        return from - 1;
+      case 'ArrowRight':
+      case 'ArrowUp':
+        return from + 1;
+      case 'PageDown':
+        return from - LEAP_BINS;
+      case 'PageUp':
+        return from + LEAP_BINS;
+      case 'Home':
+        return 0;
+      case 'End':
+        return count - 1;
+      case 'Escape':
+        return null;
+    }
+  }
+
   /** Time and values of a bin, and the runs that began or ended in it. */
   function tip(bin: number): string {
     const time = new Date((end - (count - bin) * binSeconds) * 1000);
@@ -136,25 +201,26 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
           ? trans.__('%1 started', run.name ?? run.run_id)
           : trans.__('%1 ended', run.name ?? run.run_id)
       );
-    return [
-      time.toLocaleTimeString(),
-      `${props.areaName} ${inPercent(area[bin] ?? null, trans)}`,
-      trans.__('memory %1', inPercent(line[bin] ?? null, trans)),
-      ...events
-    ].join(' · ');
+    const share = area[bin] ?? null;
+    const memory = line[bin] ?? null;
+    const values =
+      share === null && memory === null
+        ? [trans.__('nothing known')]
+        : [
+            `${props.areaName} ${inPercent(share, trans)}`,
+            trans.__('memory %1', inPercent(memory, trans))
+          ];
+    return [time.toLocaleTimeString(), ...values, ...events].join(' · ');
   }
 
-  function describe(): string {
+  function summary(): string {
     const known = area.filter(value => value !== null);
-    const span = duration(spanSeconds, trans);
     if (!known.length) {
-      return trans.__('%1, last %2: nothing known', props.name, span);
+      return trans.__('nothing known');
     }
     const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
     return trans.__(
-      '%1, last %2: mean %3 %, highest %4 %',
-      props.name,
-      span,
+      'mean %1 %, highest %2 %',
       Math.round(mean),
       Math.round(Math.max(...known))
     );

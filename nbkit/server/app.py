@@ -14,11 +14,13 @@ from nbkit.server.monitor import FEED_COMMAND, Monitor, Settings
 from nbkit.server.rest import ROUTES
 from nbkit.server.runs import RunTable
 from nbkit.server.sessions import list_kernels
+from nbkit.server.tensorboards import TENSORBOARD_COMMAND, TensorBoards
 from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
 
 __all__ = ["NbkitServer"]
 
 _MAX_INTERVAL_SECONDS = 60.0
+_TENSORBOARD_IDLE_SECONDS = 600.0
 
 
 class NbkitServer(ExtensionApp):
@@ -55,6 +57,18 @@ class NbkitServer(ExtensionApp):
         source of its own there.""",
     ).tag(config=True)
 
+    tensorboard_idle_seconds = Float(
+        _TENSORBOARD_IDLE_SECONDS,
+        help="""A run's TensorBoard ends when nobody has asked it anything for so
+        long; at least 1 s.""",
+    ).tag(config=True)
+    tensorboard_command: TraitType[Any, Any] = List(
+        Unicode(),
+        list(TENSORBOARD_COMMAND),
+        help="""The process that shows one run's curves: arguments behind python -P.
+        See nbkit.server.tensorboard_process for what it must understand.""",
+    ).tag(config=True)
+
     monitor: Monitor
 
     @validate("interval_seconds")
@@ -74,6 +88,18 @@ class NbkitServer(ExtensionApp):
             *(seconds, why, used, MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS),
         )
         return used
+
+    @validate("tensorboard_idle_seconds")
+    def _long_enough(self, proposal: dict[str, Any]) -> float:
+        seconds = proposal["value"]
+        if seconds >= 1:
+            return seconds
+        self.log.error(
+            "NbkitServer.tensorboard_idle_seconds=%s is not 1 s or more, within which "
+            "a page asks the next thing; %s is used. Set a larger number.",
+            *(seconds, _TENSORBOARD_IDLE_SECONDS),
+        )
+        return _TENSORBOARD_IDLE_SECONDS
 
     def initialize_handlers(self) -> None:
         """Add the routes; nothing runs before somebody watches."""
@@ -96,6 +122,9 @@ class NbkitServer(ExtensionApp):
             lambda: list_kernels(
                 settings["kernel_manager"], settings["session_manager"]
             ),
+            TensorBoards(
+                self.tensorboard_idle_seconds, self.log, self.tensorboard_command
+            ),
             self.log,
             self.feed_command,
         )
@@ -106,5 +135,5 @@ class NbkitServer(ExtensionApp):
             self.serverapp.io_loop.add_callback(self.monitor.watch)
 
     async def stop_extension(self) -> None:
-        """End the sampler's process and the store's thread."""
+        """End every process, and the store's thread."""
         await self.monitor.close()

@@ -10,12 +10,12 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nbkit.server.child import end, hear_out, how_it_ended, listen
 from nbkit.store.metrics import to_json_line
 
 __all__ = ["Feed"]
@@ -27,8 +27,6 @@ _HEALTHY_SECONDS = 60.0
 _SILENT_SECONDS = 20.0
 """A process that writes nothing for so long is stuck; starting may take some seconds.
 A driver that hangs does not silence it."""
-_END_SECONDS = 3.0
-_WORDS_BYTES = 500
 _LONGEST_LINE_BYTES = 1 << 22
 _UNREAD_BYTES = 1 << 18
 """What may wait to be read by the process; a stuck one is told everything anew."""
@@ -168,7 +166,7 @@ class Feed:
         finally:
             os.close(read_end)
         words = bytearray()
-        listener = asyncio.create_task(_listen(process, words))
+        listener = asyncio.create_task(listen(process, words))
         self._process = process
         reason = None
         try:
@@ -177,18 +175,14 @@ class Feed:
         finally:
             self._process = None
             os.close(write_end)
-            await _end(process, at_once=reason is not None)
+            await end(process, at_once=reason is not None)
             if process.returncode is None:
                 self._abandoned = process
-                # Its pipes; asyncio has no public name for them. A child's end is still
-                # noticed.
-                process._transport.close()  # pyright: ignore[reportAttributeAccessIssue]
-            listener.cancel()
-            await asyncio.wait([listener])
+            await hear_out(listener)
         if process.returncode is None:
             reason = self._why_stuck()
         elif reason is None:
-            reason = _how(process.returncode)
+            reason = how_it_ended(process.returncode)
         said = words.decode(errors="replace").strip().splitlines()
         return ": ".join([reason, *said[-1:]])
 
@@ -238,39 +232,3 @@ class Feed:
             self._log.info("nbkit: the sampler runs again")
         self._state = (state, message)
         self._on_state(state, message)
-
-
-async def _listen(process: Process, words: bytearray) -> None:
-    """Keep the last words of a process, and let it never wait for a reader."""
-    assert process.stderr is not None
-    while data := await process.stderr.read(1 << 16):
-        words += data
-        del words[:-_WORDS_BYTES]
-
-
-async def _end(process: Process, *, at_once: bool) -> None:
-    """Wait for a process whose pipe was closed; then kill it.
-
-    One that hangs in the driver cannot be killed: it is left to the kernel.
-    """
-    assert process.stdin is not None
-    process.stdin.close()
-    for _ in range(2):
-        if at_once and process.returncode is None:
-            process.kill()
-        try:
-            async with asyncio.timeout(_END_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            at_once = True
-        else:
-            return
-
-
-def _how(returncode: int) -> str:
-    if returncode >= 0:
-        return f"exit code {returncode}"
-    try:
-        return f"signal {-returncode}, {signal.Signals(-returncode).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"signal {-returncode}"

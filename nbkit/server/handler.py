@@ -9,10 +9,11 @@ from typing import Any
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
+from nbkit.errors import StoreError
 from nbkit.server.monitor import Monitor
 from nbkit.store.metrics import to_json_line
 
-__all__ = ["ApiHandler", "NbkitHandler"]
+__all__ = ["ApiHandler", "NbkitHandler", "unreadable"]
 
 
 class NbkitHandler(web.RequestHandler):
@@ -80,3 +81,13 @@ class ApiHandler(NbkitHandler, APIHandler):
             message = f"field {unknown[0][:40]!r} is not known; use one of: {fields}."
             raise ValueError(message)
         return values
+
+
+def unreadable(error: OSError) -> str:
+    """Return what a viewer is told of a store that fails."""
+    if isinstance(error, StoreError):
+        return str(error)
+    return (
+        f"the store cannot be read ({error}); see that $NBKIT_HOME, or "
+        "NbkitServer.store, names a folder that this server's user may read."
+    )

@@ -23,6 +23,7 @@ from nbkit.server.runs import NEWEST, Look, RunTable
 from nbkit.server.sessions import Kernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.stream import Hub, Viewer
+from nbkit.server.tensorboards import TensorBoards
 
 __all__ = ["FEED_COMMAND", "Monitor", "Settings"]
 
@@ -58,6 +59,8 @@ class Monitor:
         The store's runs.
     list_kernels
         Returns the server's kernels.
+    tensorboards
+        Of single runs.
     log
         The server's.
     feed_command
@@ -69,12 +72,14 @@ class Monitor:
         settings: Settings,
         runs: RunTable,
         list_kernels: Callable[[], Awaitable[list[Kernel]]],
+        tensorboards: TensorBoards,
         log: logging.Logger,
         feed_command: Sequence[str] = FEED_COMMAND,
     ) -> None:
         self.settings = settings
         self.runs = runs
         self._list_kernels = list_kernels
+        self.tensorboards = tensorboards
         self.log = log
         self.store = StoreThread()
         interval = settings.interval_seconds
@@ -172,7 +177,7 @@ class Monitor:
         """End everything."""
         if self._ending is not None:
             self._ending.cancel()
-        await self._end()
+        await asyncio.gather(self._end(), self.tensorboards.close())
         self.store.close()
 
     async def _end_later(self) -> None:

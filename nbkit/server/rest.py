@@ -10,12 +10,13 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
+from nbkit.errors import ConfigError, RunError, RunNotFoundError
 from nbkit.launch.run import Run
-from nbkit.server.handler import ApiHandler
+from nbkit.server.handler import ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
 from nbkit.server.runs import NEWEST, find_exactly, is_own
 from nbkit.server.stream import SCHEMA
+from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES
 from nbkit.server.websocket import StreamHandler
 from nbkit.study.notebooks import notebook
 
@@ -63,7 +64,7 @@ class RunsHandler(ApiHandler):
         try:
             look = await self.monitor.look(limit)
         except OSError as error:
-            self.refuse(503, _unreadable(error))
+            self.refuse(503, unreadable(error))
             return
         self.reply({"runs": look.rows})
 
@@ -82,7 +83,7 @@ class RunHandler(ApiHandler):
         except RunNotFoundError as error:
             self.refuse(404, str(error))
         except OSError as error:
-            self.refuse(503, _unreadable(error))
+            self.refuse(503, unreadable(error))
         else:
             self.reply(found)
 
@@ -110,7 +111,7 @@ class StopHandler(ApiHandler):
         except RunError as error:
             self.refuse(409, str(error))
         except OSError as error:
-            self.refuse(503, _unreadable(error))
+            self.refuse(503, unreadable(error))
         except (LookupError, TypeError, ValueError) as error:
             what = f"{type(error).__name__}: {error}"
             message = f"run {run_id} is damaged ({what}); end its processes by hand."
@@ -173,15 +174,6 @@ class NotebookHandler(ApiHandler):
             self.reply({"path": copy}, 201)
 
 
-def _unreadable(error: OSError) -> str:
-    if isinstance(error, StoreError):
-        return str(error)
-    return (
-        f"the store cannot be read ({error}); see that $NBKIT_HOME, or "
-        "NbkitServer.store, names a folder that this server's user may read."
-    )
-
-
 def _grace_seconds(body: dict[str, Any]) -> float | None:
     grace = body.get("grace_seconds")
     if grace is None:
@@ -219,4 +211,5 @@ ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/runs/([^/]+)/stop", StopHandler),
     (r"/nbkit/api/notebooks", NotebooksHandler),
     (r"/nbkit/api/notebooks/([^/]+)", NotebookHandler),
+    *TENSORBOARD_ROUTES,
 )

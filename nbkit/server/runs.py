@@ -6,19 +6,17 @@ Everything here is done by the store's thread (`nbkit.server.store_thread`).
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from statistics import median
 from typing import Any
 
 from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.server.progress import progress, total_steps
 from nbkit.server.sessions import Kernel
-from nbkit.statistics import step_images_per_second
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json
@@ -28,9 +26,6 @@ __all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
 
 NEWEST = 50
 _RUN_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
-_TAIL_BYTES = 1 << 15
-_STEPS = 20
-"""The rate is the median of so many newest steps."""
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
 _SETTLED_SECONDS = 2.0
@@ -199,8 +194,8 @@ class RunTable:
             lambda: {"name": record.get("name")},
             lambda: _times(record),
             lambda: {"devices": [str(one) for one in submission.get("devices") or []]},
-            lambda: {"total_steps": (read_json(paths.config) or {}).get("steps")},
-            lambda: _progress(paths.metrics),
+            lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
+            lambda: progress(paths.metrics),
             lambda: {"tensorboard": paths.tensorboard.is_dir()},
             lambda: {"notebook": self._notebook(paths.run_id, submission, owners)},
         )
@@ -332,36 +327,6 @@ def _past(seen: _Seen) -> str | None:
 def _is_inside(folder: Path) -> bool:
     """Return whether a run's folder lies in the store: a link may lead out of it."""
     return folder.resolve().parent == runs_folder().resolve()
-
-
-def _progress(metrics: Path) -> Row:
-    """Return where a run is, from the end of its file of metrics."""
-    try:
-        with metrics.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            start = max(0, size - _TAIL_BYTES)
-            file.seek(start)
-            data = file.read(_TAIL_BYTES)
-    except FileNotFoundError:
-        return {}
-    lines = data[: data.rfind(b"\n") + 1].splitlines()
-    if start:
-        del lines[:1]  # it may be half a line
-    steps: list[Row] = []
-    for line in reversed(lines):
-        row = json.loads(line)
-        if row["kind"] == "step":
-            steps.append(row)
-            if len(steps) == _STEPS:
-                break
-    if not steps:
-        return {}
-    rate = median(step_images_per_second(steps))
-    return {
-        "step": steps[0]["step"],
-        "loss": steps[0]["loss"],
-        "images_per_second": round(rate, 2),
-    }
 
 
 def _processes(paths: RunPaths) -> list[Path]:

@@ -6,23 +6,23 @@ import importlib.resources
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import nbformat
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from tests.browser.rest import ask
-from tests.waiting import wait_until
+from tests.browser.rest import start_kernel
+from tests.jupyter_process import (
+    environment_below,
+    free_port,
+    wait_until_it_answers,
+)
 
 # Without these a browser that may reach no other machine tries to, again and again.
 _ARGUMENTS = [
@@ -71,7 +71,7 @@ class Lab:
     def start(self) -> None:
         """Start the server, at the port of the time before if there was one."""
         self.root.mkdir(exist_ok=True)
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         command = [sys.executable, "-m", "jupyter", "lab", "--no-browser"]
         command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
         command += [f"--ServerApp.root_dir={self.root}"]
@@ -80,13 +80,9 @@ class Lab:
             command += ["--allow-root"]
         command += self.arguments
         environment = {
-            **os.environ,
-            "JUPYTER_CONFIG_DIR": str(self.folder / "config"),
-            "JUPYTER_DATA_DIR": str(self.folder / "data"),
-            "JUPYTER_RUNTIME_DIR": str(self.folder / "runtime"),
+            **environment_below(self.folder),
             "JUPYTERLAB_SETTINGS_DIR": str(self.folder / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(self.folder / "workspaces"),
-            "NBKIT_HOME": str(self.store),
             **self.environment,
         }
         with (self.folder / "server.log").open("ab") as log:
@@ -94,8 +90,8 @@ class Lab:
                 command, stdout=log, stderr=log, env=environment, cwd=self.root
             )
         self.url = f"http://127.0.0.1:{self.port}/"
-        wait_until(self._answers_or_ended, "Jupyter")
-        assert self.process.poll() is None, self.log
+        log = self.folder / "server.log"
+        wait_until_it_answers(self.process, self.url, _TOKEN, log)
 
     def set(self, plugin: str, **values: object) -> None:
         """Write a user's settings of a plug-in, such as ``@jupyterlab/…:themes``."""
@@ -119,24 +115,9 @@ class Lab:
             self.process.wait()
         self.process = None
 
-    def _answers_or_ended(self) -> bool:
-        if self.process.poll() is not None:
-            return True
-        try:
-            with urllib.request.urlopen(self.address("api"), timeout=60):
-                return True
-        except urllib.error.URLError:
-            return False
-
     def address(self, path: str = "lab") -> str:
         """Return the address of a page, with the token."""
         return f"{self.url}{path}?token={_TOKEN}"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture
@@ -230,16 +211,7 @@ def holding(lab: Callable[..., Lab], tmp_path: Path) -> Callable[..., tuple[Lab,
     def make(*arguments: str) -> tuple[Lab, str]:
         trace = tmp_path / "trace.jsonl"
         server = lab(f"replay:{trace}", *arguments)
-        nbformat.write(nbformat.v4.new_notebook(), server.root / "train.ipynb")
-        session = ask(
-            server,
-            "api/sessions",
-            path="train.ipynb",
-            name="train.ipynb",
-            type="notebook",
-            kernel={"name": "python3"},
-        )
-        kernel_id = session["kernel"]["id"]
+        kernel_id = start_kernel(server, "train.ipynb")
         _write_trace(trace, kernel_id)
         return server, kernel_id
 

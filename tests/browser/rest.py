@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.request
 from typing import Any
 
+import nbformat
+import psutil
 from playwright.sync_api import Page
 
 from tests.browser.sidebar import until
 
-__all__ = ["ask", "kernels", "settle"]
+__all__ = ["ask", "kernel_pid", "kernels", "settle", "start_kernel"]
 
 
 def ask(server: Any, address: str, **body: object) -> Any:
@@ -27,6 +30,23 @@ def ask(server: Any, address: str, **body: object) -> Any:
 def kernels(server: Any) -> list[str]:
     """Return the ids of the kernels that the server has."""
     return [kernel["id"] for kernel in ask(server, "api/kernels")]
+
+
+def start_kernel(server: Any, path: str) -> str:
+    """Return the id of a new kernel, of a new notebook."""
+    nbformat.write(nbformat.v4.new_notebook(), server.root / path)
+    kernel = {"name": "python3"}
+    session = {"path": path, "name": path, "type": "notebook", "kernel": kernel}
+    return ask(server, "api/sessions", **session)["kernel"]["id"]
+
+
+def kernel_pid(server: Any, kernel_id: str) -> int | None:
+    """Return the process of a kernel; None while it has none."""
+    for process in psutil.Process(server.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if f"kernel-{kernel_id}.json" in " ".join(process.cmdline()):
+                return process.pid
+    return None
 
 
 def settle(visitor: Page, server: Any, count: int) -> None:

@@ -12,7 +12,18 @@ from tests.waiting import wait_until
 
 T = TypeVar("T")
 
-__all__ = ["Frames", "card", "cut_off", "fold", "open_panel", "shown", "until"]
+__all__ = [
+    "Frames",
+    "card",
+    "cut_off",
+    "fold",
+    "no_dialogs",
+    "open_panel",
+    "open_panel_by_palette",
+    "shortened",
+    "shown",
+    "until",
+]
 
 # A busy machine may take so long to show a page.
 _LIMIT_MILLISECONDS = 60_000
@@ -58,6 +69,27 @@ def fold(page: Page) -> None:
     page.locator('.jp-SideBar [data-id="nbkit-panel"]').click()
 
 
+def open_panel_by_palette(page: Page) -> None:
+    """Open the panel where it has no tab, as in Notebook 7."""
+    panel = page.locator("#nbkit-panel")
+    item = page.locator('[data-command="nbkit:open-panel"]').filter(visible=True)
+
+    # A page that has just been opened may not listen to keys yet, and closes the
+    # palette when the notebook takes the focus.
+    def panel_is_open() -> bool:
+        if not panel.is_visible() and not item.count():
+            page.keyboard.press("Control+Shift+C")
+        item.evaluate_all("items => items.forEach(item => item.click())")
+        return panel.is_visible()
+
+    until(page, panel_is_open, "the panel")
+
+
+def no_dialogs(page: Page) -> None:
+    """Hide the dialogs that Lab shows where there is no server."""
+    page.add_style_tag(content=".jp-Dialog { display: none !important }")
+
+
 def cut_off(panel: Locator) -> list[str]:
     """Return classes of the parts that reach beyond the panel's right edge."""
     return panel.evaluate(
@@ -65,6 +97,15 @@ def cut_off(panel: Locator) -> list[str]:
           .filter(part => part.getBoundingClientRect().right
             > panel.getBoundingClientRect().right + 1)
           .map(part => part.className.toString())"""
+    )
+
+
+def shortened(panel: Locator) -> list[str]:
+    """Return names in rows of which a part is not shown."""
+    return panel.locator(".nbk-row > .nbk-name").evaluate_all(
+        """names => names
+          .filter(name => name.scrollWidth > name.clientWidth + 1)
+          .map(name => name.textContent)"""
     )
 
 

@@ -9,7 +9,7 @@ import nbformat
 from playwright.sync_api import expect
 
 from tests.browser.rest import ask, kernels, settle
-from tests.browser.sidebar import open_panel, until
+from tests.browser.sidebar import open_panel, open_panel_by_palette, until
 
 STREAM = re.compile("nbkit/api/stream")
 
@@ -57,8 +57,8 @@ def test_an_idle_kernel_is_freed_by_keyboard_unless_it_was_restarted(holding, pa
     free = panel.get_by_role("button", name="Free")
     dialog = visitor.locator(".jp-Dialog")
     theirs = panel.get_by_role("button", name="Shut down the kernel of theirs.ipynb")
-    assert theirs.get_attribute("aria-disabled") == "true"
-    assert "another user" in theirs.get_attribute("title")
+    expect(theirs).to_have_attribute("title", re.compile("another user"))
+    expect(theirs).to_have_attribute("aria-disabled", "true")
 
     free.focus()
     visitor.keyboard.press("Enter")
@@ -109,8 +109,8 @@ def test_a_read_only_server_says_so_and_lets_nobody_end_a_kernel(holding, page):
     panel = open_panel(visitor)
 
     button = panel.get_by_role("button", name="Shut down the kernel of train.ipynb")
+    expect(button).to_have_attribute("title", re.compile("read-only"))
     expect(button).to_have_attribute("aria-disabled", "true")
-    assert "read-only" in button.get_attribute("title")
     expect(panel.locator(".nbk-header")).to_contain_text("read-only")
 
 
@@ -132,6 +132,7 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(lab, pa
     # Lab starts although there is no answer, and a failure is not the last word.
     expect(cards.first).to_be_visible()
     expect(tile).to_have_count(0)
+    until(visitor, lambda: held, "the question for notebooks")
     held[0].fulfill(status=503, body="{}")
     tile.click()
     expect(visitor.locator(".jp-NotebookPanel")).to_have_count(1)
@@ -153,9 +154,7 @@ def test_notebook_7_has_the_panel_too(lab, page):
     visitor = page(server.address("notebooks/a.ipynb"))
     expect(visitor.locator(".jp-NotebookPanel")).to_be_visible()
 
-    visitor.keyboard.press("Control+Shift+C")
-    visitor.locator(".lm-CommandPalette-input").fill("Show GPUs and Runs")
-    visitor.keyboard.press("Enter")
+    open_panel_by_palette(visitor)
 
     panel = visitor.locator("#nbkit-panel")
     expect(panel.locator(".nbk-card")).to_have_count(1)

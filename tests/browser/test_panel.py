@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import time
 
 from playwright.sync_api import expect
 
@@ -30,7 +32,7 @@ def test_eight_gpus_show_live_values_holders_and_details(lab, page):
     expect(first).to_contain_text("resnet50, 4 GPUs")
     expect(card(panel, 4)).to_contain_text("explore.ipynb")
     expect(card(panel, 4)).to_contain_text("Idle kernel holds")
-    expect(card(panel, 4)).to_contain_text("for 1 h 30 min")
+    expect(card(panel, 4)).to_contain_text(re.compile(r"for 1 h 3\d min"))
     expect(card(panel, 5)).to_contain_text("bob, outside this server")
 
     toggle = first.locator(".nbk-toggle")
@@ -82,36 +84,88 @@ def test_two_tabs_receive_identical_frames_and_show_identical_values(lab, page):
         first, second = (each.by_seq() for each in frames)
         return first.keys() & second.keys()
 
-    def shows_the_same():
-        first, second = (
-            visitor.locator(".nbk-cards").inner_text() for visitor in visitors
-        )
-        return first == second
+    # Values change with every sample. A slow machine may look at the two tabs at
+    # different samples: then what one has shown, the other shows before or after.
+    seen = [set(), set()]
+
+    def have_shown_the_same():
+        for visitor, texts in zip(visitors, seen, strict=True):
+            texts.add(visitor.locator(".nbk-cards").inner_text())
+        return len(seen[0] & seen[1]) >= 2
 
     until(visitors[0], lambda: len(common()) >= 3, "three common samples")
     first, second = (each.by_seq() for each in frames)
     assert all(first[seq] == second[seq] for seq in first.keys() & second.keys())
-    # Values change with every sample; between two samples there is time to compare.
-    until(visitors[0], shows_the_same, "identical values")
+    until(visitors[0], have_shown_the_same, "identical values")
 
 
-def test_a_restarted_server_is_found_again(lab, page):
+def test_a_long_interval_brings_fewer_samples_without_gaps_and_with_true_ages(
+    lab, page
+):
     server = lab("replay:one-gpu")
-    visitor = page(server.address())
+    server.set("nbkit:plugin", intervalSeconds=3)
+    visitor = page("about:blank")
+    frames = Frames(visitor)
+    visitor.goto(server.address())
     panel = open_panel(visitor)
-    state = panel.locator(".nbk-connection")
-    expect(state).to_have_text("live")
-    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
-    expect(meter).to_contain_text("%")
+    wish = {"type": "interval", "interval_seconds": 3}
+    until(visitor, lambda: wish in frames.sent, "the wish for fewer samples")
+    begun = len(frames.of("sample"))
+    # One may have been on its way.
+    until(visitor, lambda: len(frames.of("sample")) >= begun + 4, "four samples")
+
+    times = [sample["t"] for sample in frames.of("sample")[begun + 1 :]]
+    assert min(b - a for a, b in itertools.pairwise(times)) > 2
+    expect(panel.locator(".nbk-card.nbk-mod-old")).to_have_count(0)
+    expect(panel.locator(".nbk-age")).to_have_count(0)
+    # One stretch: what was not sampled is no gap.
+    line = panel.locator(".nbk-card .nbk-sparkline-edge")
+    expect(line).to_have_attribute("d", re.compile(r"^M[^M]+$"))
 
     server.stop()
-    expect(state).to_have_text("disconnected")
-    expect(panel.locator(".nbk-age")).to_contain_text("last values")
-    expect(panel).to_contain_text("The values below are the last known ones")
-    server.start()
+    newest = frames.of("sample")[-1]["t"]
+    age = panel.locator(".nbk-age")
 
-    expect(state).to_have_text("live")
-    expect(panel.locator(".nbk-card")).to_have_count(1)
+    def age_seconds():
+        return int(re.search(r"last values (\d+) s ago", age.inner_text())[1])
+
+    expect(age).to_contain_text("last values")
+    until(visitor, lambda: age_seconds() > 4, "values that grow old")
+    shown_seconds = age_seconds()
+    assert shown_seconds <= time.time() - newest + 1
+
+
+def test_a_page_that_is_hidden_lets_the_stream_go_and_takes_it_up_again(lab, page):
+    visitor = page("about:blank")
+    frames = Frames(visitor)
+    visitor.goto(lab("replay:one-gpu").address())
+    panel = open_panel(visitor)
+    expect(panel.locator(".nbk-connection")).to_have_text("live")
+    until(visitor, lambda: frames.of("sample"), "a sample")
+
+    def hide(hidden):
+        visitor.evaluate(
+            """hidden => {
+              Object.defineProperty(document, 'hidden',
+                {configurable: true, get: () => hidden});
+              document.dispatchEvent(new Event('visibilitychange'));
+            }""",
+            hidden,
+        )
+
+    hide(True)
+    until(visitor, lambda: not frames.is_open, "the end of the stream")
+    expect(panel.locator(".nbk-connection")).to_have_text("paused")
+    known = max(frames.by_seq())
+    hide(False)
+    expect(panel.locator(".nbk-connection")).to_have_text("live")
+
+    # It asks for what it missed, and goes on.
+    until(
+        visitor, lambda: frames.of("history")[-1]["since"] is not None, "what it missed"
+    )
+    assert frames.of("history")[-1]["since"] >= known
+    until(visitor, lambda: max(frames.by_seq()) > known, "another sample")
 
 
 def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(lab, page):
@@ -141,30 +195,3 @@ def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(lab, page)
 
     item.click()
     shown(visitor)
-
-
-def test_settings_are_found_by_the_gear_and_obeyed_at_once(lab, page):
-    server = lab("replay:one-gpu")
-    server.set("nbkit:plugin", memoryUnit="GB", cards="compact")
-    visitor = page("about:blank", width=1600)
-    frames = Frames(visitor)
-    visitor.goto(server.address())
-    panel = open_panel(visitor)
-    meter = panel.get_by_role("meter", name="Memory of GPU 0")
-    expect(meter).to_contain_text(" GB")
-    toggle = panel.locator(".nbk-toggle")
-    expect(toggle).to_have_attribute("aria-expanded", "false")
-    host = panel.get_by_role("region", name="Host")
-    expect(host).to_have_count(1)
-
-    panel.get_by_role("button", name="Settings of nbkit").click()
-    visitor.locator('input[id$="_showHost"]').uncheck()
-    expect(host).to_have_count(0)
-    visitor.locator('input[id$="_intervalSeconds"]').fill("30")
-
-    def has_asked():
-        wanted = {"type": "interval", "interval_seconds": 30}
-        return wanted in frames.sent
-
-    # The panel asks for fewer samples, and the status bar no longer for more.
-    until(visitor, has_asked, "the wish for fewer samples")

@@ -2,11 +2,115 @@
 
 from __future__ import annotations
 
+import nbformat
 from playwright.sync_api import expect
 
 from nbkit.store.record import RunState
-from tests.browser.sidebar import Frames, open_panel, until
+from tests.browser.rest import settle
+from tests.browser.sidebar import Frames, open_panel, open_panel_by_palette, until
+from tests.server.curves import RUN_ID, boards, store_curves
 from tests.waiting import wait_until
+
+
+def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(lab, page):
+    server = lab("replay:no-gpu")
+    store_curves(server)
+    visitor = page(server.address())
+    posted = []
+    visitor.on("response", lambda answer: posted.append(answer))
+    row = open_panel(visitor).locator(".nbk-run", has_text="a run")
+    tab = visitor.locator("#jp-main-dock-panel").get_by_role(
+        "tab", name="TensorBoard: a run"
+    )
+
+    row.get_by_role("button", name="Open TensorBoard for a run").click()
+    expect(tab).to_have_attribute("aria-selected", "true")
+    curves = visitor.frame_locator('iframe[title="TensorBoard: a run"]')
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+    # The curve itself comes by a POST, which carries no token of Jupyter's.
+    series = until(visitor, lambda: _posted(posted, "/timeSeries"), "the curve")
+    assert series.json()[0]["runToSeries"]["."][2]["value"] == 1.0
+    visitor.get_by_role("menuitem", name="File", exact=True).click()
+    visitor.get_by_text("New Launcher").click()
+    expect(tab).to_have_attribute("aria-selected", "false")
+    row.get_by_role("button", name="Open TensorBoard for a run").click()
+
+    expect(tab).to_have_count(1)
+    expect(tab).to_have_attribute("aria-selected", "true")
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+    assert len(boards(server)) == 1
+
+
+def test_curves_whose_tensorboard_has_ended_come_back_by_the_same_button(lab, page):
+    server = lab("replay:no-gpu")
+    store_curves(server)
+    visitor = page(server.address())
+    row = open_panel(visitor).locator(".nbk-run", has_text="a run")
+    button = row.get_by_role("button", name="Open TensorBoard for a run")
+    address = f"{server.url}nbkit/tensorboard/{RUN_ID}/"
+    curves = visitor.frame_locator('iframe[title="TensorBoard: a run"]')
+    button.click()
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+
+    for board in boards(server):
+        board.kill()
+    until(visitor, lambda: visitor.request.get(address).status == 404, "its end")
+    with visitor.expect_response(address) as loaded:
+        button.click()
+
+    assert loaded.value.status == 200
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+
+
+def _posted(answers, end):
+    """Return the first answer to a POST to an address with that end."""
+    return next(
+        (
+            answer
+            for answer in answers
+            if answer.url.endswith(end) and answer.request.method == "POST"
+        ),
+        None,
+    )
+
+
+def test_notebook_7_opens_the_curves_in_a_tab_of_the_browser(lab, page):
+    server = lab("replay:no-gpu")
+    store_curves(server)
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    nbformat.write(notebook, server.root / "a.ipynb")
+    visitor = page(server.address("notebooks/a.ipynb"))
+    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible()
+    open_panel_by_palette(visitor)
+    row = visitor.locator("#nbkit-panel .nbk-run", has_text="a run")
+
+    with visitor.expect_popup() as opened:
+        row.get_by_role("button", name="Open TensorBoard for a run").click()
+
+    expect(opened.value.get_by_text("train/loss").first).to_be_visible()
+    assert "/nbkit/tensorboard/" in opened.value.url
+    settle(visitor, server, 1)
+
+
+def test_a_tensorboard_that_does_not_start_says_why_and_what_to_run(
+    lab, page, tmp_path
+):
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('no space left')")
+    server = lab("replay:no-gpu", f"--NbkitServer.tensorboard_command={broken}")
+    store_curves(server)
+    visitor = page(server.address())
+    row = open_panel(visitor).locator(".nbk-run", has_text="a run")
+    dialog = visitor.locator(".jp-Dialog")
+
+    row.get_by_role("button", name="Open TensorBoard for a run").click()
+
+    expect(dialog).to_contain_text("exit code 1: no space left")
+    folder = server.store / "runs" / RUN_ID / "tensorboard"
+    expect(dialog).to_contain_text(f"tensorboard --logdir {folder}")
+    dialog.get_by_role("button", name="Close").click()
+    expect(visitor.get_by_role("tab", name="TensorBoard")).to_have_count(0)
 
 
 def test_a_run_shows_its_progress_and_is_stopped_from_its_row(lab, page, run):
@@ -14,20 +118,15 @@ def test_a_run_shows_its_progress_and_is_stopped_from_its_row(lab, page, run):
     visitor = page(server.address())
     panel = open_panel(visitor)
     long = run(server)
-    folder = server.store / "runs" / long.run_id
     row = panel.locator(".nbk-run", has_text="a long run")
     dialog = visitor.locator(".jp-Dialog")
     expect(row).to_contain_text("/1000000")
     expect(row).to_contain_text("images/s")
     expect(row).to_contain_text("loss")
 
-    # The store is outside of what Lab shows, and no extension shows TensorBoard.
+    # The store is outside of what Lab shows.
     copy = row.get_by_role("button", name="Copy the path of a long run")
     expect(copy).to_be_visible()
-    (folder / "tensorboard").mkdir()
-    row.get_by_role("button", name="Open TensorBoard").click()
-    expect(dialog).to_contain_text(f"tensorboard --logdir {folder}")
-    dialog.get_by_role("button", name="Close").click()
 
     stop = row.get_by_role("button", name="Stop the run a long run")
     stop.click()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import json
+import os
 import re
 
 import psutil
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.sidebar import card, open_panel, until
+from tests.browser.sidebar import card, no_dialogs, open_panel
+from tests.server.stored_runs import store_run
 
 FACES = {
     "source cannot be used": ("source of GPUs cannot be used", "machine.jsonl"),
@@ -23,6 +25,16 @@ FACES = {
     "gpu lost": ("GPU lost", "dmesg"),
     "driver too old": ("Driver too old", "release 450"),
 }
+
+# A sampler that does not start as long as there is a file beside its script.
+BREAKABLE = """
+import runpy, sys
+from pathlib import Path
+
+if Path(__file__).with_name("broken").exists():
+    sys.exit("no way to start")
+runpy.run_module("nbkit.telemetry.feed", run_name="__main__", alter_sys=True)
+"""
 
 
 def write_machine(path, reason):
@@ -44,7 +56,7 @@ def samplers(server):
     found = []
     for process in psutil.Process(server.process.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "nbkit.telemetry.feed" in process.cmdline():
+            if "--parent-fd" in process.cmdline():
                 found.append(process)
     return found
 
@@ -116,7 +128,7 @@ def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
     folder = importlib.resources.files("nbkit.telemetry") / "traces"
     trace = (folder / "hung-call.jsonl").read_text()
     path = tmp_path / "hung.jsonl"
-    path.write_text(re.sub(r'("kind":"hang","seconds":)\d+', r"\g<1>8", trace))
+    path.write_text(re.sub(r'("kind":"hang","seconds":)\d+', r"\g<1>15", trace))
     assert path.read_text() != trace
     panel = open_panel(page(lab(f"replay:{path}").address()))
 
@@ -129,53 +141,104 @@ def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
     expect(panel).not_to_contain_text("Driver not answering")
 
 
-def test_a_server_without_the_extension_says_how_to_get_it(lab, page, tmp_path):
+def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
+    lab, page, tmp_path
+):
     config = tmp_path / "without.json"
     enabled = {"ServerApp": {"jpserver_extensions": {"nbkit.server": False}}}
     config.write_text(json.dumps(enabled))
-    panel = open_panel(page(lab(None, f"--config={config}").address()))
-
+    server = lab("replay:one-gpu", f"--config={config}")
+    panel = open_panel(page(server.address()))
     note = panel.locator(".nbk-empty")
     expect(note).to_contain_text("Server extension missing")
     expect(note).to_contain_text("jupyter server extension enable nbkit.server")
 
+    no_dialogs(panel.page)
+    server.stop()
+    server.arguments.remove(f"--config={config}")
+    server.start()
+    # By itself, the page looks again only after minutes.
+    expect(note).to_contain_text("Server extension missing")
+    note.get_by_role("button", name="Try Now").click()
 
-def test_a_visitor_who_may_no_longer_look_is_told_so(lab, page):
+    expect(panel.locator(".nbk-connection")).to_have_text("live")
+    expect(panel.locator(".nbk-card")).to_have_count(1)
+    expect(note).to_have_count(0)
+
+
+def test_a_visitor_who_may_no_longer_look_is_told_so_and_may_log_in_again(lab, page):
     server = lab("replay:one-gpu")
-    panel = open_panel(page(server.address()))
+    visitor = page(server.address())
+    panel = open_panel(visitor)
     expect(panel.locator(".nbk-card")).to_have_count(1)
 
+    no_dialogs(visitor)
     server.stop()
     (server.folder / "runtime" / "jupyter_cookie_secret").unlink()
     server.arguments.append("--PasswordIdentityProvider.token=another")
     server.start()
-
     expect(panel).to_contain_text("Access denied")
 
+    visitor.context.new_page().goto(f"{server.url}tree?token=another")
+    panel.get_by_role("button", name="Try Now").click()
+    expect(panel.locator(".nbk-connection")).to_have_text("live")
+    expect(panel).not_to_contain_text("Access denied")
 
-def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(lab, page):
-    server = lab("replay:one-gpu")
+
+def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(
+    lab, page, tmp_path
+):
+    script, broken = tmp_path / "feed.py", tmp_path / "broken"
+    script.write_text(BREAKABLE)
+    server = lab("replay:one-gpu", f"--NbkitServer.feed_command={script}")
     panel = open_panel(page(server.address()))
     state = panel.locator(".nbk-connection")
-    expect(state).to_have_text("live")
     meter = panel.get_by_role("meter", name="Utilization of GPU 0")
     expect(meter).to_contain_text("%")
+    expect(state).to_have_text("live")
 
-    # Each end in a row makes the next start wait longer: the third for five seconds.
-    for _ in range(2):
-        (before,) = samplers(server)
-        end_sampler(server)
-        until(
-            panel.page,
-            lambda before=before: samplers(server) not in ([], [before]),
-            "another sampler",
-        )
-        expect(state).to_have_text("live")
+    broken.touch()
     end_sampler(server)
 
     expect(state).to_have_text("sampler ended")
     expect(panel).to_contain_text("The sampler has ended")
+    expect(panel).to_contain_text("exit code 1: no way to start")
     expect(panel.locator(".nbk-age")).to_contain_text("last values")
     expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
+    expect(meter).to_contain_text("%")
+    broken.unlink()
     expect(state).to_have_text("live")
     expect(panel.locator(".nbk-age")).to_have_count(0)
+
+
+def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(lab, page):
+    server = lab("replay:no-gpu")
+    store_run(server.store, "20200101-000000-old")
+    runs, kept = server.store / "runs", server.store / "kept"
+    panel = open_panel(page(server.address()))
+    region = panel.get_by_role("region", name="Runs")
+    expect(region.locator(".nbk-run")).to_have_count(1)
+    fault = region.get_by_text("The list stands still")
+
+    runs.rename(kept)
+    runs.write_text("not a folder")
+    expect(fault).to_contain_text("NotADirectoryError")
+    expect(region.locator(".nbk-run")).to_contain_text("a run")
+    runs.unlink()
+    kept.rename(runs)
+    expect(fault).to_have_count(0)
+
+    # What is read from this file comes when it is closed, as from a server that hangs.
+    newer = runs / "20200102-000000-new"
+    newer.mkdir()
+    os.mkfifo(newer / "record.json")
+    writer = os.open(newer / "record.json", os.O_RDWR)
+    try:
+        expect(fault).to_contain_text("the store has not answered for 10 s")
+        expect(region.locator(".nbk-run")).to_have_count(1)
+        expect(panel.locator(".nbk-connection")).to_have_text("live")
+    finally:
+        (newer / "record.json").unlink()
+        os.close(writer)
+    expect(fault).to_have_count(0)
+    expect(region.locator(".nbk-run")).to_have_count(2)

@@ -19,3 +19,12 @@ class RefusesAll(Authorizer):
 
 class NoFiles(ContentsManager):
     """Its root is that of something else than this machine's files."""
+
+
+class OnlyReads(Authorizer):
+    """Lets everybody look, and nobody do anything else."""
+
+    def is_authorized(
+        self, handler: Any, user: Any, action: str, resource: str
+    ) -> bool:
+        return action == "read"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -18,6 +16,11 @@ from typing import Any, NamedTuple
 import psutil
 import websocket
 
+from tests.jupyter_process import (
+    environment_below,
+    free_port,
+    wait_until_it_answers,
+)
 from tests.waiting import wait_until
 
 TOKEN = "a-token-that-no-log-may-hold"
@@ -153,7 +156,7 @@ def jupyter(
     base_url: str = "/",
 ) -> Iterator[Jupyter]:
     """Start a server below a folder, and end it."""
-    port = _free_port()
+    port = free_port()
     for name in ("root", "config", "data", "runtime", "home"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     enabled = {
@@ -172,12 +175,8 @@ def jupyter(
         *options,
     ]
     environment = {
-        **os.environ,
+        **environment_below(folder),
         "HOME": str(folder / "home"),
-        "JUPYTER_CONFIG_DIR": str(folder / "config"),
-        "JUPYTER_DATA_DIR": str(folder / "data"),
-        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-        "NBKIT_HOME": str(folder / "store"),
         **(variables or {}),
     }
     with (folder / "log").open("ab") as log:
@@ -191,7 +190,7 @@ def jupyter(
         )
     server = Jupyter(process, f"http://127.0.0.1:{port}{base_url}", folder)
     try:
-        wait_until(lambda: _answers(server), f"the server; {server.log[-2000:]}")
+        wait_until_it_answers(process, server.url, TOKEN, server.log_file)
         yield server
     finally:
         process.send_signal(signal.SIGTERM)
@@ -200,20 +199,6 @@ def jupyter(
         finally:
             process.kill()
             process.wait()
-
-
-def _answers(server: Jupyter) -> bool:
-    if server.process.poll() is not None:
-        raise AssertionError(server.log)
-    try:
-        return server.request("api").status == 200
-    except OSError:
-        return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def _parsed(data: bytes) -> Any:

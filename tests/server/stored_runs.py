@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from nbkit.store.processes import ProcessIdentity
 
@@ -27,3 +32,12 @@ def store_run(
     (folder / "record.json").write_text(json.dumps(record))
     (folder / "config.json").write_text(json.dumps({"steps": 10, **config}))
     return folder
+
+
+def write_scalars(folder: Path, tag: str, values: Sequence[float]) -> None:
+    """Write a run's event file, as a training run does."""
+    writer = EventFileWriter(str(folder / "tensorboard"))
+    for step, value in enumerate(values):
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+        writer.add_event(Event(step=step, wall_time=1577836800 + step, summary=summary))
+    writer.close()

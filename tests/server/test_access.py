@@ -27,6 +27,7 @@ def routes() -> list[tuple[str, str]]:
     found = []
     for pattern, handler in ROUTES:
         path = pattern.strip("/").replace("([^/]+)", "something")
+        path = path.replace("(.*)", "some/page")
         own = [name for name in METHODS if _is_implemented(handler, name)]
         assert own, f"{handler} answers nothing"
         found += [(method.upper(), path) for method in own]
@@ -54,6 +55,7 @@ def test_the_routes_are_all_that_a_server_has_of_nbkit(start, tmp_path):
     assert sorted(found) == sorted(f"{pattern}$" for pattern, _ in ROUTES)
     assert ("GET", "nbkit/api/stream") in routes()
     assert ("POST", "nbkit/api/runs/something/stop") in routes()
+    assert ("GET", "nbkit/tensorboard/something/some/page") in routes()
 
 
 @pytest.mark.parametrize(("method", "path"), routes())

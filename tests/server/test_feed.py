@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nbkit.server import child
 from nbkit.server import feed as feed_module
 from nbkit.server.feed import Feed
 
@@ -50,7 +51,7 @@ class Watched:
 def quick(monkeypatch):
     """Let nobody wait for long."""
     monkeypatch.setattr(feed_module, "_DELAYS_SECONDS", (0.05,))
-    monkeypatch.setattr(feed_module, "_END_SECONDS", 0.3)
+    monkeypatch.setattr(child, "_END_SECONDS", 0.3)
 
 
 async def until(look: Callable[[], object]) -> None:

@@ -22,6 +22,7 @@ from nbkit.server.monitor import Monitor, Settings
 from nbkit.server.runs import RunTable
 from nbkit.server.sessions import Kernel
 from nbkit.server.store_thread import StoreThread
+from nbkit.server.tensorboards import TensorBoards
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
 from tests.launch.conftest import plugins, small, store
@@ -205,7 +206,7 @@ def test_devices_that_are_none_hide_no_run_from_the_sampler(some):
 def test_a_run_that_could_not_be_read_is_read_again(some, monkeypatch):
     table = RunTable(None)
     with monkeypatch.context() as context:
-        context.setattr("nbkit.server.runs._progress", _fails)
+        context.setattr("nbkit.server.runs.progress", _fails)
         assert "stale" in table.look([]).rows[0]["cause"]
 
     assert table.look([]).rows[0]["cause"] is None
@@ -261,7 +262,8 @@ def test_kernels_that_cannot_be_listed_hide_no_run(some, caplog):
 
     async def ask() -> list[int]:
         log = logging.getLogger("nbkit.test")
-        monitor = Monitor(Settings(), RunTable(None), fail, log)
+        boards = TensorBoards(60, log)
+        monitor = Monitor(Settings(), RunTable(None), fail, boards, log)
         try:
             return [len((await monitor.look()).rows) for _ in range(2)]
         finally:
@@ -298,6 +300,23 @@ def test_progress_is_the_end_of_a_long_file(some):
     assert row["step"] == 20_000
     assert row["loss"] == pytest.approx(1 / 20_000)
     assert row["images_per_second"] == 4.0
+
+
+def test_progress_of_a_function_is_what_it_has_logged(some):
+    folder = some / NEWEST
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "task": "function"}))
+    lines = [
+        {"kind": "log", "step": n, "values": {"loss": 1 / n, "accuracy": 0.5}}
+        for n in range(1, 5)
+    ]
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    row = RunTable(None).look([]).rows[0]
+
+    assert (row["step"], row["total_steps"]) == (4, None)
+    assert (row["loss"], row["images_per_second"]) == (0.25, None)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ class FakeGpu:
     name: str = "NVIDIA H100 80GB HBM3"
     used_bytes: int = 2 * GIBIBYTE
     pids: tuple[int, ...] = ()
+    pids_file: str = ""
+    """A file with the pids in its words instead; it may change at any time."""
     reasons: int = 0
     migs: tuple[FakeMig | None, ...] | None = None
     """Slots for instances; None with MIG off."""
@@ -92,6 +94,8 @@ class FakeDriver:
     def install(self, nvml: Any, setter: Callable[..., Any] = setattr) -> None:
         """Replace pynvml's functions by this driver's."""
         self._nvml = nvml
+        names = (f"NVML_FI_DEV_NVLINK_SPEED_MBPS_L{link}" for link in range(12))
+        self._link_speeds = {getattr(nvml, name): 26_562 for name in names}
         for name in dir(self):
             if name.startswith("nvml"):
                 setter(nvml, name, self._counted(name))
@@ -175,6 +179,9 @@ class FakeDriver:
             raise self._nvml.NVMLError(self._nvml.NVML_ERROR_INVALID_ARGUMENT)
         return 1
 
+    def nvmlDeviceGetNvLinkVersion(self, gpu: FakeGpu, link: int) -> int:
+        return 4
+
     def nvmlDeviceGetP2PStatus(self, a: FakeGpu, b: FakeGpu, kind: int) -> int:
         return self._nvml.NVML_P2P_STATUS_OK
 
@@ -226,17 +233,19 @@ class FakeDriver:
         return gpu.reasons
 
     def nvmlDeviceGetFieldValues(
-        self, gpu: FakeGpu, fields: list[tuple[int, int]]
+        self, gpu: FakeGpu, fields: list[int | tuple[int, int]]
     ) -> Any:
         nvml = self._nvml
         counts = {
+            **self._link_speeds,
             nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES: 5_000,
             nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: 6_000,
             nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: 7,
             nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: 8,
         }
         values = (nvml.c_nvmlFieldValue_t * len(fields))()
-        for value, (number, scope) in zip(values, fields, strict=True):
+        for value, asked in zip(values, fields, strict=True):
+            number, scope = asked if isinstance(asked, tuple) else (asked, 0)
             value.fieldId, value.scopeId = number, scope
             value.nvmlReturn = gpu.field_errors.get(number, nvml.NVML_SUCCESS)
             value.value.ullVal = counts[number]
@@ -245,9 +254,12 @@ class FakeDriver:
     def nvmlDeviceGetComputeRunningProcesses_v3(
         self, device: FakeGpu | FakeMig
     ) -> list[Any]:
+        pids = device.pids
+        if isinstance(device, FakeGpu) and device.pids_file:
+            pids = tuple(map(int, Path(device.pids_file).read_text().split()))
         return [
             self._nvml.nvmlFriendlyObject({"pid": pid, "usedGpuMemory": GIBIBYTE})
-            for pid in device.pids
+            for pid in pids
         ]
 
     def nvmlDeviceGetComputeRunningProcesses_v2(

@@ -1,0 +1,215 @@
+"""TensorBoard's pages at the Jupyter server's own address, for its users only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import JupyterHandler
+from tornado import httpclient, httputil, web
+from tornado.iostream import StreamClosedError
+
+from nbkit.errors import RunError, RunNotFoundError
+from nbkit.server.handler import ApiHandler, NbkitHandler, unreadable
+from nbkit.server.runs import find_exactly
+from nbkit.store.paths import RunPaths
+
+__all__ = ["TENSORBOARD_ROUTES"]
+
+_LONGEST_REQUEST_SECONDS = 600.0
+
+# What is not named stays here: cookies and tokens are no business of TensorBoard's.
+_REQUEST_HEADERS = (
+    "Accept",
+    "Accept-Encoding",
+    "Accept-Language",
+    "Cache-Control",
+    "Content-Type",
+    "If-Modified-Since",
+    "If-None-Match",
+    "Range",
+)
+_ANSWER_HEADERS = (
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Length",
+    "Content-Range",
+    "Content-Type",
+    "ETag",
+    "Expires",
+    "Last-Modified",
+    "Vary",
+)
+_POLICY = "Content-Security-Policy"
+
+
+class OpenHandler(ApiHandler):
+    """A TensorBoard of one run."""
+
+    # It changes nothing: who may see runs may see their curves.
+    @web.authenticated
+    @authorized("read")
+    async def post(self, run_id: str) -> None:
+        """Have it started, unless it is there."""
+        try:
+            self.body()
+            folder = await self.monitor.store.do(lambda: _event_files(run_id))
+            started = await self.monitor.tensorboards.open(run_id, folder)
+        except ValueError as error:
+            self.refuse(400, str(error))
+        except RunNotFoundError as error:
+            self.refuse(404, str(error))
+        except OSError as error:
+            self.refuse(503, unreadable(error))
+        except RunError as error:
+            self.refuse(503, str(error))
+        else:
+            self.reply({"path": f"nbkit/tensorboard/{run_id}/", "started": started})
+
+
+class PageHandler(NbkitHandler, JupyterHandler):
+    """What TensorBoard answers."""
+
+    def get_login_url(self) -> str:
+        """Refuse a stranger: a login page would appear inside of the frame.
+
+        Raises
+        ------
+        tornado.web.HTTPError
+            Always.
+        """
+        raise web.HTTPError(403)
+
+    def check_xsrf_cookie(self) -> None:
+        """Let a POST pass that comes from a page of this server.
+
+        TensorBoard's pages know nothing of Jupyter's token. A browser that posts tells
+        where it comes from, as it does for a websocket; without that, the token counts.
+        """
+        try:
+            super().check_xsrf_cookie()
+        except web.HTTPError:
+            if "Origin" not in self.request.headers or not self.check_origin():
+                raise
+
+    @web.authenticated
+    @authorized("read")
+    async def get(self, run_id: str, path: str) -> None:
+        """Pass a question on."""
+        await self._pass_on(run_id, path, None)
+
+    @web.authenticated
+    @authorized("read")
+    async def post(self, run_id: str, path: str) -> None:
+        """Pass a question on that is too long for an address."""
+        await self._pass_on(run_id, path, self.request.body)
+
+    async def _pass_on(self, run_id: str, path: str, body: bytes | None) -> None:
+        boards = self.monitor.tensorboards
+        board = boards.find(run_id)
+        if board is None or board.client is None:
+            self._refuse(
+                404,
+                f"run_id={run_id[:80]!r} has no TensorBoard now: one ends when it is "
+                f"unused for {boards.idle_seconds:g} s, and with its server; open it "
+                "from the run's row in the sidebar.",
+            )
+            return
+        asked = self.request.headers
+        headers = {name: asked[name] for name in _REQUEST_HEADERS if name in asked}
+        client = board.client
+        with board.use():
+            try:
+                await self._fetch(
+                    client,
+                    f"http://tensorboard/{quote(path)}?{_without_token(self.request)}",
+                    method=self.request.method,
+                    headers=headers,
+                    body=body,
+                )
+            except (httpclient.HTTPError, OSError) as error:
+                message = f"TensorBoard does not answer ({error}); try again."
+                if not self._headers_written:
+                    self._refuse(502, message)
+                    return
+                # The browser must not take what it has for the whole.
+                self.monitor.log.warning("nbkit: %s: %s", self.request.path, message)
+                stream = self.detach()
+                stream.close()
+
+    async def _fetch(
+        self, client: httpclient.AsyncHTTPClient, url: str, **request: Any
+    ) -> None:
+        """Write an answer as it comes: one of images may be large."""
+        answer: list[str] = []
+        is_gone = False
+
+        async def pass_on(data: bytes) -> None:
+            nonlocal is_gone
+            if answer:
+                self._begin(answer)
+                answer.clear()
+            if is_gone:
+                return
+            self.write(data)
+            try:
+                await self.flush()
+            except StreamClosedError:
+                is_gone = True  # nobody waits any more
+
+        await client.fetch(
+            url,
+            raise_error=False,
+            follow_redirects=False,
+            decompress_response=False,
+            request_timeout=_LONGEST_REQUEST_SECONDS,
+            header_callback=answer.append,
+            streaming_callback=pass_on,
+            **request,
+        )
+        if answer:  # without a body
+            self._begin(answer)
+        if not is_gone:
+            self.finish()
+
+    def _begin(self, lines: list[str]) -> None:
+        """Take over status and headers."""
+        start = httputil.parse_response_start_line(lines[0].strip())
+        headers = httputil.HTTPHeaders.parse("".join(lines[1:]))
+        self.set_status(start.code, start.reason)
+        for name in _ANSWER_HEADERS:
+            if name in headers:
+                self.set_header(name, headers[name])
+        # Beside Jupyter's own, which says whose pages may show this one: both hold.
+        for policy in headers.get_list(_POLICY):
+            self.add_header(_POLICY, policy)
+
+    def _refuse(self, status: int, message: str) -> None:
+        self.set_status(status)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(message)
+
+
+def _without_token(request: httputil.HTTPServerRequest) -> str:
+    parts = request.query.split("&")
+    return "&".join(part for part in parts if not part.startswith("token="))
+
+
+def _event_files(run_id: str) -> Path:
+    folder = RunPaths(find_exactly(run_id)).tensorboard
+    if folder.is_dir():
+        return folder
+    message = (
+        f"run {run_id} has written nothing for TensorBoard; launch with "
+        "tensorboard=True to have it."
+    )
+    raise RunNotFoundError(message)
+
+
+TENSORBOARD_ROUTES: tuple[tuple[str, type[Any]], ...] = (
+    (r"/nbkit/api/runs/([^/]+)/tensorboard", OpenHandler),
+    (r"/nbkit/tensorboard/([^/]+)/(.*)", PageHandler),
+)

@@ -1,0 +1,101 @@
+"""One TensorBoard behind a Unix socket, in a process that cannot outlive its parent.
+
+A port would be open to every user of the machine; the socket lies in a folder that only
+this user may enter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MODULE", "NOT_INSTALLED", "READY"]
+
+MODULE = "nbkit.server.tensorboard_process"
+NOT_INSTALLED = 3
+"""The exit code where there is no TensorBoard."""
+READY = b"ready\n"
+"""Written to standard output once the socket is open."""
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
+    parser.add_argument("--logdir", required=True, help="folder of event files")
+    parser.add_argument(
+        "--socket",
+        required=True,
+        type=Path,
+        help="where to listen; its folder is removed at the end",
+    )
+    return parser.parse_args(argv)
+
+
+def _end_with_parent(folder: Path) -> None:
+    """Wait for the end of standard input: the parent, or its last word, is gone."""
+    while os.read(0, 1 << 12):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    # TensorBoard may be in the midst of anything, also of its start.
+    os._exit(0)
+
+
+def _load() -> tuple[Any, Any]:
+    """Return TensorBoard's program and the maker of its server."""
+    from tensorboard import program
+    from werkzeug.serving import BaseWSGIServer, make_server
+
+    class SocketServer(program.TensorBoardServer):
+        def __init__(self, wsgi_app: Any, flags: Any) -> None:
+            self._url: str = flags.host
+            self._server: BaseWSGIServer = make_server(
+                flags.host, 0, wsgi_app, threaded=True
+            )
+
+        def serve_forever(self) -> None:
+            self._server.serve_forever()
+
+        def get_url(self) -> str:
+            return self._url
+
+    return program, SocketServer
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show one folder until the parent ends; return the exit code of a failed start."""
+    arguments = _parse(argv)
+    folder = arguments.socket.parent
+    threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
+    # Whatever TensorBoard prints must not be taken for the sign.
+    sign = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        program, server = _load()
+    except ModuleNotFoundError as error:
+        if error.name != "tensorboard":
+            raise
+        return NOT_INSTALLED
+    # One line a request is the parent's business, which knows who asked.
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    board = program.TensorBoard(server_class=server)
+    board.configure(
+        logdir=arguments.logdir,
+        host=f"unix://{arguments.socket}",
+        # The fast loader is a process of its own that listens at a port.
+        load_fast="false",
+    )
+    board.launch()
+    os.write(sign, READY)
+    os.close(sign)
+    threading.Event().wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""TensorBoards of single runs: started when one is asked for, ended when unused.
+
+Each is a process of its own (`nbkit.server.tensorboard_process`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tornado.httpclient import AsyncHTTPClient
+from tornado.netutil import Resolver
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from nbkit.errors import RunError
+from nbkit.server.child import end, hear_out, how_it_ended, listen
+from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
+
+__all__ = ["MOST", "TENSORBOARD_COMMAND", "Board", "TensorBoards"]
+
+MOST = 4
+"""So many run at once; each takes some 100 MB."""
+TENSORBOARD_COMMAND = ("-m", MODULE)
+
+_START_SECONDS = 60.0
+_CONNECTIONS = 32
+_LONGEST_FOLDER_BYTES = 80
+"""A socket's path has at most 107 bytes."""
+_LARGEST_ANSWER_BYTES = 1 << 40
+"""Answers are passed on in pieces, so that none is too large."""
+
+
+class TensorBoards:
+    """One TensorBoard for each run that somebody looks at.
+
+    Parameters
+    ----------
+    idle_seconds
+        One that nobody has asked anything for so long is ended.
+    log
+        The server's.
+    command
+        The process of one, behind ``python -P``.
+    """
+
+    def __init__(
+        self,
+        idle_seconds: float,
+        log: logging.Logger,
+        command: Sequence[str] = TENSORBOARD_COMMAND,
+    ) -> None:
+        self.idle_seconds = idle_seconds
+        self._log = log
+        self._command = [sys.executable, "-P", *command]
+        self._boards: dict[str, Board] = {}
+        self._making = asyncio.Lock()
+        """Held from ending one to starting another: there are never too many."""
+
+    def find(self, run_id: str) -> Board | None:
+        """Return the TensorBoard of a run, if there is one."""
+        return self._boards.get(run_id)
+
+    async def open(self, run_id: str, folder: Path) -> bool:
+        """Have a TensorBoard of a run; return whether it was started now.
+
+        Parameters
+        ----------
+        run_id
+            The run.
+        folder
+            Its event files.
+
+        Raises
+        ------
+        RunError
+            If it does not start, with what it said.
+        """
+        async with self._making:
+            board = self._boards.get(run_id)
+            if board is not None and board.is_ending:
+                await asyncio.wait([board.task])
+                board = None
+            is_new = board is None
+            if board is None:
+                await self._make_room()
+                board = Board(folder, self.idle_seconds, self._command)
+                self._boards[run_id] = board
+                board.task.add_done_callback(lambda _: self._forget(run_id, board))
+        try:
+            with board.use():
+                # Who goes away must not end what others wait for.
+                await asyncio.shield(board.started)
+        except RunError as error:
+            if is_new:
+                self._log.warning("nbkit: %s", error)
+            raise
+        return is_new
+
+    async def close(self) -> None:
+        """End all of them."""
+        async with self._making:
+            await asyncio.gather(*(board.close() for board in self._boards.values()))
+
+    async def _make_room(self) -> None:
+        """End those that were not used for the longest time."""
+        while len(self._boards) >= MOST:
+            oldest = min(self._boards, key=lambda key: self._boards[key].used)
+            board = self._boards.pop(oldest)
+            await board.close()
+
+    def _forget(self, run_id: str, board: Board) -> None:
+        if self._boards.get(run_id) is board:
+            del self._boards[run_id]
+        if not board.task.cancelled() and (error := board.task.exception()) is not None:
+            self._log.error("nbkit: TensorBoard's keeper failed", exc_info=error)
+
+
+class Board:
+    """One TensorBoard, from its start to its end.
+
+    Parameters
+    ----------
+    folder
+        Of event files.
+    idle_seconds
+        It ends when it was not used for so long.
+    command
+        Its process, without options.
+    """
+
+    def __init__(
+        self, folder: Path, idle_seconds: float, command: Sequence[str]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._command = [*command, "--logdir", str(folder)]
+        self._idle_seconds = idle_seconds
+        self._requests = 0
+        self._used = loop.time()
+        self.client: AsyncHTTPClient | None = None
+        """Asks it; None before it has started, and at its end."""
+        self.started: asyncio.Future[None] = loop.create_future()
+        # Where all who waited have gone, nobody asks for what went wrong.
+        self.started.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
+        self.task = loop.create_task(self._run())
+        # Here, since a task that is cancelled at once does nothing at all.
+        self.task.add_done_callback(
+            lambda _: self._fail("it was ended before it was ready")
+        )
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it answered, and does so no more."""
+        return self.started.done() and self.client is None
+
+    @property
+    def used(self) -> float:
+        """The last use, in the event loop's time; infinite while it is used."""
+        return float("inf") if self._requests else self._used
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Count a request."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            self._used = asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """End it and return when it is gone."""
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    async def _run(self) -> None:
+        try:
+            parent = tempfile.gettempdir()
+            if len(os.fsencode(parent)) > _LONGEST_FOLDER_BYTES:
+                parent = "/tmp"
+            with tempfile.TemporaryDirectory(
+                prefix="nbkit-", dir=parent, ignore_cleanup_errors=True
+            ) as folder:
+                await self._keep(Path(folder, "socket"))
+        except OSError as error:
+            self._fail(f"it cannot be started: {error}")
+
+    async def _keep(self, path: Path) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            "--socket",
+            str(path),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            # It only reads: where it brings TensorFlow, that must hold no GPU.
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            # Ctrl-C is the server's business: it may ask before it ends.
+            start_new_session=True,
+        )
+        words = bytearray()
+        listener = asyncio.create_task(listen(process, words))
+        try:
+            failure = await _wait_until_ready(process)
+            if failure is None:
+                self.client = SimpleAsyncHTTPClient(
+                    force_instance=True,
+                    resolver=_SocketResolver(path),
+                    max_clients=_CONNECTIONS,
+                    max_body_size=_LARGEST_ANSWER_BYTES,
+                )
+                self.started.set_result(None)
+                await self._wait_until_unused(process)
+        finally:
+            client, self.client = self.client, None
+            if client is not None:
+                client.close()
+            await end(process, at_once=not self.started.done())
+            await hear_out(listener)
+        if failure is not None:
+            said = words.decode(errors="replace").strip().splitlines()
+            self._fail(": ".join([failure, *said[-1:]]), process.returncode)
+
+    async def _wait_until_unused(self, process: Process) -> None:
+        """Return when nobody has used it for a while, or it has ended by itself."""
+        clock = asyncio.get_running_loop()
+        while process.returncode is None:
+            left = self._idle_seconds
+            if not self._requests:
+                left += self._used - clock.time()
+            if left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await process.wait()
+
+    def _fail(self, reason: str, returncode: int | None = None) -> None:
+        if self.started.done():
+            return
+        if returncode == NOT_INSTALLED:
+            message = (
+                "TensorBoard is not installed beside this Jupyter server; run "
+                f"`{sys.executable} -m pip install tensorboard`, then open it again."
+            )
+        else:
+            message = (
+                f"TensorBoard did not start ({reason}); mend that, then open it again."
+            )
+        self.started.set_exception(RunError(message))
+
+
+async def _wait_until_ready(process: Process) -> str | None:
+    """Return why a TensorBoard did not start; None if it did."""
+    assert process.stdout is not None
+    try:
+        # Not wait_for: before Python 3.12 it may lose a cancellation.
+        async with asyncio.timeout(_START_SECONDS):
+            if await process.stdout.readline() == READY:
+                return None
+            return how_it_ended(await process.wait())
+    except TimeoutError:
+        return f"no answer within {_START_SECONDS:g} s"
+
+
+class _SocketResolver(Resolver):
+    """Leads every name to one Unix socket."""
+
+    def initialize(self, path: Path) -> None:
+        self._path = str(path)
+
+    async def resolve(
+        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[tuple[int, Any]]:
+        """Return the socket."""
+        return [(socket.AF_UNIX, self._path)]

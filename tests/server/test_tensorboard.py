@@ -1,0 +1,261 @@
+"""TensorBoard behind the server: a real one, of a real run's files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nbkit.errors import RunError
+from nbkit.server import tensorboards
+from nbkit.server.tensorboard_process import MODULE, READY
+from nbkit.server.tensorboards import MOST, TensorBoards
+from tests.server.curves import (
+    RUN_ID,
+    TAGS,
+    boards,
+    open_board,
+    socket_of,
+    store_curves,
+)
+from tests.server.stored_runs import store_run
+from tests.waiting import wait_until
+
+
+def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
+    server = start(base_url="/user/a@b/")
+    store_curves(server)
+
+    first = open_board(server)
+    second = open_board(server)
+    page = server.request(first.body["path"])
+    tags = server.request(f"{first.body['path']}{TAGS}")
+
+    assert first.body == {"path": f"nbkit/tensorboard/{RUN_ID}/", "started": True}
+    assert second.body == {"path": f"nbkit/tensorboard/{RUN_ID}/", "started": False}
+    assert "<tb-webapp>" in page.body
+    assert list(tags.body["."]) == ["train/loss"]
+    assert len(boards(server)) == 1
+
+
+def test_requests_at_the_same_time_start_one_process(start):
+    server = start()
+    store_curves(server)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: open_board(server), range(4)))
+
+    started = [answer.body["started"] for answer in answers]
+    assert sorted(started) == [False, False, False, True]
+    assert len(boards(server)) == 1
+
+
+def test_nobody_else_on_the_machine_can_ask_it(start):
+    server = start()
+    store_curves(server)
+    open_board(server)
+    (board,) = boards(server)
+
+    assert board.children() == []
+    assert board.net_connections("inet") == []
+    assert stat.S_IMODE(socket_of(board).parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "run_id",
+    ["..", "%2e%2e", "..%2F..%2Fetc", RUN_ID[:-1], f"{RUN_ID}%2F..", f"{RUN_ID}%00"],
+)
+def test_a_name_that_is_no_run_starts_nothing(start, run_id):
+    server = start()
+    store_curves(server)
+
+    assert open_board(server, run_id).status in (400, 404)
+    assert server.request(f"nbkit/tensorboard/{run_id}/{TAGS}").status in (400, 404)
+    assert boards(server) == []
+
+
+def test_a_run_without_curves_says_so(start):
+    server = start()
+    store_run(server.folder / "store", RUN_ID)
+
+    answer = open_board(server)
+
+    assert answer.status == 404
+    assert "has written nothing for TensorBoard" in answer.body["message"]
+
+
+def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
+    server = start()
+    names = [f"20200101-00000{number}-run-aaaa" for number in range(MOST + 1)]
+    for name in names:
+        store_curves(server, name)
+    for name in names[:MOST]:
+        assert open_board(server, name).status == 200
+    _, oldest, *_ = boards(server)
+    server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}")
+
+    assert open_board(server, names[MOST]).status == 200
+
+    assert not oldest.is_running()
+    assert len(boards(server)) == MOST
+    assert server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}").status == 200
+    gone = server.request(f"nbkit/tensorboard/{names[1]}/{TAGS}")
+    assert gone.status == 404
+    assert "open it from the run's row" in gone.body
+
+
+def test_one_that_nobody_uses_ends_and_can_be_opened_again(start):
+    server = start("--NbkitServer.tensorboard_idle_seconds=1")
+    store_curves(server)
+    open_board(server)
+    (board,) = boards(server)
+    folder = socket_of(board).parent
+    wait_until(lambda: not board.is_running(), "its end")
+    wait_until(lambda: not folder.exists(), "the end of its folder")
+
+    again = open_board(server)
+
+    assert again.body["started"] is True
+
+
+def test_one_that_ended_by_itself_is_started_anew(start):
+    server = start()
+    store_curves(server)
+    path = open_board(server).body["path"]
+    (board,) = boards(server)
+    board.kill()
+    page = f"{path}{TAGS}"
+    wait_until(lambda: server.request(page).status == 404, "its end to be seen")
+
+    assert open_board(server).body["started"] is True
+    assert server.request(page).status == 200
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_its_server_and_leaves_nothing(start, how):
+    server = start()
+    store_curves(server)
+    open_board(server)
+    (board,) = boards(server)
+    folder = socket_of(board).parent
+
+    server.process.send_signal(how)
+    server.process.wait(20)
+
+    wait_until(lambda: not board.is_running(), "its end")
+    wait_until(lambda: not folder.exists(), "the end of its folder")
+    assert how == signal.SIGKILL or "Traceback" not in server.log
+
+
+def test_without_the_package_the_answer_says_how_to_install_it(start, tmp_path):
+    hider = tmp_path / "hider.py"
+    hider.write_text(
+        "import runpy, sys\n"
+        "sys.modules['tensorboard'] = None\n"
+        f"runpy.run_module({MODULE!r}, run_name='__main__')\n"
+    )
+    server = start(f"--NbkitServer.tensorboard_command={hider}")
+    store_curves(server)
+
+    answer = open_board(server)
+
+    assert answer.status == 503
+    assert "TensorBoard is not installed" in answer.body["message"]
+    assert "-m pip install tensorboard" in answer.body["message"]
+    assert server.request("nbkit/api/status").status == 200
+
+
+def test_a_start_that_fails_tells_the_last_words_and_the_next_is_new(start, tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('no space left')")
+    server = start(f"--NbkitServer.tensorboard_command={broken}")
+    store_curves(server)
+
+    answers = [open_board(server), open_board(server)]
+
+    for answer in answers:
+        assert answer.status == 503
+        assert "(exit code 1: no space left)" in answer.body["message"]
+    assert server.log.count("no space left") == 2
+    assert "Traceback" not in server.log
+
+
+def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(tensorboards, "_START_SECONDS", 1)
+    hangs = tmp_path / "hangs.py"
+    hangs.write_text("import sys, time; print('wait', file=sys.stderr, flush=True)\n")
+    with hangs.open("a") as file:
+        file.write("time.sleep(1000)\n")
+
+    async def attempt() -> str:
+        own = TensorBoards(60, logging.getLogger("test"), [str(hangs)])
+        with pytest.raises(RunError) as refused:
+            await own.open(RUN_ID, tmp_path)
+        await own.close()
+        return str(refused.value)
+
+    message = asyncio.run(attempt())
+
+    assert "no answer within 1 s" in message
+
+
+def test_who_goes_away_during_a_start_ends_it_for_nobody_else(tmp_path):
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import pathlib, sys, time\n"
+        f"while not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.02)\n"
+        f"sys.stdout.write({READY.decode()!r}); sys.stdout.flush()\n"
+        "sys.stdin.read()\n"
+    )
+
+    async def attempt() -> bool:
+        own = TensorBoards(60, logging.getLogger("test"), [str(slow)])
+        first = asyncio.create_task(own.open(RUN_ID, tmp_path))
+        second = asyncio.create_task(own.open(RUN_ID, tmp_path))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        (tmp_path / "go").touch()
+        started = await second
+        await own.close()
+        assert first.cancelled()
+        return started
+
+    assert asyncio.run(attempt()) is False
+
+
+def test_who_waits_for_one_that_is_ended_is_told(tmp_path):
+    async def attempt() -> str:
+        own = TensorBoards(60, logging.getLogger("test"))
+        waits = asyncio.create_task(own.open(RUN_ID, tmp_path))
+        await asyncio.sleep(0)
+        await own.close()
+        with pytest.raises(RunError) as refused:
+            await waits
+        return str(refused.value)
+
+    assert "it was ended before it was ready" in asyncio.run(attempt())
+
+
+def test_it_runs_where_temporary_files_have_names_too_long_for_a_socket(
+    start, tmp_path
+):
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    server = start(variables={"TMPDIR": str(long)})
+    store_curves(server)
+
+    assert open_board(server).status == 200
+    (board,) = boards(server)
+    assert stat.S_IMODE(socket_of(board).parent.stat().st_mode) == 0o700
+
+
+def test_an_idle_time_that_makes_no_sense_is_not_used_and_said(start):
+    server = start("--NbkitServer.tensorboard_idle_seconds=nan")
+
+    assert "tensorboard_idle_seconds=nan is not 1 s or more" in server.log
+    assert server.request("nbkit/api/status").status == 200

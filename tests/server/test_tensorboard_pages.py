@@ -1,0 +1,150 @@
+"""What passes between TensorBoard and a page, and what does not."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.server.curves import (
+    ECHO,
+    TAGS,
+    children,
+    open_board,
+    store_curves,
+)
+from tests.server.jupyter import TOKEN
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_tensorboard_gets_no_token_and_no_cookie(start):
+    server = start(ECHO)
+    store_curves(server)
+    path = open_board(server).body["path"]
+
+    answer = server.request(
+        f"{path}echo%20me?a=1&token={TOKEN}&b=%2F",
+        headers={"Cookie": "secret=1", "Accept": "text/plain"},
+    )
+
+    assert answer.body["path"] == "/echo%20me?a=1&b=%2F"
+    assert answer.body["headers"]["Accept"] == "text/plain"
+    assert {"authorization", "cookie"}.isdisjoint(
+        name.lower() for name in answer.body["headers"]
+    )
+    assert TOKEN not in json.dumps(answer.body)
+    assert TOKEN not in server.log
+
+
+def test_an_answer_of_many_megabytes_and_every_status_pass_unchanged(start):
+    server = start(ECHO)
+    store_curves(server)
+    path = open_board(server).body["path"]
+
+    assert len(server.request(f"{path}large").body) == 150_000_000
+    assert server.request(f"{path}teapot") == (418, "short and stout")
+    assert server.request(f"{path}nothing") == (204, "")
+    assert server.request(f"{path}post", b"a=1").body == "a=1"
+    used = psutil.Process(server.process.pid).memory_info().rss
+    assert used < 150_000_000
+
+
+def test_an_answer_that_breaks_off_is_no_whole_answer(start):
+    server = start(ECHO)
+    store_curves(server)
+    path = open_board(server).body["path"]
+
+    broken = server.request(f"{path}broken")
+    with pytest.raises(http.client.IncompleteRead):
+        server.request(f"{path}half")
+
+    assert broken.status == 502
+    assert "TensorBoard does not answer" in broken.body
+    assert server.log.count("TensorBoard does not answer") == 1
+    assert "Traceback" not in server.log
+    assert server.request("nbkit/api/status").status == 200
+
+
+def test_a_page_that_goes_away_leaves_no_word_and_no_request(start):
+    server = start(ECHO)
+    store_curves(server)
+    path = open_board(server).body["path"]
+    (board,) = children(server)
+    idle = len(board.net_connections("unix"))
+    address = urllib.parse.urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port)) as page:
+        head = f"GET /{path}large HTTP/1.1\r\nHost: localhost\r\n"
+        page.sendall(f"{head}Authorization: token {TOKEN}\r\n\r\n".encode())
+        assert page.recv(1 << 16)
+
+    wait_until(lambda: len(board.net_connections("unix")) == idle, "its end")
+    assert "Traceback" not in server.log
+    assert server.request(f"{path}teapot").status == 418
+
+
+def test_the_page_may_be_framed_by_pages_of_its_server_only(start):
+    server = start()
+    store_curves(server)
+    path = open_board(server).body["path"]
+    request = urllib.request.Request(
+        f"{server.url}{path}", headers={"Authorization": f"token {TOKEN}"}
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        request
+    ) as answer:
+        policies = answer.headers.get_all("Content-Security-Policy")
+        kinds = answer.headers.get_all("Content-Type")
+
+    assert any("frame-ancestors 'self'" in policy for policy in policies)
+    assert any("script-src" in policy for policy in policies)
+    assert kinds == ["text/html; charset=utf-8"]
+
+
+def test_a_page_of_this_server_may_post_and_one_of_another_may_not(start):
+    server = start()
+    store_curves(server)
+    path = open_board(server).body["path"]
+    cookies = urllib.request.HTTPCookieProcessor()
+    browser = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+    browser.open(f"{server.url}login?token={TOKEN}").close()
+    url = f"{server.url}{path}experiment/x/data/plugin/timeseries/timeSeries"
+
+    def post(**headers: str) -> int:
+        request = urllib.request.Request(url, b"requests=%5B%5D", headers)
+        try:
+            with browser.open(request) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    assert post(Origin=server.url.rstrip("/")) == 200
+    assert post(Origin="http://elsewhere.example") in (403, 404)
+    assert post(Origin="null") in (403, 404)
+    assert post() == 403
+
+
+def test_looking_is_no_activity_and_is_allowed_where_all_is_read_only(start):
+    server = start(
+        "--NbkitServer.read_only=True",
+        "--ServerApp.authorizer_class=tests.server.foreign.OnlyReads",
+        variables={"PYTHONPATH": str(ROOT)},
+    )
+    store_curves(server)
+    before = server.request("api/status").body["last_activity"]
+
+    opened = open_board(server)
+    seen = server.request(f"{opened.body['path']}{TAGS}")
+
+    assert (opened.status, seen.status) == (200, 200)
+    assert server.request("nbkit/api/runs/x/stop", {}).status == 403
+    assert server.request("api/status").body["last_activity"] == before
