@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
-import statistics as stdlib_statistics
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,12 +23,10 @@ from typing import Any
 
 import psutil
 
-from nbkit import statistics
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import read_manifest, write_manifest
-
-Row = dict[str, Any]
+from tests.bench.rows import Row, ratio_row, row
 
 DATA = os.environ.get("NBKIT_BENCH_DATA", "photos")
 PASSES = int(os.environ.get("NBKIT_BENCH_PASSES", "9"))
@@ -77,7 +75,7 @@ def _rate_rows(manifest: Path, cpus: list[int]) -> list[Row]:
                 if number:  # the first one warms up
                     passes[arm].append(measured)
     rates = {arm: [one["rate"] for one in seen] for arm, seen in passes.items()}
-    best = max(LOADERS, key=lambda loader: stdlib_statistics.median(rates[loader]))
+    best = max(LOADERS, key=lambda loader: statistics.median(rates[loader]))
     said = "; ".join(_said(arm, seen) for arm, seen in passes.items())
     count = len(cpus)
     conditions = (
@@ -86,14 +84,14 @@ def _rate_rows(manifest: Path, cpus: list[int]) -> list[Row]:
         f"processes or {count} DALI threads; {said}; "
     )
     return [
-        _ratio_row(
+        ratio_row(
             f"dali / {BASELINE}, {count} CPUs",
             rates["dali"],
             rates[BASELINE],
             DALI_LIMITS[count],
             conditions,
         ),
-        _ratio_row(
+        ratio_row(
             f"best loader / {BASELINE}, {count} CPUs",
             rates[best],
             rates[BASELINE],
@@ -104,28 +102,10 @@ def _rate_rows(manifest: Path, cpus: list[int]) -> list[Row]:
 
 
 def _said(arm: str, passes: list[dict[str, float]]) -> str:
-    rate = stdlib_statistics.median(one["rate"] for one in passes)
+    rate = statistics.median(one["rate"] for one in passes)
     low, high = min(one["rate"] for one in passes), max(one["rate"] for one in passes)
-    cpu = stdlib_statistics.median(one["cpu_ms_per_image"] for one in passes)
+    cpu = statistics.median(one["cpu_ms_per_image"] for one in passes)
     return f"{arm} {rate:.0f} [{low:.0f}..{high:.0f}] images/s, {cpu:.2f} CPU ms/image"
-
-
-def _ratio_row(
-    name: str, ours: list[float], theirs: list[float], limit: float, conditions: str
-) -> Row:
-    """Return a row whose interval has to lie above the limit; else it is open."""
-    ratio = statistics.ratio(ours, theirs)
-    low, high = ratio.ci_low, ratio.ci_high
-    assert low is not None
-    assert high is not None
-    return {
-        "name": name,
-        "value": round(ratio.estimate, 4),
-        "unit": "ratio",
-        "limit": limit,
-        "ok": True if low > limit else False if high < limit else None,
-        "conditions": f"{conditions}95 % interval {low:.3f} to {high:.3f}",
-    }
 
 
 def _error_row(loader: str, manifest: Path) -> Row:
@@ -136,18 +116,15 @@ def _error_row(loader: str, manifest: Path) -> Row:
         check=True,
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    return {
-        "name": f"{loader} / Pillow, mean error of a pixel",
-        "value": round(found["mean"], 4),
-        "unit": "of 255 levels",
-        "limit": MEAN_ERROR_LIMIT_LEVELS,
-        "ok": found["mean"] <= MEAN_ERROR_LIMIT_LEVELS,
-        "conditions": (
-            f"random crops of {found['images']} images of {DATA!r}, {IMAGE_SIZE} px, "
-            "Pillow's bilinear resize with antialiasing; largest error "
-            f"{found['largest']:.0f}"
-        ),
-    }
+    return row(
+        f"{loader} / Pillow, mean error of a pixel",
+        found["mean"],
+        "of 255 levels",
+        MEAN_ERROR_LIMIT_LEVELS,
+        f"random crops of {found['images']} images of {DATA!r}, {IMAGE_SIZE} px, "
+        "Pillow's bilinear resize with antialiasing; largest error "
+        f"{found['largest']:.0f}",
+    )
 
 
 class _Arm:
@@ -275,7 +252,7 @@ def _print_error(loader: str, manifest: Path) -> None:
         means.append(error.mean().item())
         images += len(batch)
     ours.close()
-    mean = stdlib_statistics.mean(means)
+    mean = statistics.mean(means)
     print(json.dumps({"mean": mean, "largest": largest, "images": images}))
 
 

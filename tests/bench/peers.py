@@ -1,26 +1,41 @@
-"""`make bench-peers`: the same loop through nbkit, accelerate and Lightning.
+"""`make bench-peers`: nbkit beside other tools, which get an environment of their own.
 
-Arms take turns, so that a noisy machine disturbs all of them alike. Writes
-``build/bench-peers.json`` and prints medians; it holds nobody to a limit.
+First the same loop through nbkit, accelerate and Lightning, then the monitors of
+:mod:`tests.bench.monitors`. Arms take turns, so that a noisy machine disturbs all of
+them alike. Writes all values to ``build/bench-peers.json`` and prints medians; it holds
+nobody to a limit.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import tempfile
 import time
+from typing import Any
 
 import nbkit
+from tests.bench.monitors import monitor_arms, print_monitors
+from tests.bench.rows import spread
 from tests.bench.settings import BUILD, nbkit_fields, run_loop, share_cpus
 
 ROUNDS = int(os.environ.get("NBKIT_BENCH_ROUNDS", "5"))
 
 
 def main() -> None:
-    """Measure every arm in turn and print the medians."""
+    """Measure every arm in turn, write the file, print the medians."""
     share_cpus()
+    launch = launch_arms()
+    # At once: kept even if the second part fails.
+    _write({"launch": launch})
+    _print_launch(launch)
+    monitor = monitor_arms()
+    _write({"launch": launch, "monitor": monitor})
+    print_monitors(monitor)
+
+
+def launch_arms() -> dict[str, list[dict[str, float]]]:
+    """Return all values by arm: who starts the loop."""
     arms: dict[str, list[dict[str, float]]] = {
         "nbkit": [],
         "torchrun, plain DDP": [],
@@ -34,10 +49,13 @@ def main() -> None:
             measured = [_nbkit(), *map(_script, scripts)]
             for rows, row in zip(arms.values(), measured, strict=True):
                 rows.append(row)
-            print(f"round {turn + 1} of {ROUNDS} done", flush=True)
+            print(f"launch: round {turn + 1} of {ROUNDS} done", flush=True)
+    return arms
+
+
+def _write(parts: dict[str, Any]) -> None:
     BUILD.mkdir(exist_ok=True)
-    (BUILD / "bench-peers.json").write_text(json.dumps(arms, indent=1) + "\n")
-    _print_table(arms)
+    (BUILD / "bench-peers.json").write_text(json.dumps(parts, indent=1) + "\n")
 
 
 def _nbkit() -> dict[str, float]:
@@ -60,19 +78,14 @@ def _script(name: str) -> dict[str, float]:
     }
 
 
-def _print_table(arms: dict[str, list[dict[str, float]]]) -> None:
-    print(f"\n{'':<32}{'CPU ms/image':>22}{'s to first step':>22}   n")
+def _print_launch(arms: dict[str, list[dict[str, float]]]) -> None:
+    print(f"\n{'launch':<32}{'CPU ms/image':>22}{'s to first step':>22}   n")
     for name, rows in arms.items():
         cells = [
-            _cell([row[key] for row in rows])
+            spread([row[key] for row in rows])
             for key in ("cpu_ms_per_image", "first_step_seconds")
         ]
         print(f"{name:<32}{cells[0]:>22}{cells[1]:>22}   {len(rows)}")
-
-
-def _cell(values: list[float]) -> str:
-    middle = statistics.median(values)
-    return f"{middle:.2f} ({min(values):.2f}..{max(values):.2f})"
 
 
 if __name__ == "__main__":

@@ -11,22 +11,21 @@ import json
 import os
 import platform
 import shutil
-import statistics as stdlib_statistics
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 import nbkit
-from nbkit import statistics
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
 from tests.bench.loaders import loader_rows
+from tests.bench.rows import Row, ratio_row, row
 from tests.bench.server import server_rows
 from tests.bench.settings import (
     BUILD,
@@ -37,8 +36,6 @@ from tests.bench.settings import (
     run_loop,
     share_cpus,
 )
-
-Row = dict[str, Any]
 
 PAIRS = int(os.environ.get("NBKIT_BENCH_PAIRS", "10"))
 
@@ -62,7 +59,7 @@ def main() -> None:
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
     _print_table(rows)
-    if any(row["ok"] is False for row in rows):
+    if any(one["ok"] is False for one in rows):
         sys.exit(1)
 
 
@@ -73,7 +70,7 @@ def import_time() -> Row:
         "t = time.perf_counter() - t; assert 'torch' not in sys.modules; print(t)"
     )
     seconds = [float(_python(code)) for _ in range(10)]
-    return _row("import nbkit", max(seconds), "s", 0.2, "slowest of 10 processes")
+    return row("import nbkit", max(seconds), "s", 0.2, "slowest of 10 processes")
 
 
 def launch_returns() -> Row:
@@ -85,9 +82,9 @@ def launch_returns() -> Row:
     )
     config = json.dumps(nbkit_fields(steps=5, warmup_steps=1))
     seconds = [float(_python(code, config)) for _ in range(10)]
-    return _row(
+    return row(
         "launch() returns",
-        stdlib_statistics.median(seconds),
+        statistics.median(seconds),
         "s",
         0.2,
         f"median of 10 fresh processes, first call with its imports; "
@@ -118,14 +115,14 @@ def worker_against_plain_ddp() -> list[Row]:
         f"{SETTINGS['batch_size_per_gpu']}, {SETTINGS['steps']} steps; "
     )
     return [
-        _ratio_row(
+        ratio_row(
             "worker / plain DDP, images per CPU second",
             [1 / value for value in cpu["nbkit"]],
             [1 / value for value in cpu["plain"]],
             0.97,
             conditions,
         ),
-        _ratio_row(
+        ratio_row(
             "bare torchrun / launch(), time to first step",
             first["plain"],
             first["nbkit"],
@@ -149,7 +146,7 @@ def supervisor_memory() -> Row:
     ]
     run.stop(grace_seconds=0)
     beside = "; beside it " + ", ".join(others) if others else ""
-    return _row("supervisor memory", mebibytes, "MiB", 60, f"resident{beside}")
+    return row("supervisor memory", mebibytes, "MiB", 60, f"resident{beside}")
 
 
 def listing_ten_thousand_runs(home: Path) -> Row:
@@ -169,7 +166,7 @@ def listing_ten_thousand_runs(home: Path) -> Row:
     )
     seconds = float(_python(code))
     warm = float(_python(code))
-    return _row(
+    return row(
         "listing 10,000 runs",
         seconds,
         "s",
@@ -195,34 +192,6 @@ def _plain() -> tuple[float, float]:
     return line["cpu_ms_per_image"], line["first_step_at"] - began
 
 
-def _ratio_row(
-    name: str, ours: list[float], theirs: list[float], limit: float, conditions: str
-) -> Row:
-    """Return a row whose interval has to lie above the limit; else it is open."""
-    ratio = statistics.ratio(ours, theirs)
-    low, high = ratio.ci_low, ratio.ci_high
-    assert low is not None
-    assert high is not None
-    ok = True if low > limit else False if high < limit else None
-    said = "" if ok is not None else "; not resolved"
-    interval = f"95 % interval {low:.3f} to {high:.3f}{said}"
-    return {
-        **_row(name, ratio.estimate, "ratio", limit, conditions + interval),
-        "ok": ok,
-    }
-
-
-def _row(name: str, value: float, unit: str, limit: float, conditions: str) -> Row:
-    return {
-        "name": name,
-        "value": round(value, 4),
-        "unit": unit,
-        "limit": limit,
-        "ok": value <= limit,
-        "conditions": conditions,
-    }
-
-
 def _python(code: str, *arguments: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -244,10 +213,10 @@ def _drop_caches() -> bool:
 def _print_table(rows: list[Row]) -> None:
     print(f"\n{platform.node()}: {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     words = {True: "ok", False: "OVER", None: "not resolved"}
-    for row in rows:
-        value = f"{row['value']:.3f} {row['unit']}"
-        print(f"{words[row['ok']]:<13} {row['name']:<46} {value:>14}  "
-              f"limit {row['limit']}  ({row['conditions']})")  # fmt: skip
+    for one in rows:
+        value = f"{one['value']:.3f} {one['unit']}"
+        print(f"{words[one['ok']]:<13} {one['name']:<46} {value:>14}  "
+              f"limit {one['limit']}  ({one['conditions']})")  # fmt: skip
 
 
 if __name__ == "__main__":
