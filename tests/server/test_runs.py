@@ -286,39 +286,6 @@ def test_the_pid_of_a_kernel_that_has_ended_is_not_told():
     assert sessions._pid(kernel) is None
 
 
-def test_progress_is_the_end_of_a_long_file(some):
-    metrics = some / NEWEST / "metrics.jsonl"
-    lines = [
-        {"kind": "step", "step": n, "loss": 1 / n, "images": 8, "step_time_seconds": 2}
-        for n in range(1, 20_001)
-    ]
-    lines[-5]["step_time_seconds"] = 100  # a stall is no rate
-    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"ki')
-
-    row = RunTable(None).look([]).rows[0]
-
-    assert row["step"] == 20_000
-    assert row["loss"] == pytest.approx(1 / 20_000)
-    assert row["images_per_second"] == 4.0
-
-
-def test_progress_of_a_function_is_what_it_has_logged(some):
-    folder = some / NEWEST
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "task": "function"}))
-    lines = [
-        {"kind": "log", "step": n, "values": {"loss": 1 / n, "accuracy": 0.5}}
-        for n in range(1, 5)
-    ]
-    metrics = folder / "metrics.jsonl"
-    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-    row = RunTable(None).look([]).rows[0]
-
-    assert (row["step"], row["total_steps"]) == (4, None)
-    assert (row["loss"], row["images_per_second"]) == (0.25, None)
-
-
 @pytest.mark.parametrize(
     ("root", "hidden", "expected"),
     [
