@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         LoaderConfig,
     )
     from nbkit.errors import NbkitError
+    from nbkit.launch.notebook_launcher import notebook_launcher
     from nbkit.launch.run import Run, attach, runs
     from nbkit.launch.start import launch
     from nbkit.launch.sweep import sweep
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from nbkit.study.parameters import params
     from nbkit.study.recipes import recipe
     from nbkit.study.study import Study
+    from nbkit.worker.context import context, log
 
 _HOMES = {
     "AllReduceConfig": "nbkit.config",
@@ -37,8 +39,11 @@ _HOMES = {
     "RunState": "nbkit.store.record",
     "Study": "nbkit.study.study",
     "attach": "nbkit.launch.run",
+    "context": "nbkit.worker.context",
     "launch": "nbkit.launch.start",
+    "log": "nbkit.worker.context",
     "notebook": "nbkit.study.notebooks",
+    "notebook_launcher": "nbkit.launch.notebook_launcher",
     "params": "nbkit.study.parameters",
     "published": "nbkit.analysis.published",
     "recipe": "nbkit.study.recipes",
@@ -56,8 +61,11 @@ __all__ = [
     "RunState",
     "Study",
     "attach",
+    "context",
     "launch",
+    "log",
     "notebook",
+    "notebook_launcher",
     "params",
     "published",
     "recipe",

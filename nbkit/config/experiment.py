@@ -24,8 +24,9 @@ class ExperimentConfig(Model):
     # What runs
     name: str = ""
     """Free text that names the run in lists; the model's name if empty."""
-    task: Literal["train", "allreduce"] = "train"
-    """``train`` trains the model; ``allreduce`` measures collective bandwidth."""
+    task: Literal["train", "allreduce", "function", "script"] = "train"
+    """``train`` trains the model; ``allreduce`` measures collective bandwidth;
+    ``function`` and ``script`` run what was handed to `nbkit.launch`."""
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
     num_classes: Annotated[int, Field(ge=2)] | None = None
@@ -152,9 +153,10 @@ class ExperimentConfig(Model):
     """Time for a graceful stop (step boundary, checkpoint) before ranks are killed."""
     collective_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 1_800.0
     """Time after which torch gives up on one collective operation."""
-    hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 600.0
+    hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] | None = 600.0
     """A run in which no rank gets anywhere for so long is ended as hung; the first
-    step may take this long too (compilation)."""
+    step may take this long too (compilation). None waits for ever, as do functions and
+    scripts unless a number is given: they get somewhere with each `nbkit.log`."""
 
     allreduce: AllReduceConfig = AllReduceConfig()
     """Message sizes of ``task="allreduce"``."""

@@ -84,7 +84,8 @@ def failure_cause(
     rank = first.rank
     log = paths.rank(attempt, rank.rank).stderr
     if first.error is not None:
-        return _exception_cause(first.error, rank.rank, log)
+        cause = _exception_cause(first.error, rank.rank, log)
+        return {**cause, "traceback": _with_cells(cause["traceback"], paths)}
     code = rank.returncode or 0
     if code > 0 and (message := _disk_is_full(paths)):
         return _cause("store", rank.rank, message, log)
@@ -126,6 +127,8 @@ def stop_cause(
     request: dict[str, Any],
     paths: RunPaths,
     attempt: int,
+    *,
+    ready: bool,
 ) -> dict[str, Any]:
     """Return why and how an attempt was stopped.
 
@@ -133,12 +136,16 @@ def stop_cause(
     ----------
     request
         The request to stop: ``by`` and more.
+    ready
+        Whether the ranks had begun their task.
     """
-    # A rank that is not ready yet ends by the signal that asks it to stop, and what
-    # waits for it can only be killed; nothing is lost by that.
+    # A rank that is not ready yet ends by the signal that asks it to stop, as does a
+    # function that never asks; what waits for it can only be killed: nothing is lost.
     early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
     forced = not early and any(rank.killed_by_us for rank in ranks)
-    how = "before its ranks were ready" if early else "at a step boundary"
+    how = "at a step boundary"
+    if early:
+        how = "at once" if ready else "before its ranks were ready"
     if forced:
         how = "by force after the grace period"
     message = f"stopped by {request['by']}, {how}"
@@ -211,6 +218,16 @@ def _signal_cause(
         return _cause("out_of_memory", rank.rank, message, log) | {"signal": name}
     message = f"killed by signal {name} (not sent by nbkit)"
     return _cause("signal", rank.rank, message, log) | {"signal": name}
+
+
+def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:
+    """Return a traceback in which cells have their numbers, not made-up file names."""
+    if traceback is None:
+        return None
+    for name, source in (read_json(paths.entry) or {}).get("sources", {}).items():
+        if source["shown_as"] != name:
+            traceback = traceback.replace(f'File "{name}"', source["shown_as"])
+    return traceback
 
 
 def _said(error: dict[str, Any]) -> str:

@@ -129,5 +129,8 @@ def torchrun_line(config: ExperimentConfig, root: Path, devices: Sequence[str]) 
         argv += [f"--nnodes={config.nnodes}", "--rdzv-backend=c10d"]
         argv += ["--rdzv-endpoint=HOST:PORT"]
     argv += [f"--nproc-per-node={config.gpus}", "-m", "nbkit.worker", str(copy)]
-    first = [["mkdir", str(copy)], ["cp", str(root / "config.json"), str(copy)]]
+    parts = [str(root / "config.json")]
+    if config.task in ("function", "script"):
+        parts = ["-r", *parts, str(root / "code")]
+    first = [["mkdir", str(copy)], ["cp", *parts, str(copy)]]
     return " && ".join(map(shlex.join, [*first, argv]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -152,6 +153,31 @@ class Run(StoredRun):
                 tags=old.get("tags", {}),
             )
         return self
+
+    @property
+    def returns(self) -> list[Any]:
+        """What the function returned on each rank, by rank.
+
+        Raises
+        ------
+        RunError
+            If the run is no function, or has not finished.
+        """
+        if self.config.task != "function":
+            message = (
+                f"run {self.run_id} is a {self.config.task}: only a function returns "
+                "something; see its metrics() and summary."
+            )
+            raise RunError(message)
+        if self.state is not RunState.FINISHED:
+            message = (
+                f"run {self.run_id} is {self.state}: its function has not returned on "
+                "every rank; wait() for it."
+            )
+            raise RunError(message)
+        ranks = range(self.config.world_size)
+        files = [self.paths.rank(self.attempt, rank).returned for rank in ranks]
+        return [pickle.loads(file.read_bytes()) for file in files]
 
     def _check_resumable(self) -> None:
         state = self.state

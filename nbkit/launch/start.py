@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from nbkit.errors import ConfigError, LaunchError
 from nbkit.launch.command import torchrun_line
 from nbkit.launch.devices import placing
 from nbkit.launch.engine import Engine
+from nbkit.launch.entry import Entry, function_entry, script_entry
 from nbkit.launch.run import Run
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
@@ -24,11 +27,15 @@ from nbkit.store.runs import create_run_folder
 __all__ = ["existing_data", "launch", "submit"]
 
 OwnerExit = Literal["keep", "stop"]
+What = ExperimentConfig | Callable[..., Any] | str | os.PathLike[str]
 
 
 def launch(
-    config: ExperimentConfig | None = None,
+    what: What | None = None,
     *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
     on_owner_exit: OwnerExit = "keep",
     origins: dict[str, str] | None = None,
     tags: dict[str, str] | None = None,
@@ -38,8 +45,13 @@ def launch(
 
     Parameters
     ----------
-    config
-        What to run; None takes the defaults.
+    what
+        A configuration; or a function, which every rank calls (one of a cell, too);
+        or the path of a Python script. None takes the configuration's defaults.
+    args, kwargs
+        Arguments of the function; a script finds ``args`` as text in ``sys.argv[1:]``.
+    environment
+        Variables that the ranks of a function or script get besides this process's.
     on_owner_exit
         What happens when this process ends: ``keep`` lets the run go on, ``stop``
         stops it gracefully.
@@ -53,12 +65,13 @@ def launch(
     Returns
     -------
     Run
-        Handle with ``wait() stop() state metrics() logs() summary``.
+        Handle with ``wait() stop() state metrics() logs() summary returns``.
 
     Raises
     ------
     ConfigError
-        If the configuration is not valid.
+        If the configuration is not valid, or the function cannot be sent to other
+        processes.
     DeviceError
         If it does not fit the devices of this machine.
     StoreError
@@ -68,24 +81,32 @@ def launch(
     --------
     >>> run = nbkit.launch(model="resnet18", gpus=2, steps=20)  # doctest: +SKIP
     >>> run.wait().summary.images_per_second  # doctest: +SKIP
+    >>> nbkit.launch(train, args=(0.1,), gpus=4).wait().returns  # doctest: +SKIP
     """
     _check_owner_exit(on_owner_exit)
-    if config is not None and not isinstance(config, ExperimentConfig):
-        message = (
-            f"config={config!r} is a {type(config).__name__}; pass an "
-            "ExperimentConfig, or its fields by name: nbkit.launch(model='resnet50')."
-        )
-        raise ConfigError(message)
     _check_labels("tags", tags or {})
     _check_labels("origins", origins or {})
+    _check_labels("environment", environment or {})
+    entry = _entry(what, args, kwargs, environment)
+    if entry is not None:
+        fields = _fields_of_entry(entry, fields)
+    config = what if isinstance(what, ExperimentConfig) else None
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
+    if entry is None and config.task in ("function", "script"):
+        message = (
+            f"task={config.task!r}: pass the {config.task} itself, as in "
+            "nbkit.launch(train, gpus=2)."
+        )
+        raise ConfigError(message)
     config = config.replace(data=existing_data(config.data))
     known = dict.fromkeys(given, "given") | (origins or {})
     with placing():
         placement = _engine(config).check(config)
         paths = create_run_folder(config)
         try:
+            if entry is not None:
+                entry.write(paths)
             submit(
                 config,
                 paths,
@@ -172,6 +193,44 @@ def submit(
     )
 
 
+def _entry(
+    what: What | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    environment: Mapping[str, str] | None,
+) -> Entry | None:
+    if isinstance(what, str | os.PathLike):
+        if kwargs:
+            message = f"kwargs={dict(kwargs)!r}: a script takes args only."
+            raise ConfigError(message)
+        return script_entry(what, args, environment)
+    if callable(what):
+        return function_entry(what, args, kwargs, environment)
+    if what is not None and not isinstance(what, ExperimentConfig):
+        message = (
+            f"{what!r} is a {type(what).__name__}; pass an ExperimentConfig, a "
+            "function, the path of a script, or fields by name: "
+            "nbkit.launch(model='resnet50')."
+        )
+        raise ConfigError(message)
+    if args or kwargs or environment:
+        message = (
+            "args, kwargs and environment belong to a function or a script; pass it "
+            "first: nbkit.launch(train, args=(0.1,), gpus=2)."
+        )
+        raise ConfigError(message)
+    return None
+
+
+def _fields_of_entry(entry: Entry, fields: dict[str, Any]) -> dict[str, Any]:
+    if fields.get("task", entry.task) != entry.task:
+        message = f"task={fields['task']!r}: this is a {entry.task}; leave task out."
+        raise ConfigError(message)
+    # How far apart two steps are only its author knows.
+    usual = {"name": entry.name, "hang_timeout_seconds": None}
+    return {**usual, **fields, "task": entry.task}
+
+
 def _check_owner_exit(on_owner_exit: str) -> None:
     if on_owner_exit not in ("keep", "stop"):
         message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
@@ -182,7 +241,7 @@ def _engine(config: ExperimentConfig) -> Engine:
     return registry.resolve("engines", config.engine)()
 
 
-def _check_labels(name: str, labels: dict[str, str]) -> None:
+def _check_labels(name: str, labels: Mapping[str, str]) -> None:
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
             message = f"{name}[{key!r}]={value!r} is not text; use str() of it."

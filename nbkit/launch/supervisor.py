@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import selectors
 import signal
@@ -122,6 +123,7 @@ class Supervisor:
             self._selector.register(rank.pidfd, selectors.EVENT_READ)
         self._watch_owner()
         beats, moved = board.read(), time.monotonic()
+        patience = self._config.hang_timeout_seconds or math.inf
         while not all(rank.ended_at for rank in self._ranks):
             for key, _ in self._selector.select(_TICK_SECONDS):
                 if key.data == _OWNER_EXIT:
@@ -135,8 +137,8 @@ class Supervisor:
             now = time.monotonic()
             if (new := board.read()) != beats:
                 beats, moved = new, now
-            elif now - moved > self._config.hang_timeout_seconds and not self._cause:
-                self._on_hang(beats)
+            elif now - moved > patience and not self._cause:
+                self._on_hang(beats, patience)
             if self._deadline is not None and now > self._deadline:
                 self._kill_ranks()
 
@@ -181,8 +183,7 @@ class Supervisor:
             for rank in self._ranks:
                 rank.signal(signal.SIGTERM)
 
-    def _on_hang(self, beats: list[Beat]) -> None:
-        seconds = self._config.hang_timeout_seconds
+    def _on_hang(self, beats: list[Beat], seconds: float) -> None:
         self._cause = causes.hang_cause(beats, seconds, self._paths, self._attempt)
         self._event("hang", message=self._cause["message"])
         for rank in self._ranks:
@@ -258,7 +259,11 @@ class Supervisor:
         elif self._stop is not None and not (completed and not failed):
             state = RunState.STOPPED
             self._cause = causes.stop_cause(
-                self._ranks, self._stop, self._paths, self._attempt
+                self._ranks,
+                self._stop,
+                self._paths,
+                self._attempt,
+                ready=worker.get("attempt") == self._attempt,
             )
         elif failed:
             state = RunState.FAILED

@@ -15,9 +15,11 @@
         logs/<attempt>/supervisor.log
         logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
         logs/<attempt>/<rank>/{process.json,probe.json,error.json}  the rank
+        logs/<attempt>/<rank>/returned.pkl  the rank: what its function returned
         checkpoints/<step>/  the ranks; complete.json by rank 0, last
         tensorboard/         rank 0
         code/                the supervisor: git commit, diff
+        code/{entry.json,entry.pkl,source/}  the launcher, once: function or script
     <store>/studies/<study_id>/study.json   the process that executes the study
     <store>/datasets/<stamp>.jsonl   manifests of data sets, by the first run with each
 """
@@ -140,6 +142,21 @@ class RunPaths:
         return self.root / "code"
 
     @property
+    def entry(self) -> Path:
+        """What the ranks execute if it is no built-in task."""
+        return self.code / "entry.json"
+
+    @property
+    def entry_pickle(self) -> Path:
+        """A function and its arguments."""
+        return self.code / "entry.pkl"
+
+    @property
+    def source(self) -> Path:
+        """The folder of cells, local modules or the script, as they were."""
+        return self.code / "source"
+
+    @property
     def logs(self) -> Path:
         """The folder of attempts' logs."""
         return self.root / "logs"
@@ -195,6 +212,11 @@ class RankPaths:
     def probe(self) -> Path:
         """As ``process``, of the process that probes the largest batch."""
         return self.root / "probe.json"
+
+    @property
+    def returned(self) -> Path:
+        """What the rank's function returned, pickled."""
+        return self.root / "returned.pkl"
 
     @property
     def error(self) -> Path:

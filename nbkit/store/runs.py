@@ -36,7 +36,7 @@ __all__ = [
 _RUN_ID = re.compile(r"\d{8}-\d{6}")
 _READERS = 8
 _RUNS_PER_TASK = 64
-_KINDS = ("step", "evaluation", "checkpoint", "allreduce")
+_KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce")
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
 
@@ -114,7 +114,8 @@ class StoredRun:
         Parameters
         ----------
         kind
-            ``step``, ``evaluation``, ``checkpoint`` or ``allreduce``; None for all.
+            ``step``, ``log`` (of `nbkit.log`), ``evaluation``, ``checkpoint`` or
+            ``allreduce``; None for all.
 
         Notes
         -----
@@ -365,7 +366,8 @@ def _without_repeats(lines: list[Line]) -> list[Line]:
     for line in lines:
         if kept and line.get("attempt", 0) > kept[-1].get("attempt", 0):
             # A step comes again; what follows a step (an evaluation) comes behind it.
-            again = line["step"] if line["kind"] == "step" else line["step"] + 1
+            same = line["kind"] in ("step", "log")
+            again = line["step"] if same else line["step"] + 1
             kept = [
                 old
                 for old in kept

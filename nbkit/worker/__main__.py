@@ -37,6 +37,10 @@ def _run(rank: Rank, config: ExperimentConfig) -> None:
         from nbkit.worker.allreduce import measure_allreduce
 
         measure_allreduce(rank, config)
+    elif config.task in ("function", "script"):
+        from nbkit.worker.function import run_entry
+
+        run_entry(rank, config)
     else:
         from nbkit.worker.train import train
 

@@ -25,6 +25,7 @@ __all__ = [
     "join",
     "leave",
     "peak_memory",
+    "rendezvous",
 ]
 
 
@@ -102,7 +103,7 @@ def join(
     options: dict[str, Any] = {"device_id": device} if nccl else {}
     dist.init_process_group(
         "nccl" if nccl else "gloo",
-        store=_rendezvous(rank, timeout),
+        store=rendezvous(rank, timeout),
         rank=rank.rank,
         world_size=rank.world_size,
         timeout=timeout,
@@ -205,7 +206,7 @@ def peak_memory(device: torch.device) -> dict[str, int | None]:
     }
 
 
-def _rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
+def rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
     """Return the store through which ranks find each other.
 
     The supervisor has bound the port already and rank 0 inherits the socket, so that

@@ -15,7 +15,7 @@ from nbkit.worker.distributed import cpu_seconds
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
 
-__all__ = ["MetricsLog", "Window"]
+__all__ = ["MetricsLog", "Window", "tensorboard_writer"]
 
 
 @dataclass
@@ -159,7 +159,7 @@ class MetricsLog:
     def _to_tensorboard(self, lines: list[dict[str, Any]]) -> None:
         if self._tensorboard is None:
             # Imported behind the first step: it takes a second that the warm-up drops.
-            self._tensorboard = _tensorboard_writer(self._rank.paths.tensorboard)
+            self._tensorboard = tensorboard_writer(self._rank.paths.tensorboard)
         for line in lines:
             rate = line["images"] / line["step_time_seconds"]
             values = {
@@ -172,7 +172,8 @@ class MetricsLog:
                 self._tensorboard.add_scalar(name, value, line["step"])
 
 
-def _tensorboard_writer(folder: Path) -> Any:
+def tensorboard_writer(folder: Path) -> Any:
+    """Return what writes TensorBoard event files into a folder."""
     from torch.utils.tensorboard.writer import SummaryWriter
 
     return SummaryWriter(str(folder), flush_secs=5)

@@ -93,6 +93,18 @@ class Rank:
         if self.board is not None:
             self.board.beat(self.local_rank, step, phase)
 
+    def end_at_requests_to_stop(self) -> None:
+        """Let a request to stop end this process, now or later."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self.stop_requested:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def answer_requests_to_stop(self) -> None:
+        """Note requests to stop again; whoever asks this rank looks at the note."""
+        here = threading.current_thread() is threading.main_thread()
+        if here and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+
     @contextlib.contextmanager
     def ended_by_a_request_to_stop(self) -> Iterator[None]:
         """Let a request to stop end this process at once, where no step is near."""

@@ -125,16 +125,25 @@ def test_a_stop_before_ranks_are_ready_is_not_by_force(tmp_path):
     # Rank 1 waited for rank 0 where no signal reaches it.
     ranks = [_rank(0, -15, 1000), _rank(1, -9, 1001, killed_by_us=True)]
 
-    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0)
+    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0, ready=False)
 
     assert cause["forced"] is False
     assert "before its ranks were ready" in cause["message"]
 
 
+def test_a_stop_of_ranks_that_never_ask_is_at_once(tmp_path):
+    ranks = [_rank(0, -15, 1000), _rank(1, -15, 1001)]
+
+    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0, ready=True)
+
+    assert cause["forced"] is False
+    assert "at once" in cause["message"]
+
+
 def test_a_stop_in_the_middle_of_a_training_can_be_by_force(tmp_path):
     ranks = [_rank(0, 0, 1000), _rank(1, -9, 1001, killed_by_us=True)]
 
-    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0)
+    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0, ready=True)
 
     assert cause["forced"] is True
     assert "by force after the grace period" in cause["message"]

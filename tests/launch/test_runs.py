@@ -220,7 +220,7 @@ def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"config": "resnet50"}, "pass an ExperimentConfig"),
+        ({"what": 50}, "pass an ExperimentConfig"),
         ({"tags": {"day": 21}}, r"tags\['day'\]=21 is not text"),
         ({"on_owner_exit": "maybe"}, "neither 'keep' nor 'stop'"),
     ],

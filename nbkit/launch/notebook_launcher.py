@@ -1,0 +1,130 @@
+"""`notebook_launcher`: accelerate's call, so that its notebooks run unchanged."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from nbkit.errors import ConfigError
+from nbkit.launch.devices import visible_gpus
+from nbkit.launch.run import Run
+from nbkit.launch.start import launch
+
+__all__ = ["notebook_launcher"]
+
+_PRECISIONS = ("no", "fp16", "bf16", "fp8")
+
+
+def notebook_launcher(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    num_processes: int | None = None,
+    mixed_precision: str = "no",
+    use_port: str | int | None = "29500",
+    master_addr: str = "127.0.0.1",
+    node_rank: int = 0,
+    num_nodes: int = 1,
+    rdzv_backend: str = "static",
+    rdzv_endpoint: str = "",
+    rdzv_conf: dict[str, Any] | None = None,
+    rdzv_id: str = "none",
+    max_restarts: int = 0,
+    monitor_interval: float = 0.1,
+    log_line_prefix_template: str | None = None,
+) -> Run:
+    """Run a function on several processes and wait for its end, as accelerate does.
+
+    The processes are a run like any other: they are no forks of this kernel, so that it
+    may have used its GPUs, and interrupting the cell stops them.
+
+    Parameters
+    ----------
+    function, args
+        What every process calls.
+    num_processes
+        None takes one for each visible GPU, or one without any.
+    mixed_precision
+        ``no``, ``fp16``, ``bf16`` or ``fp8``: what `accelerate.Accelerator` takes if it
+        is told nothing else.
+    num_nodes
+        Machines; this call knows one.
+    max_restarts
+        Not used: a run that failed is not started again.
+    use_port, master_addr, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id, \
+monitor_interval, log_line_prefix_template
+        Accepted and not needed: nbkit finds a free port and watches by itself.
+
+    Returns
+    -------
+    Run
+        The finished run; ``returns`` has what the function returned on each rank.
+
+    Raises
+    ------
+    ConfigError
+        If a value makes no sense.
+    RunFailedError
+        If a process failed; the text names it, with its traceback.
+
+    References
+    ----------
+    https://huggingface.co/docs/accelerate/package_reference/launchers
+    """
+    precision = mixed_precision.lower()
+    if precision not in _PRECISIONS:
+        known = ", ".join(_PRECISIONS)
+        message = f"mixed_precision={mixed_precision!r} is not one of {known}; use one."
+        raise ConfigError(message)
+    if max_restarts:
+        message = f"max_restarts={max_restarts} is not used: a failed run stays failed."
+        warnings.warn(message, stacklevel=2)
+    gpus = len(visible_gpus("auto"))
+    environment = {"ACCELERATE_MIXED_PRECISION": precision}
+    if not gpus:
+        # Without it, an Accelerator on processors does not look for the other ranks.
+        environment["ACCELERATE_USE_CPU"] = "yes"
+    run = launch(
+        function,
+        args=args,
+        environment=environment,
+        on_owner_exit="stop",
+        gpus=num_processes or gpus or 1,
+        nnodes=num_nodes,
+    )
+    files = run.paths.rank(run.attempt, 0)
+    outputs = [_Echo(files.stdout, sys.stdout), _Echo(files.stderr, sys.stderr)]
+
+    def show(run: Run) -> None:
+        for output in outputs:
+            output.show()
+
+    try:
+        return run.wait(on_poll=show)
+    except KeyboardInterrupt:
+        run.stop()
+        raise
+
+
+class _Echo:
+    """Prints what is appended to a file."""
+
+    def __init__(self, path: Path, to: TextIO) -> None:
+        self._path = path
+        self._to = to
+        self._offset = 0
+
+    def show(self) -> None:
+        """Print what is new."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return
+        self._offset += len(new)
+        if new:
+            self._to.write(new.decode(errors="replace"))
+            self._to.flush()

@@ -1,0 +1,267 @@
+"""What code inside a rank knows of its run, and what it may tell: `context`, `log`.
+
+A function that `nbkit.launch` runs calls these. They import torch only where they need
+it, so that the facade may offer them to everybody.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, RunError
+from nbkit.store.heartbeat import Phase
+from nbkit.store.metrics import JsonLinesWriter
+from nbkit.worker.rank import Rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from nbkit.worker.distributed import StopAgreement
+
+__all__ = ["Context", "context", "log"]
+
+_current: Context | None = None
+
+
+def context() -> Context:
+    """Return who and where this rank is.
+
+    Raises
+    ------
+    RunError
+        Outside of a function or script that `nbkit.launch` runs.
+    """
+    if _current is None:
+        message = (
+            "there is no run here: nbkit.context() and nbkit.log() work in a function "
+            "or script that nbkit.launch() runs."
+        )
+        raise RunError(message)
+    return _current
+
+
+def log(values: Mapping[str, float], step: int | None = None) -> None:
+    """Record numbers of this moment; rank 0 writes them, the others only say they live.
+
+    Parameters
+    ----------
+    values
+        Numbers by name: ``{"loss": 0.3}``. A tensor of one element counts as a number.
+        ``images_per_second`` and ``loss`` are shown in lists of runs.
+    step
+        Which step they belong to; None is the step after the last one logged.
+
+    Raises
+    ------
+    ConfigError
+        If a value is no number, or the step no whole number from 0 on.
+    RunError
+        Outside of a run.
+    """
+    context().log(values, step)
+
+
+class Context:
+    """One rank of a run.
+
+    Parameters
+    ----------
+    rank
+        This rank.
+    config
+        Of the run.
+    device
+        This rank's own.
+    """
+
+    def __init__(
+        self, rank: Rank, config: ExperimentConfig, device: torch.device
+    ) -> None:
+        self.config = config
+        self.device = device
+        """This rank's `torch.device`: its GPU, or the CPU."""
+        self.rank = rank.rank
+        self.local_rank = rank.local_rank
+        self.world_size = rank.world_size
+        self.local_world_size = rank.local_world_size
+        self.attempt = rank.attempt
+        """0, and one more after each `Run.resume`."""
+        self.run_id = rank.paths.run_id
+        self.run_folder: Path = rank.paths.root
+        self._rank = rank
+        self._step = -1
+        self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
+        self._tensorboard: Any = None
+        self._agreement: StopAgreement | None = None
+
+    def log(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Record numbers; see `nbkit.log`."""
+        if step is None:
+            step = self._step + 1
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            message = f"step={step!r} is no whole number from 0 on; pass one, or None."
+            raise ConfigError(message)
+        numbers = {str(name): _number(name, value) for name, value in values.items()}
+        self._step = step
+        self._rank.beat(step, Phase.COMPUTE)
+        if self._writer is None:
+            return
+        line = {"kind": "log", "attempt": self.attempt, "step": step}
+        self._writer.write({**line, "t": time.time(), "values": numbers})
+        if self.config.tensorboard:
+            self._to_tensorboard(numbers, step)
+
+    def should_stop(self) -> bool:
+        """Return whether somebody wants the run to end; then save and return.
+
+        With `torch.distributed` initialised, all ranks agree: every rank calls this at
+        the same point of its loop, and all get the same answer, at most one call late.
+        A function that never asks is ended at once by `Run.stop`.
+        """
+        self._rank.answer_requests_to_stop()
+        group = self._host_group()
+        if group is None:
+            return self._rank.stop_requested
+        if self._agreement is None:
+            from nbkit.worker.distributed import StopAgreement
+
+            self._agreement = StopAgreement(self._rank, group)
+        return self._agreement.reached()
+
+    def save_checkpoint(self, state: Mapping[str, Any], step: int) -> Path:
+        """Save what `load_checkpoint` returns; called by every rank at the same step.
+
+        Parameters
+        ----------
+        state
+            Tensors, numbers and text, nested in dicts and lists, such as
+            ``{"model": model.state_dict()}``; rank 0's is written. Every rank's random
+            state is written beside it.
+        step
+            Steps done.
+
+        Returns
+        -------
+        Path
+            The checkpoint's folder.
+
+        Raises
+        ------
+        RunError
+            If there are several ranks and they have no process group.
+        StoreError
+            If it cannot be written; earlier checkpoints stay as they are.
+        """
+        from nbkit.worker import checkpoint
+
+        self._rank.beat(step, Phase.CHECKPOINT)
+        path = checkpoint.save(
+            self._rank.paths.checkpoints,
+            step,
+            dict(state),
+            checkpoint.random_state(),
+            self.rank,
+            self.world_size,
+            self._barrier(),
+            self.config.checkpoints_kept,
+        )
+        self._event("checkpoint", step, path=str(path.relative_to(self.run_folder)))
+        return path
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """Return the state of the newest complete checkpoint, on the host; or None.
+
+        Random generators go on from where they were. A resumed run finds one.
+
+        Raises
+        ------
+        RunError
+            If another number of ranks wrote it.
+        """
+        from nbkit.worker import checkpoint
+
+        path = checkpoint.latest(self._rank.paths.checkpoints)
+        if path is None:
+            return None
+        state, own = checkpoint.load(path, self.rank, self.world_size)
+        checkpoint.restore_random_state(own)
+        return state
+
+    def close(self) -> None:
+        """Write what is left to the disk."""
+        if self._agreement is not None and self._host_group() is not None:
+            self._agreement.close()
+        if self._writer is not None:
+            self._writer.sync()
+            self._writer.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def _event(self, kind: str, step: int, **values: Any) -> None:
+        if self._writer is not None:
+            line = {"kind": kind, "attempt": self.attempt, "step": step}
+            self._writer.write({**line, "t": time.time(), **values})
+
+    def _to_tensorboard(self, numbers: dict[str, float | None], step: int) -> None:
+        from nbkit.worker.metrics_log import tensorboard_writer
+
+        if self._tensorboard is None:
+            self._tensorboard = tensorboard_writer(self._rank.paths.tensorboard)
+        for name, value in numbers.items():
+            if value is not None:
+                self._tensorboard.add_scalar(name, value, step)
+
+    def _host_group(self) -> Any:
+        """Return a group for flags on the host; None for ranks that have none."""
+        import torch.distributed as dist
+
+        if self.world_size == 1 or not dist.is_initialized():
+            return None
+        if self._group is None:
+            timeout = datetime.timedelta(seconds=self.config.collective_timeout_seconds)
+            self._group = dist.new_group(backend="gloo", timeout=timeout)
+        return self._group
+
+    _group: Any = None
+
+    def _barrier(self) -> Any:
+        import torch.distributed as dist
+
+        if self.world_size == 1:
+            return lambda: None
+        group = self._host_group()
+        if group is None:
+            message = (
+                f"world_size={self.world_size} ranks have no process group; call "
+                "torch.distributed.init_process_group() before save_checkpoint()."
+            )
+            raise RunError(message)
+        return lambda: dist.barrier(group)
+
+
+def enter(rank: Rank, config: ExperimentConfig, device: torch.device) -> Context:
+    """Make this process's context."""
+    global _current
+    _current = Context(rank, config, device)
+    return _current
+
+
+def _number(name: object, value: Any) -> float | None:
+    """Return a number for JSON; what is not finite becomes None."""
+    try:
+        number = value.item() if hasattr(value, "item") else value
+        if isinstance(number, int) and not isinstance(number, bool):
+            return number
+        number = float(number)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = f"{value!r:.80}"
+        message = f"{name}={what} is no number ({error}); log numbers only."
+        raise ConfigError(message) from None
+    return number if math.isfinite(number) else None

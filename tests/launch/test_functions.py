@@ -1,0 +1,336 @@
+"""Functions and scripts as runs: what they take along, return, log, and how they fail.
+
+Cells are those of a real kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, RunError, RunFailedError
+from nbkit.launch import entry
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+from tests.notebooks.kernel import running_kernel
+from tests.waiting import wait_until
+
+FACTOR = 5
+
+
+class Box:
+    """Something of this module, which no package manager has installed."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def meet(base, *, box):
+    import torch
+    import torch.distributed as dist
+
+    here = nbkit.context()
+    dist.init_process_group("gloo")
+    total = torch.ones(1) * (here.rank + 1)
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return [base * FACTOR, box.value, total.item(), here.rank, str(here.device)]
+
+
+def launch(what, **options):
+    return nbkit.launch(what, **{"device": "cpu", "oversubscribe": True, **options})
+
+
+def test_every_rank_calls_the_function_and_what_it_returns_comes_back():
+    run = launch(meet, args=(2,), kwargs={"box": Box(7)}, gpus=2).wait()
+
+    assert run.returns == [[10, 7, 3.0, 0, "cpu"], [10, 7, 3.0, 1, "cpu"]]
+    assert run.record["name"] == "meet"
+    assert run.summary.world_size == 2
+    assert "def meet(base" in (run.paths.source / "test_functions.py").read_text()
+
+
+CELLS = [
+    "import nbkit, numpy, torch\ntorch.ones(512, 512) @ torch.ones(512, 512);",
+    "scale = 3\nclass Pair:\n    def __init__(self, a): self.a = a",
+    "import beside\ndef outer(offset):\n"
+    "    def inner(value):\n"
+    "        import late\n"
+    "        return Pair(beside.double(value * scale + offset) + late.ONE).a\n"
+    "    return inner",
+    "run = nbkit.launch(outer(1), args=(2,), gpus=2, device='cpu', oversubscribe=True)",
+]
+
+
+def test_a_function_of_a_cell_takes_along_what_it_refers_to(tmp_path):
+    (tmp_path / "beside.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "late.py").write_text("ONE = 1\n")
+    with running_kernel() as kernel:
+        kernel.execute(f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
+        for cell in CELLS:
+            kernel.execute(cell)
+        (tmp_path / "beside.py").write_text("def double(x):\n    return 0\n")
+        run = nbkit.attach(kernel.execute("run.wait()", "run.run_id"))
+        returned = kernel.execute("pass", "run.returns")
+
+    assert returned == [15, 15]
+    kept = {path.name for path in run.paths.source.iterdir()}
+    assert "beside.py" in kept
+    assert any("inner" in path.read_text() for path in run.paths.source.glob("Cell*"))
+
+
+def test_a_failing_function_is_named_with_rank_and_the_line_of_its_cell():
+    cell = (
+        "import nbkit\n"
+        "def train():\n"
+        "    rank = nbkit.context().rank\n"
+        "    ratio = 1 / (rank - 1)\n"
+        "    return ratio\n"
+        "run = nbkit.launch(train, gpus=2, device='cpu', oversubscribe=True)"
+    )
+    with running_kernel() as kernel:
+        run = nbkit.attach(kernel.execute(cell, "run.run_id"))
+        with pytest.raises(RunFailedError) as raised:
+            run.wait()
+
+    assert run.cause["rank"] == 1
+    assert "ZeroDivisionError" in run.cause["message"]
+    text = str(raised.value)
+    assert "on rank 1" in text
+    assert "Cell In[1], line 4, in train" in text
+    assert "ratio = 1 / (rank - 1)" in text
+    with pytest.raises(RunError, match="has not returned"):
+        _ = run.returns
+
+
+def count(until):
+    here = nbkit.context()
+    for step in range(until):
+        nbkit.log({"loss": 1 / (step + 1), "rank": here.rank}, step=step)
+
+
+def test_what_rank_0_logs_is_in_the_metrics_and_in_tensorboard():
+    run = launch(count, args=(4,), gpus=2).wait()
+
+    lines = run.metrics("log")
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert [line["values"]["rank"] for line in lines] == [0, 0, 0, 0]
+    assert lines[3]["values"]["loss"] == 0.25
+    assert list(run.paths.tensorboard.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ({"values": {"loss": "low"}}, "loss='low' is no number"),
+        ({"values": {"loss": 1.0}, "step": -1}, "step=-1 is no whole number"),
+        ({"values": {"loss": 1.0}, "step": 0.5}, "step=0.5 is no whole number"),
+    ],
+)
+def test_what_cannot_be_logged_ends_the_run_and_says_why(call, words):
+    run = launch(lambda: nbkit.log(**call)).wait(raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert words in run.cause["message"]
+
+
+def loop_for_ever():
+    while True:
+        nbkit.log({"alive": 1})
+
+
+def test_a_function_that_never_asks_is_stopped_at_once():
+    run = launch(loop_for_ever, gpus=2, stop_grace_seconds=600)
+    wait_until(lambda: run.metrics("log"), "a first line")
+
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["forced"] is False
+    assert "at once" in run.cause["message"]
+    assert not processes_of_run(run.paths)
+
+
+def test_a_function_that_asks_saves_and_goes_on_where_it_was():
+    def train():
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        here = nbkit.context()
+        state = here.load_checkpoint() or {"step": 0, "weight": torch.zeros(1)}
+        step, weight = state["step"], state["weight"]
+        while here.attempt == 0 or step < 100_000:
+            weight += torch.rand(1)
+            step += 1
+            nbkit.log({"weight": weight}, step=step)
+            if here.should_stop():
+                here.save_checkpoint({"step": step, "weight": weight}, step)
+                return step
+            if here.attempt == 1 and step >= state["step"] + 3:
+                return step
+        return None
+
+    run = launch(train, gpus=2)
+    # By its second step it has asked once.
+    wait_until(lambda: len(run.metrics("log")) >= 2, "two lines")
+    run.stop()
+    assert run.state is RunState.STOPPED
+    assert run.cause["forced"] is False
+    before = [line["step"] for line in run.metrics("log")]
+
+    run.resume().wait()
+
+    steps = [line["step"] for line in run.metrics("log")]
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) == len(before) + 3
+    assert run.returns == [steps[-1], steps[-1]]
+
+
+SCRIPT = """
+import argparse
+import nbkit
+from neighbour import NAME
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=float)
+    rate = parser.parse_args().rate
+    print(f"{NAME} of rank {nbkit.context().rank}: {rate}", flush=True)
+    nbkit.log({"rate": rate})
+    raise SystemExit(0 if rate < 1 else 3)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "neighbour.py").write_text("NAME = 'neighbour'\n")
+    path = folder / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_script_runs_on_every_rank_with_its_arguments(script):
+    run = launch(script, args=["--rate", 0.5], gpus=2).wait()
+
+    assert run.logs(1, "stdout") == "neighbour of rank 1: 0.5\n"
+    assert run.metrics("log")[0]["values"] == {"rate": 0.5}
+    assert (run.paths.source / "train.py").read_text() == SCRIPT
+    assert run.config.title == "train"
+    with pytest.raises(RunError, match="only a function returns"):
+        _ = run.returns
+
+
+def test_a_script_that_exits_with_an_error_has_failed(script):
+    run = launch(str(script), args=["--rate", 2]).wait(raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert "exit code 3" in run.cause["message"]
+
+
+def test_torchrun_does_the_same(script):
+    run = launch(script, args=["--rate", 0.25], gpus=2).wait()
+    bin_folder = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+
+    subprocess.run(
+        ["bash", "-c", run.submission["torchrun"]], env=environment, check=True
+    )
+
+    copy = nbkit.attach(f"{run.run_id}-torchrun")
+    assert copy.state is RunState.FINISHED
+    assert copy.metrics("log")[0]["values"] == {"rate": 0.25}
+
+
+def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
+    monkeypatch.setattr(entry, "LARGE_BYTES", 5_000)
+    table, little = bytes(10_000), bytes(10)
+
+    def look():
+        return len(table) + len(little)
+
+    with pytest.warns(UserWarning, match=r"look\(\) carries .* of which table has"):
+        run = launch(look)
+    assert run.wait().returns == [10_010]
+
+
+def test_what_cannot_be_sent_is_named():
+    import threading
+
+    lock = threading.Lock()
+
+    def work():
+        return lock
+
+    with pytest.raises(ConfigError, match=r"work\(\) carries lock .*inside the func"):
+        launch(work)
+    with pytest.raises(ConfigError, match=r"carries args\[0\]"):
+        launch(meet, args=(lock,))
+    assert nbkit.runs() == []
+
+
+def test_what_cannot_be_sent_back_is_named():
+    def work():
+        import threading
+
+        return threading.Lock()
+
+    run = launch(work).wait(raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert "work() returned a lock, which cannot be sent back" in run.cause["message"]
+
+
+def boom():
+    os.abort()
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "words"),
+    [
+        ("resnet50", {}, "cannot be read"),
+        (7, {}, "is a int"),
+        (boom, {"task": "train"}, "leave task out"),
+        (None, {"args": (1,)}, "belong to a function or a script"),
+        (None, {"task": "function"}, "pass the function itself"),
+        (boom, {"environment": {"A": 1}}, "is not text"),
+    ],
+)
+def test_what_is_no_function_script_or_configuration_is_refused(what, options, words):
+    with pytest.raises(ConfigError, match=words):
+        launch(what, **options)
+
+
+def test_outside_of_a_run_there_is_no_context():
+    with pytest.raises(RunError, match=r"nbkit.launch\(\) runs"):
+        nbkit.context()
+    with pytest.raises(RunError, match=r"nbkit.launch\(\) runs"):
+        nbkit.log({"loss": 1.0})
+
+
+def test_the_ranks_get_the_environment_that_was_asked_for():
+    run = launch(lambda: os.environ["COLOUR"], environment={"COLOUR": "blue"}, gpus=2)
+
+    assert run.wait().returns == ["blue", "blue"]
+    described = json.loads(run.paths.entry.read_text())
+    assert described["environment"] == {"COLOUR": "blue"}
+    assert described["name"] == "<lambda>"
+
+
+def test_what_was_registered_at_the_interpreters_end_is_done(tmp_path):
+    def work(path):
+        import atexit
+
+        atexit.register(path.write_text, "done")
+
+    launch(work, args=(tmp_path / "said",)).wait()
+
+    assert (tmp_path / "said").read_text() == "done"

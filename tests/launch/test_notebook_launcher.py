@@ -1,0 +1,150 @@
+"""`notebook_launcher` takes the place of accelerate's, and nothing else changes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, RunFailedError
+from nbkit.store.record import RunState
+from tests.notebooks.kernel import running_kernel
+from tests.waiting import wait_until
+
+# As a notebook of accelerate has it, but for the first line.
+CELL = """
+from nbkit import notebook_launcher
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def get_dataloaders(batch_size):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(256, 8, generator=generator)
+    labels = (inputs.sum(dim=1) > 0).long()
+    train, validation = TensorDataset(inputs, labels), TensorDataset(inputs, labels)
+    return (
+        DataLoader(train, shuffle=True, batch_size=batch_size),
+        DataLoader(validation, shuffle=False, batch_size=batch_size),
+    )
+
+
+def training_loop(mixed_precision="no", seed=42, batch_size=16):
+    from accelerate import Accelerator
+    from accelerate.utils import set_seed
+
+    set_seed(seed)
+    accelerator = Accelerator(mixed_precision=mixed_precision)
+    train_dataloader, eval_dataloader = get_dataloaders(batch_size)
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model, optimizer, train_dataloader, eval_dataloader = accelerator.prepare(
+        model, optimizer, train_dataloader, eval_dataloader
+    )
+    for epoch in range(3):
+        model.train()
+        for inputs, labels in train_dataloader:
+            loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        model.eval()
+        accurate = 0
+        num_elems = 0
+        for inputs, labels in eval_dataloader:
+            with torch.no_grad():
+                predictions = model(inputs).argmax(dim=-1)
+            predictions, references = accelerator.gather_for_metrics(
+                (predictions, labels)
+            )
+            accurate += (predictions == references).long().sum()
+            num_elems += references.shape[0]
+        accelerator.print(f"epoch {epoch}: {100 * accurate / num_elems:.1f}")
+    return accelerator.num_processes, num_elems, accelerator.mixed_precision
+
+
+args = ("no", 42, 16)
+"""
+
+
+def test_a_notebook_of_accelerate_runs_with_only_its_import_changed():
+    printed: list[str] = []
+    with running_kernel() as kernel:
+        kernel.execute(CELL)
+        reply = kernel.client.execute_interactive(
+            "run = notebook_launcher(training_loop, args, num_processes=2)",
+            allow_stdin=False,
+            timeout=300,
+            output_hook=lambda message: printed.append(
+                message["content"].get("text", "")
+            ),
+        )
+        assert reply["content"]["status"] == "ok", reply["content"]
+        returned = kernel.execute("pass", "run.returns")
+
+    assert returned == [(2, 256, "no"), (2, 256, "no")]
+    lines = [line for line in "".join(printed).splitlines() if "epoch" in line]
+    assert [line.partition(":")[0] for line in lines] == [
+        "epoch 0",
+        "epoch 1",
+        "epoch 2",
+    ]
+    assert float(lines[-1].partition(":")[2]) > 80
+
+
+def precision():
+    from accelerate import Accelerator
+
+    return Accelerator().mixed_precision
+
+
+def test_its_precision_is_accelerates_default_in_every_process():
+    run = nbkit.notebook_launcher(precision, num_processes=2, mixed_precision="bf16")
+
+    assert run.returns == ["bf16", "bf16"]
+
+
+def test_a_failing_process_raises_in_the_cell():
+    def fail():
+        message = f"rank {nbkit.context().rank} is out"
+        if nbkit.context().rank == 1:
+            raise ValueError(message)
+        threading.Event().wait()
+
+    with pytest.raises(RunFailedError, match="on rank 1: ValueError: rank 1 is out"):
+        nbkit.notebook_launcher(fail, num_processes=2)
+
+
+def test_interrupting_the_cell_stops_the_processes():
+    cell = (
+        "import nbkit, threading\n"
+        "def wait():\n"
+        "    print('here', flush=True)\n"
+        "    threading.Event().wait()\n"
+        "nbkit.notebook_launcher(wait, num_processes=2)"
+    )
+    with running_kernel() as kernel:
+        kernel.client.execute(cell)
+        wait_until(lambda: _says(kernel, "here"), "the function's word")
+        kernel.manager.interrupt_kernel()
+        reply = kernel.client.get_shell_msg(timeout=120)
+
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    (run,) = nbkit.runs()
+    assert run.state is RunState.STOPPED
+
+
+def test_what_makes_no_sense_is_refused_and_what_is_not_used_is_said():
+    with pytest.raises(ConfigError, match="mixed_precision='int4' is not one of"):
+        nbkit.notebook_launcher(precision, mixed_precision="int4")
+    with pytest.raises(ConfigError, match="nnodes=2"):
+        nbkit.notebook_launcher(precision, num_nodes=2)
+    with pytest.warns(UserWarning, match="max_restarts=3 is not used"):
+        nbkit.notebook_launcher(lambda: None, num_processes=1, max_restarts=3)
+
+
+def _says(kernel, word):
+    message = kernel.client.get_iopub_msg(timeout=120)
+    return word in message["content"].get("text", "")
