@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nbkit.launch.start import launch
     from nbkit.launch.sweep import sweep
     from nbkit.store.record import RunState
+    from nbkit.study.compare import compare
     from nbkit.study.notebooks import notebook
     from nbkit.study.parameters import params
     from nbkit.study.recipes import recipe
@@ -39,6 +40,7 @@ _HOMES = {
     "RunState": "nbkit.store.record",
     "Study": "nbkit.study.study",
     "attach": "nbkit.launch.run",
+    "compare": "nbkit.study.compare",
     "context": "nbkit.worker.context",
     "launch": "nbkit.launch.start",
     "log": "nbkit.worker.context",
@@ -61,6 +63,7 @@ __all__ = [
     "RunState",
     "Study",
     "attach",
+    "compare",
     "context",
     "launch",
     "log",

@@ -168,11 +168,17 @@ def describe_environment(paths: RunPaths) -> dict[str, Any]:
     paths.code.mkdir(exist_ok=True)
     lines = [f"{name}=={packages[name]}" for name in sorted(packages) if name]
     (paths.code / "packages.txt").write_text("\n".join(lines) + "\n")
-    shown = (
-        *("nbkit", "torch", "torchvision", "numpy", "pillow"),
-        *("nvidia-dali-cuda120", "nvidia-dali-cuda130", "nvidia-nvimgcodec-cu12"),
+    shown = [
+        "nbkit",
+        "torch",
+        "torchvision",
+        "numpy",
+        "pillow",
+        "nvidia-dali-cuda120",
+        "nvidia-dali-cuda130",
+        "nvidia-nvimgcodec-cu12",
         "nvidia-nvimgcodec-cu13",
-    )
+    ]
     return {
         "python": platform.python_version(),
         "executable": sys.executable,

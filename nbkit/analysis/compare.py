@@ -1,0 +1,144 @@
+"""What two arms of runs differ in, beside the ratio of their throughput."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.statistics import Ratio, ratio
+
+__all__ = ["Comparison", "Difference", "RunFacts", "compare_arms"]
+
+_PARTS = ("configuration", "code", "environment", "machine", "storage", "devices")
+
+# Names of this one run or process: they differ always and explain nothing.
+_OWN = {
+    "configuration": {"name"},
+    "code": {"diff", "branch", "remote", "untracked"},
+    "environment": {"executable"},
+    "machine": {"network_cards", "rdma_ports"},
+}
+_NOTHING = "–"
+_LONGEST_TEXT = 60
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is compared of one run."""
+
+    run_id: str
+    images_per_second: float | None
+    """Median over the measured steps; None where nothing was measured."""
+    parts: Mapping[str, Mapping[str, Any]]
+    """Facts by part: configuration, code, environment, machine, storage, devices."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact in which two arms differ."""
+
+    part: str
+    name: str
+    a: str
+    """A's value as text; several where A's own runs differ; ``–`` is unknown."""
+    b: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms of runs: how fast, and what else is different."""
+
+    a_name: str
+    b_name: str
+    ratio: Ratio | None
+    """A's throughput over B's; None where a run has measured none."""
+    differences: tuple[Difference, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The ratio in words, or why there is none."""
+        if self.ratio is not None:
+            return self.ratio.sentence
+        return "No ratio: a run has no measured steps (images per second)."
+
+    def __str__(self) -> str:
+        if not self.differences:
+            return f"{self.sentence}\nNothing else that is recorded differs."
+        head = Difference("", "", self.a_name, self.b_name)
+        rows = [head, *self.differences]
+        cells = [(row.part, row.name, _cut(row.a), _cut(row.b)) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            ).rstrip()
+            for row in cells
+        ]
+        return "\n".join([self.sentence, "", *lines])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def compare_arms(
+    a: Sequence[RunFacts], b: Sequence[RunFacts], a_name: str = "A", b_name: str = "B"
+) -> Comparison:
+    """Compare two arms of runs.
+
+    Parameters
+    ----------
+    a, b
+        Their runs: separate process starts. With fewer than five each, the ratio has
+        no verdict.
+    a_name, b_name
+        What the arms are called.
+
+    Returns
+    -------
+    Comparison
+        The ratio with its interval, and every recorded fact that differs.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If an arm has no run.
+    """
+    rates = [[run.images_per_second for run in arm] for arm in (a, b)]
+    known = [[rate for rate in arm if rate is not None] for arm in rates]
+    found = None
+    if known == rates:
+        found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
+    return Comparison(a_name, b_name, found, tuple(_differences(a, b)))
+
+
+def _differences(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> Iterator[Difference]:
+    for part in _PARTS:
+        flat_a = [_flat(run.parts.get(part) or {}) for run in a]
+        flat_b = [_flat(run.parts.get(part) or {}) for run in b]
+        names = dict.fromkeys(name for flat in [*flat_a, *flat_b] for name in flat)
+        for name in names:
+            if name.partition(".")[0] in _OWN.get(part, set()):
+                continue
+            of_a, of_b = (
+                " | ".join(dict.fromkeys(flat.get(name, _NOTHING) for flat in arm))
+                for arm in (flat_a, flat_b)
+            )
+            if of_a != of_b:
+                yield Difference(part, name, of_a, of_b)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested values as text, by dotted names."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found.update(_flat(value, f"{name}."))
+        else:
+            found[name] = _NOTHING if value is None else str(value)
+    return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

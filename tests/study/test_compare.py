@@ -1,0 +1,37 @@
+"""`compare` reads what real runs have recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, RunError, RunNotFoundError
+from tests.launch.conftest import plugins, small, store
+
+__all__ = ["plugins", "small", "store"]
+
+
+def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(small):
+    run = nbkit.launch(small(steps=6)).wait()
+    other = nbkit.launch(small(steps=6, learning_rate=0.2)).wait()
+
+    comparison = nbkit.compare(run, other.run_id)
+
+    found = [(one.part, one.name, one.a, one.b) for one in comparison.differences]
+    assert found == [("configuration", "learning_rate", "0.1", "0.2")]
+    rates = [each.summary.images_per_second for each in (run, other)]
+    assert comparison.ratio.estimate == pytest.approx(rates[0] / rates[1])
+    assert "1 and 1 runs" in comparison.sentence
+    with pytest.raises(ConfigError, match="is in both arms"):
+        nbkit.compare([run, other], run)
+
+
+def test_what_cannot_be_compared_is_refused(small):
+    run = nbkit.launch(small(model="raises")).wait(raise_on_failure=False)
+
+    with pytest.raises(RunError, match="is failed; compare runs that have finished"):
+        nbkit.compare(run, run)
+    with pytest.raises(RunNotFoundError):
+        nbkit.compare("nobody", run)
+    with pytest.raises(ConfigError, match="no run, run id, or list of runs"):
+        nbkit.compare([], run)
