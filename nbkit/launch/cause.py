@@ -19,7 +19,14 @@ from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
 
-__all__ = ["failure_cause", "hang_cause", "oom_kills", "simple_cause", "stop_cause"]
+__all__ = [
+    "early_exit_cause",
+    "failure_cause",
+    "hang_cause",
+    "oom_kills",
+    "simple_cause",
+    "stop_cause",
+]
 
 # What a rank says, or how C++ ends it, when a neighbour it talks to is gone. Neighbours
 # may notice before the supervisor does, so that such words are never the cause while
@@ -104,7 +111,8 @@ def hang_cause(
     The ranks that are furthest behind keep the others waiting.
     """
     places = [(beat.step, beat.phase) for beat in beats]
-    last = min(places)
+    # One that is done keeps nobody waiting.
+    last = min([place for place in places if place[1] != Phase.DONE] or places)
     behind = [rank for rank, place in enumerate(places) if place == last]
     where = f"{_WHAT[last[1]]}, step {last[0]}"
     if len(behind) == len(beats):
@@ -120,6 +128,16 @@ def hang_cause(
     log = paths.rank(attempt, behind[0]).stderr
     message += "; every rank's stack is in its stderr.log"
     return _cause("hang", behind[0], message, log)
+
+
+def early_exit_cause(
+    rank: RankProcess, paths: RunPaths, attempt: int
+) -> dict[str, Any]:
+    """Return the cause of an attempt of which a rank left with exit code 0."""
+    message = (
+        "ended with exit code 0 before the end (os._exit, or a library that calls it)"
+    )
+    return _cause("exit", rank.rank, message, paths.rank(attempt, rank.rank).stderr)
 
 
 def stop_cause(
@@ -224,7 +242,11 @@ def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:
     """Return a traceback in which cells have their numbers, not made-up file names."""
     if traceback is None:
         return None
-    for name, source in (read_json(paths.entry) or {}).get("sources", {}).items():
+    try:
+        entry = read_json(paths.entry) or {}
+    except StoreError:
+        return traceback  # with made-up names is better than none
+    for name, source in entry.get("sources", {}).items():
         if source["shown_as"] != name:
             traceback = traceback.replace(f'File "{name}"', source["shown_as"])
     return traceback

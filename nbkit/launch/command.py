@@ -40,6 +40,8 @@ class RankPlan:
     devices: Sequence[str]
     """GPU UUIDs in the order of local ranks; empty on CPUs."""
     cpus_per_rank: int
+    cwd: str
+    """Folder in which the ranks run."""
     listen_fd: int
     """Bound socket of the rendezvous store, inherited by rank 0: no port race."""
     lifeline_fd: int

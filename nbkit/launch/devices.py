@@ -79,8 +79,8 @@ def place(config: ExperimentConfig) -> Placement:
         raise DeviceError(message)
     if config.gpus > cpus and not config.oversubscribe:
         message = (
-            f"gpus={config.gpus} ranks, but {cpus} usable CPUs (affinity and quota); "
-            f"use gpus={cpus} or oversubscribe=True."
+            f"gpus={config.gpus} ranks: there is no GPU to use here, and {cpus} usable "
+            f"CPUs (affinity and quota); use gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
     return Placement("cpu", (), cpus_per_rank, config.gpus > cpus)

@@ -2,19 +2,18 @@
 
 ::
 
-    code/entry.json      what it is, where its parts came from
-    code/entry.pkl       the function with its arguments, by value
-    code/source/...      cells and local modules as they were, or the script
+    code/entry.json      what it is, and where its parts came from
+    code/entry.pkl       the function with its arguments
+    code/source/...      cells, loaded local modules, or the script, as they were
 
-A function takes along what it refers to: closures, globals, classes, and functions of
-local modules. Installed packages are imported by the ranks.
+A function of a cell takes along what it refers to: closures, globals, classes. What
+lies in a module is imported by the ranks, in the order of this process's import path:
+copies of a module's functions would have a copy of its state.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import inspect
 import linecache
 import os
 import re
@@ -23,11 +22,9 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from nbkit.errors import ConfigError
@@ -40,6 +37,9 @@ __all__ = ["Entry", "function_entry", "script_entry"]
 LARGE_BYTES = 50_000_000
 """A function that carries more is launched, with a warning."""
 
+_MOST_SOURCES = 500
+_LARGEST_SOURCE_BYTES = 1_000_000
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -51,11 +51,11 @@ class Entry:
     description: dict[str, Any]
     """JSON values of ``entry.json``."""
     pickled: bytes | None
-    sources: Mapping[str, str]
-    """Text by its name below ``code/source``."""
+    sources: Mapping[str, bytes]
+    """Content by its path below ``code/source``."""
 
     def write(self, paths: RunPaths) -> None:
-        """Write the files.
+        """Write the files; arguments are for nobody else to read.
 
         Raises
         ------
@@ -65,11 +65,12 @@ class Entry:
         try:
             paths.code.mkdir(exist_ok=True)
             if self.pickled is not None:
+                paths.entry_pickle.touch(mode=0o600)
                 paths.entry_pickle.write_bytes(self.pickled)
-            for name, text in self.sources.items():
+            for name, content in self.sources.items():
                 file = paths.source / name
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text, encoding="utf-8", errors="surrogateescape")
+                file.write_bytes(content)
         except OSError as error:
             raise store_error(paths.code, error) from error
         write_json(paths.entry, self.description)
@@ -85,7 +86,7 @@ def script_entry(
     Parameters
     ----------
     script
-        Path of a file; the ranks run this file, the record keeps a copy.
+        Path of a file; the ranks run it as it is now, also when it changes later.
     args
         What the script finds in ``sys.argv[1:]``; each becomes text.
     environment
@@ -94,11 +95,12 @@ def script_entry(
     Raises
     ------
     ConfigError
-        If there is no such file.
+        If there is no such file, or if it is no Python.
     """
     path = Path(script).expanduser().absolute()
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        content = path.read_bytes()
+        compile(content, str(path), "exec", dont_inherit=True)
     except OSError as error:
         message = (
             f"script={str(script)!r} cannot be read ({error.strerror}): pass the path "
@@ -106,16 +108,23 @@ def script_entry(
             "nbkit.launch(model='resnet50')."
         )
         raise ConfigError(message) from None
+    except (SyntaxError, ValueError) as error:
+        message = f"script={str(script)!r} is no Python: {error}; mend it."
+        raise ConfigError(message) from None
+    described, sources = _sources(str(path.parent))
+    kept = f"script/{path.name}"
+    described[str(path)] = {"shown_as": str(path), "file": kept}
     description = {
         "kind": "script",
         "name": path.name,
         "path": str(path),
+        "sha256": hashlib.sha256(content).hexdigest(),
         "argv": [str(arg) for arg in args],
-        "sys_path": _import_path(),
+        "import_path": _import_path(),
         "environment": dict(environment or {}),
-        "sources": {str(path): {"shown_as": str(path), "file": path.name}},
+        "sources": described,
     }
-    return Entry("script", path.stem, description, None, {path.name: text})
+    return Entry("script", path.stem, description, None, {**sources, kept: content})
 
 
 def function_entry(
@@ -124,7 +133,7 @@ def function_entry(
     kwargs: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Entry:
-    """Return the entry of a function with its arguments, pickled by value.
+    """Return the entry of a function with its arguments.
 
     Raises
     ------
@@ -140,15 +149,13 @@ def function_entry(
 
     name = getattr(function, "__name__", type(function).__name__)
     call = (function, tuple(args), dict(kwargs or {}))
-    modules = _local_modules()
-    with _by_value(modules):
-        try:
-            pickled = cloudpickle.dumps(call)
-        except Exception as error:
-            raise ConfigError(_why_not(name, call, error)) from error
-        if len(pickled) > LARGE_BYTES:
-            warnings.warn(_what_is_large(name, call, len(pickled)), stacklevel=4)
-    sources, texts = _sources(pickled, modules)
+    try:
+        pickled = cloudpickle.dumps(call)
+    except Exception as error:
+        raise ConfigError(_why_not(name, call, error)) from error
+    if len(pickled) > LARGE_BYTES:
+        warnings.warn(_what_is_large(name, call, len(pickled)), stacklevel=4)
+    described, sources = _sources(pickled=pickled)
     description = {
         "kind": "function",
         "name": name,
@@ -158,11 +165,11 @@ def function_entry(
         "pickle_sha256": hashlib.sha256(pickled).hexdigest(),
         "python": sys.version.split()[0],
         "cloudpickle": cloudpickle.__version__,
-        "sys_path": _import_path(),
+        "import_path": _import_path(),
         "environment": dict(environment or {}),
-        "sources": sources,
+        "sources": described,
     }
-    return Entry("function", name, description, pickled, texts)
+    return Entry("function", name, description, pickled, sources)
 
 
 def _import_path() -> list[str]:
@@ -170,116 +177,134 @@ def _import_path() -> list[str]:
     return [str(Path(entry or ".").absolute()) for entry in sys.path]
 
 
-def _local_modules() -> list[ModuleType]:
-    """Return loaded modules that no package manager has installed."""
-    installed = [sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")]
-    installed += [*site.getsitepackages(), site.getusersitepackages()]
-    folders = tuple(str(Path(folder).resolve()) + os.sep for folder in installed)
-    here = str(Path(__file__).resolve().parents[1]) + os.sep
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or name == "__main__":
-            continue
-        path = str(Path(file).resolve())
-        if not path.startswith((*folders, here)):
-            found.append((name, module))
-    if not found:
-        return []
-    # An editable installation lies elsewhere, and is installed all the same.
-    known = _installed_packages()
-    return [module for name, module in found if name.partition(".")[0] not in known]
-
-
-@functools.cache
-def _installed_packages() -> frozenset[str]:
-    """Return top-level names; looking takes a quarter of a second."""
-    return frozenset(metadata.packages_distributions())
-
-
-@contextmanager
-def _by_value(modules: Sequence[ModuleType]) -> Iterator[None]:
-    """Let cloudpickle take functions and classes of modules along."""
-    import cloudpickle
-
-    already = cloudpickle.list_registry_pickle_by_value()
-    added = [
-        module
-        for module in modules
-        if module.__name__ not in already and sys.modules.get(module.__name__) is module
-    ]
-    for module in added:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in added:
-            cloudpickle.unregister_pickle_by_value(module)
+# What a call carries
 
 
 def _parts(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple]:
     """Yield name and value of everything that a call carries."""
     function, args, kwargs = call
-    inner = inspect.unwrap(getattr(function, "func", function))
-    if inspect.isfunction(inner):
-        carried = inspect.getclosurevars(inner)
-        yield from carried.nonlocals.items()
-        yield from carried.globals.items()
     for place, value in enumerate(args):
         yield f"args[{place}]", value
     for name, value in kwargs.items():
         yield f"kwargs[{name!r}]", value
+    waiting: list[Any] = [getattr(function, "func", function)]
+    seen: set[int] = set()
+    while waiting:
+        found = waiting.pop()
+        if not isinstance(found, FunctionType) or id(found) in seen:
+            continue
+        seen.add(id(found))
+        for name, value in _carried(found):
+            waiting.append(value)
+            yield name, value
+
+
+def _carried(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield what a function refers to, and takes along if it is no module's."""
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet
+    if function.__module__ == "__main__":
+        codes = [function.__code__]
+        while codes:
+            code = codes.pop()
+            codes += [one for one in code.co_consts if isinstance(one, type(code))]
+            for name in code.co_names:
+                if name in function.__globals__:
+                    yield name, function.__globals__[name]
 
 
 def _why_not(name: str, call: Any, error: Exception) -> str:
-    import cloudpickle
-
     for part, value in _parts(call):
-        try:
-            cloudpickle.dumps(value)
-        except Exception as of_part:  # noqa: BLE001 - whatever it is, it is the culprit
-            return (
-                f"{name}() carries {part} (a {type(value).__name__}), which cannot be "
-                f"sent to other processes ({of_part}); make it inside the function."
-            )
+        problem = _size_or_problem(value)
+        if isinstance(value, FunctionType) or isinstance(problem, int):
+            continue  # of a function, the part that it carries is named
+        return (
+            f"{name}() carries {part} (a {type(value).__name__}), which cannot be "
+            f"sent to other processes ({problem}); make it inside the function."
+        )
     return f"{name}() cannot be sent to other processes: {error}"
 
 
 def _what_is_large(name: str, call: Any, size: int) -> str:
-    import cloudpickle
-
-    sizes = {part: len(cloudpickle.dumps(value)) for part, value in _parts(call)}
-    largest = max(sizes, key=lambda part: sizes[part], default=None)
+    sizes = {part: _size_or_problem(value) for part, value in _parts(call)}
+    known = {part: size for part, size in sizes.items() if isinstance(size, int)}
     text = f"{name}() carries {size / 1e6:.0f} MB (limit without a warning 50 MB)"
-    if largest is not None:
-        text += f", of which {largest} has {sizes[largest] / 1e6:.0f} MB"
+    if known:
+        largest = max(known, key=lambda part: known[part])
+        text += f", of which {largest} has {known[largest] / 1e6:.0f} MB"
     return f"{text}; load it inside the function, from a file."
 
 
-def _sources(
-    pickled: bytes, modules: Sequence[ModuleType]
-) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Return the files whose code is in a pickle, and their text by a new name.
+def _size_or_problem(value: Any) -> int | Exception:
+    import cloudpickle
 
-    A code object holds the name of the file that it was compiled from: a cell has one
-    too, though there is no such file.
+    try:
+        return len(cloudpickle.dumps(value))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        return error
+
+
+# What is kept of the code
+
+
+def _sources(
+    script_folder: str | None = None, pickled: bytes = b""
+) -> tuple[dict[str, dict[str, str]], dict[str, bytes]]:
+    """Return the files that code came from, by name, and their content by a new name.
+
+    A code object in a pickle holds the name of the file it was compiled from: a cell
+    has one too, though there is no such file.
     """
     described: dict[str, dict[str, str]] = {}
-    texts: dict[str, str] = {}
-    cells = _cells()
-    with_code = [*modules, sys.modules.get("__main__")]
-    files = [getattr(module, "__file__", None) for module in with_code]
-    for number, file in enumerate(filter(None, [*cells, *files])):
-        if file.encode(errors="surrogateescape") not in pickled:
-            continue
-        text = "".join(linecache.getlines(file))
-        shown = cells.get(file, file)
-        kept = re.sub(r"\W+", "_", shown) + ".py" if file in cells else Path(file).name
-        if kept in texts:
-            kept = f"{number}_{kept}"
-        described[file] = {"shown_as": shown, "file": kept}
-        texts[kept] = text
-    return described, texts
+    contents: dict[str, bytes] = {}
+    for file, shown in _cells().items():
+        if file.encode(errors="surrogateescape") in pickled:
+            kept = "cells/" + re.sub(r"\W+", "_", shown).strip("_") + ".py"
+            described[file] = {"shown_as": shown, "file": kept}
+            text = "".join(linecache.getlines(file))
+            contents[kept] = text.encode(errors="surrogateescape")
+    for module in _local_modules()[:_MOST_SOURCES]:
+        file = str(module.__file__)
+        folder = script_folder if module.__name__ == "__main__" else None
+        kept = "modules/" + _place(module, folder)
+        try:
+            content = Path(file).read_bytes()
+        except OSError:
+            continue  # it was removed since; what runs is in memory
+        if len(content) <= _LARGEST_SOURCE_BYTES:
+            described[file] = {"shown_as": file, "file": kept}
+            contents[kept] = content
+    return described, contents
+
+
+def _place(module: ModuleType, folder: str | None) -> str:
+    file = Path(str(module.__file__))
+    if folder is not None or module.__name__ == "__main__":
+        return file.name
+    parts = module.__name__.split(".")
+    if file.name == "__init__.py":
+        parts.append("__init__")
+    return "/".join(parts) + ".py"
+
+
+def _local_modules() -> list[ModuleType]:
+    """Return loaded modules that no package manager has put into its folders."""
+    installed = [sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")]
+    installed += [*site.getsitepackages(), site.getusersitepackages()]
+    folders = tuple(str(Path(folder).resolve()) + os.sep for folder in installed)
+    nbkit = str(Path(__file__).resolve().parents[1]) + os.sep
+    found = []
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py"):
+            path = str(Path(file).resolve())
+            if not path.startswith((*folders, nbkit)):
+                found.append(module)
+    return found
 
 
 def _cells() -> dict[str, str]:

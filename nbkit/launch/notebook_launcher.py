@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -38,7 +39,8 @@ def notebook_launcher(
     """Run a function on several processes and wait for its end, as accelerate does.
 
     The processes are a run like any other: they are no forks of this kernel, so that it
-    may have used its GPUs, and interrupting the cell stops them.
+    may have used its GPUs, and interrupting the cell stops them. What they print is
+    shown here, and kept in the run's logs by rank.
 
     Parameters
     ----------
@@ -78,6 +80,9 @@ monitor_interval, log_line_prefix_template
         known = ", ".join(_PRECISIONS)
         message = f"mixed_precision={mixed_precision!r} is not one of {known}; use one."
         raise ConfigError(message)
+    if num_processes is not None and num_processes < 1:
+        message = f"num_processes={num_processes} is below 1; use None for one a GPU."
+        raise ConfigError(message)
     if max_restarts:
         message = f"max_restarts={max_restarts} is not used: a failed run stays failed."
         warnings.warn(message, stacklevel=2)
@@ -94,8 +99,9 @@ monitor_interval, log_line_prefix_template
         gpus=num_processes or gpus or 1,
         nnodes=num_nodes,
     )
-    files = run.paths.rank(run.attempt, 0)
-    outputs = [_Echo(files.stdout, sys.stdout), _Echo(files.stderr, sys.stderr)]
+    files = [run.paths.rank(run.attempt, rank) for rank in range(run.config.world_size)]
+    outputs = [_Echo(file.stdout, sys.stdout) for file in files]
+    outputs += [_Echo(file.stderr, sys.stderr) for file in files]
 
     def show(run: Run) -> None:
         for output in outputs:
@@ -103,8 +109,9 @@ monitor_interval, log_line_prefix_template
 
     try:
         return run.wait(on_poll=show)
-    except KeyboardInterrupt:
-        run.stop()
+    except BaseException:
+        if not run.state.is_final:
+            run.stop()
         raise
 
 
@@ -115,6 +122,8 @@ class _Echo:
         self._path = path
         self._to = to
         self._offset = 0
+        # What was read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def show(self) -> None:
         """Print what is new."""
@@ -126,5 +135,5 @@ class _Echo:
             return
         self._offset += len(new)
         if new:
-            self._to.write(new.decode(errors="replace"))
+            self._to.write(self._decoder.decode(new))
             self._to.flush()

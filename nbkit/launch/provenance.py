@@ -17,6 +17,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED, cache_path
+from nbkit.launch.variables import is_recorded
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RECORD_SCHEMA, RunState, utc_now
@@ -25,13 +26,6 @@ from nbkit.telemetry.machine import describe_machine
 from nbkit.telemetry.storage import describe_storage
 
 __all__ = ["Description", "describe_code", "describe_environment", "first_record"]
-
-_RECORDED = re.compile(
-    r"^(NCCL|CUDA|CUBLAS|CUDNN|OMP|MKL|KMP|GLOO|TORCH|TORCHINDUCTOR|PYTORCH|DALI|SLURM"
-    r"|NVIDIA|NBKIT|LD_PRELOAD)"
-)
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
-
 
 _FROM_SUBMISSION = (
     "engine",
@@ -186,7 +180,7 @@ def describe_environment(paths: RunPaths) -> dict[str, Any]:
         "variables": {
             name: value
             for name, value in sorted(os.environ.items())
-            if _RECORDED.match(name) and not _SECRET.search(name)
+            if is_recorded(name)
         },
     }
 

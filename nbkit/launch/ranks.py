@@ -15,6 +15,7 @@ from nbkit.launch.command import RankPlan, rank_environment, worker_argv
 from nbkit.store.heartbeat import HeartbeatBoard
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json
 
 __all__ = ["RankProcess", "start_ranks"]
 
@@ -70,7 +71,7 @@ def start_ranks(
     config: ExperimentConfig,
     paths: RunPaths,
     attempt: int,
-    placement: dict[str, Any],
+    submission: dict[str, Any],
     board: HeartbeatBoard,
     lifeline_fd: int,
 ) -> list[RankProcess]:
@@ -78,8 +79,8 @@ def start_ranks(
 
     Parameters
     ----------
-    placement
-        ``devices`` and ``cpus_per_rank`` of the submission.
+    submission
+        ``device_type``, ``devices``, ``cpus_per_rank`` and ``cwd`` matter.
     board
         Shared positions of the ranks.
     lifeline_fd
@@ -89,9 +90,10 @@ def start_ranks(
         plan = RankPlan(
             attempt=attempt,
             master_port=listener.getsockname()[1],
-            device_type=placement["device_type"],
-            devices=placement["devices"],
-            cpus_per_rank=placement["cpus_per_rank"],
+            device_type=submission["device_type"],
+            devices=submission["devices"],
+            cpus_per_rank=submission["cpus_per_rank"],
+            cwd=submission["cwd"],
             listen_fd=listener.fileno(),
             lifeline_fd=lifeline_fd,
             heartbeat_fd=board.fd,
@@ -116,10 +118,13 @@ def _start_rank(
     inherited = [plan.lifeline_fd, plan.heartbeat_fd]
     if rank == 0:
         inherited.append(plan.listen_fd)
+    entry = read_json(paths.entry) or {}
+    inherited_variables = {**os.environ, **entry.get("environment", {})}
     with files.stdout.open("ab") as out, files.stderr.open("ab") as err:
         popen = subprocess.Popen(
             worker_argv(paths.root),
-            env=rank_environment(config, paths, plan, rank, os.environ),
+            env=rank_environment(config, paths, plan, rank, inherited_variables),
+            cwd=plan.cwd,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import pickle
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.store.paths import runs_folder
+from nbkit.store.pickles import load_on_host
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import (
     RunState,
@@ -144,6 +145,13 @@ class Run(StoredRun):
             self._engine().reap(self.paths)
             self.paths.stop.unlink(missing_ok=True)
             old = self.submission
+            cwd = None
+            if self.config.task in ("function", "script"):
+                # Its code may open files by relative names.
+                cwd = Path(old["cwd"])
+                if not cwd.is_dir():
+                    message = f"{cwd}, where run {self.run_id} ran, is gone; make it."
+                    raise RunError(message)
             submit(
                 self.config,
                 self.paths,
@@ -151,6 +159,7 @@ class Run(StoredRun):
                 on_owner_exit=on_owner_exit,
                 origins=old.get("origins", {}),
                 tags=old.get("tags", {}),
+                cwd=cwd,
             )
         return self
 
@@ -161,7 +170,13 @@ class Run(StoredRun):
         Raises
         ------
         RunError
-            If the run is no function, or has not finished.
+            If the run is no function, has not finished, or what it returned cannot be
+            read here: a module is missing, or another version of one.
+
+        Notes
+        -----
+        Tensors are on the CPU. What was pickled is a program: only read the returns of
+        runs that you, or people you trust, have launched.
         """
         if self.config.task != "function":
             message = (
@@ -177,7 +192,15 @@ class Run(StoredRun):
             raise RunError(message)
         ranks = range(self.config.world_size)
         files = [self.paths.rank(self.attempt, rank).returned for rank in ranks]
-        return [pickle.loads(file.read_bytes()) for file in files]
+        try:
+            return [load_on_host(file.read_bytes()) for file in files]
+        except Exception as error:
+            message = (
+                f"what run {self.run_id} returned cannot be read here "
+                f"({type(error).__name__}: {error}); read it where the modules of its "
+                "function can be imported."
+            )
+            raise RunError(message) from error
 
     def _check_resumable(self) -> None:
         state = self.state

@@ -18,6 +18,7 @@ from nbkit.launch.devices import placing
 from nbkit.launch.engine import Engine
 from nbkit.launch.entry import Entry, function_entry, script_entry
 from nbkit.launch.run import Run
+from nbkit.launch.variables import check_environment
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -51,7 +52,8 @@ def launch(
     args, kwargs
         Arguments of the function; a script finds ``args`` as text in ``sys.argv[1:]``.
     environment
-        Variables that the ranks of a function or script get besides this process's.
+        Variables that the ranks of a function or script get besides this process's;
+        they are kept in the run's folder, so that secrets are refused.
     on_owner_exit
         What happens when this process ends: ``keep`` lets the run go on, ``stop``
         stops it gracefully.
@@ -86,7 +88,7 @@ def launch(
     _check_owner_exit(on_owner_exit)
     _check_labels("tags", tags or {})
     _check_labels("origins", origins or {})
-    _check_labels("environment", environment or {})
+    check_environment(environment or {})
     entry = _entry(what, args, kwargs, environment)
     if entry is not None:
         fields = _fields_of_entry(entry, fields)
@@ -101,12 +103,12 @@ def launch(
         raise ConfigError(message)
     config = config.replace(data=existing_data(config.data))
     known = dict.fromkeys(given, "given") | (origins or {})
-    with placing():
-        placement = _engine(config).check(config)
-        paths = create_run_folder(config)
-        try:
-            if entry is not None:
-                entry.write(paths)
+    paths = create_run_folder(config)
+    try:
+        if entry is not None:
+            entry.write(paths)
+        # What may take long is done: others wait for their devices meanwhile.
+        with placing():
             submit(
                 config,
                 paths,
@@ -114,12 +116,11 @@ def launch(
                 on_owner_exit=on_owner_exit,
                 origins=known,
                 tags=tags or {},
-                placement=placement,
             )
-        except BaseException:
-            # A supervisor that finds its folder gone ends by itself.
-            shutil.rmtree(paths.root, ignore_errors=True)
-            raise
+    except BaseException:
+        # A supervisor that finds its folder gone ends by itself.
+        shutil.rmtree(paths.root, ignore_errors=True)
+        raise
     return Run(paths.root)
 
 
@@ -157,19 +158,21 @@ def submit(
     on_owner_exit: str,
     origins: dict[str, str],
     tags: dict[str, str],
-    placement: dict[str, Any] | None = None,
+    cwd: Path | None = None,
 ) -> None:
     """Start the supervisor of one attempt and write who asked for it.
 
+    Called while `placing`: it chooses the devices.
+
     Parameters
     ----------
-    placement
-        What `Engine.check` returned; None checks now.
+    cwd
+        Where the ranks run; None is this process's folder.
     """
     _check_owner_exit(on_owner_exit)
-    cwd = _current_folder()
+    cwd = _current_folder() if cwd is None else cwd
     engine = _engine(config)
-    placement = engine.check(config) if placement is None else placement
+    placement = engine.check(config)
     try:
         supervisor = engine.submit(paths, attempt, placement)
     except OSError as error:
@@ -187,6 +190,8 @@ def submit(
             "tags": tags,
             "argv": sys.argv,
             "cwd": str(cwd),
+            # Jupyter tells a kernel whose it is.
+            "notebook": os.environ.get("JPY_SESSION_NAME"),
             "torchrun": torchrun_line(config, paths.root, placement["devices"]),
             **placement,
         },

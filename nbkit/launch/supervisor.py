@@ -30,7 +30,7 @@ from nbkit.launch import cause as causes
 from nbkit.launch.provenance import Description, first_record
 from nbkit.launch.ranks import RankProcess, start_ranks
 from nbkit.launch.sweep import kill, processes_of_run
-from nbkit.store.heartbeat import Beat, HeartbeatBoard
+from nbkit.store.heartbeat import Beat, HeartbeatBoard, Phase
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now, write_json
@@ -130,7 +130,7 @@ class Supervisor:
                     self._selector.unregister(key.fd)
                     os.close(key.fd)
                     self._terminated_by = _OWNER_EXIT
-            self._reap()
+            self._reap(board)
             self._take_descriptions()
             self._note_progress()
             self._look_for_stop()
@@ -142,7 +142,7 @@ class Supervisor:
             if self._deadline is not None and now > self._deadline:
                 self._kill_ranks()
 
-    def _reap(self) -> None:
+    def _reap(self, board: HeartbeatBoard) -> None:
         for rank in self._ranks:
             if rank.ended_at is not None:
                 continue
@@ -150,7 +150,11 @@ class Supervisor:
             if rank.reap():
                 self._selector.unregister(pidfd)
                 self._event("rank_ended", **rank.to_dict())
-                if rank.returncode:
+                done = board.read()[rank.rank].phase is Phase.DONE
+                if rank.returncode == 0 and not (done or self._cause or self._stop):
+                    ended = rank, self._paths, self._attempt
+                    self._cause = causes.early_exit_cause(*ended)
+                if rank.returncode or not done:
                     # The others wait for it in vain, whatever they were asked to do.
                     limit = time.monotonic() + _AFTERMATH_SECONDS
                     self._deadline = min(limit, self._deadline or limit)

@@ -283,7 +283,8 @@ class Monitor:
                 _percent(values["memory_used_mib"], gpu["memory_total_mib"]),
                 _percent(values["power_watts"], gpu["power_limit_watts"]),
             )
-            if self._gauges is not None:
+            # What is played is shown as such here; a gauge cannot say so.
+            if self._gauges is not None and inventory.get("source") != "replay":
                 self._gauges.set(gpu, values)
         host = dict(zip(inventory["host_columns"], sample["host_values"], strict=True))
         used = _percent(host["memory_used_mib"], inventory["memory_total_mib"])

@@ -213,7 +213,12 @@ class RunTable:
             path = owners.get((owner["pid"], owner["start_ticks"]))
             if path is not None:
                 self._notebooks[run_id] = path
-        return self._notebooks.get(run_id)
+        known = self._notebooks.get(run_id)
+        launched_in = submission.get("notebook")
+        if known is None and launched_in and Path(launched_in).is_file():
+            # The kernel is gone, or another server knows it.
+            return self._relative(Path(launched_in))
+        return known
 
     def _relative(self, folder: Path) -> str | None:
         """Return a folder's path below the server's root, if the server shows it."""

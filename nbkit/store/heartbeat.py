@@ -1,7 +1,7 @@
 """Where each rank is, shared between the ranks and their supervisor without a call.
 
 The supervisor makes an anonymous file (memfd) that the ranks inherit; a rank writes
-its step and phase into its own 16 bytes of it. Writing is a memory store, so the
+its step and phase into its own 24 bytes of it. Writing is a memory store, so the
 training loop may do it several times a step.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 __all__ = ["Beat", "HeartbeatBoard", "Phase"]
 
-_SLOT = struct.Struct("<IIQ")
+_SLOT = struct.Struct("<QQQ")
 
 
 class Phase(IntEnum):

@@ -25,7 +25,8 @@ class RunSummary:
     n_steps: int
     """Steps in the window."""
     images_per_second: float | None
-    """Median over the window's steps, all ranks together."""
+    """Median over the window's steps, all ranks together; or the last that a function
+    has logged."""
     images_per_second_q25: float | None
     images_per_second_q75: float | None
     images_per_second_mean: float | None
@@ -46,7 +47,7 @@ class RunSummary:
     peak_memory_bytes: int | None
     """Largest peak of a rank: allocated GPU memory, or resident memory on CPUs."""
     loss: float | None
-    """Loss of the last step."""
+    """Loss of the last step, or the last that a function has logged."""
     top1_accuracy: float | None
     """Of the last evaluation, 0 to 1; None where an image has several labels."""
     mean_auroc: float | None
@@ -77,6 +78,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     rates = statistics.step_images_per_second(window)
     seconds = [line["step_time_seconds"] for line in window]
     q25, q75 = statistics.quartiles(rates) if rates else (None, None)
+    logged = _last_logged(lines)
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     last = evaluations[-1] if evaluations else {}
     ranks: list[Line] = worker.get("ranks") or []
@@ -86,7 +88,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     devices: list[Line] = worker.get("devices") or []
     return RunSummary(
         n_steps=len(window),
-        images_per_second=median(rates) if rates else None,
+        images_per_second=median(rates) if rates else logged.get("images_per_second"),
         images_per_second_q25=q25,
         images_per_second_q75=q75,
         images_per_second_mean=(
@@ -103,7 +105,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         ),
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
         peak_memory_bytes=_peak(ranks, worker.get("device_type")),
-        loss=steps[-1]["loss"] if steps else None,
+        loss=steps[-1]["loss"] if steps else logged.get("loss"),
         top1_accuracy=last.get("top1_accuracy"),
         mean_auroc=last.get("mean_auroc"),
         device_type=worker.get("device_type"),
@@ -112,6 +114,15 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
         oversubscribed=bool(record.get("launch", {}).get("oversubscribed")),
     )
+
+
+def _last_logged(lines: Sequence[Line]) -> Line:
+    """Return the last value of every name that a function has logged."""
+    values: Line = {}
+    for line in lines:
+        if line["kind"] == "log":
+            values.update(line["values"])
+    return values
 
 
 def _share(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +23,12 @@ from nbkit.telemetry.sample import GpuDevice, GpuSample
 from nbkit.telemetry.xid import XidEvents
 
 __all__ = ["Nvml", "describe_gpus", "open_nvml", "unavailable"]
+
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_NVIDIA = "0x10de"
+"""NVIDIA's PCI vendor id (https://pci-ids.ucw.cz/read/PC/10de)."""
+_WINDOWS_GPU = Path("/dev/dxg")
+"""A GPU below Windows' subsystem for Linux is not on the PCI bus."""
 
 _REMEDIES = {
     "no library": "libnvidia-ml.so.1 was not found; install the NVIDIA driver, or "
@@ -34,7 +41,8 @@ _REMEDIES = {
     "for access to the GPUs",
     "gpu lost": "a GPU has fallen off the bus; look for an Xid message in dmesg, then "
     "reset the GPU or reboot",
-    "no gpu": "the driver found no GPU that it supports; see lspci and dmesg",
+    "no gpu": "there is none here, or none that the driver supports; see lspci and "
+    "dmesg",
     "driver too old": "the driver's library lacks nvmlInitWithFlags; install a driver "
     "of release 450 or later",
 }
@@ -83,7 +91,18 @@ def open_nvml(*, detailed: bool = False) -> Nvml:
                 binding.nvmlShutdown()
             raise
     except binding.NVMLError as error:
-        raise unavailable(nvml_reason(binding, error.value)) from error
+        reason = nvml_reason(binding, error.value)
+        if reason == "no library" and not _has_nvidia_device():
+            reason = "no gpu"
+        raise unavailable(reason) from error
+
+
+def _has_nvidia_device() -> bool:
+    """Return whether there is a GPU for which a driver could be installed."""
+    if _WINDOWS_GPU.exists():
+        return True
+    vendors = _PCI_DEVICES.glob("*/vendor")
+    return any(vendor.read_text().strip() == _NVIDIA for vendor in vendors)
 
 
 def unavailable(reason: str) -> NvmlUnavailableError:

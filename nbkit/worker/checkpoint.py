@@ -22,11 +22,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nbkit.errors import RunError, StoreError
+from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.store.metrics import store_error
 from nbkit.store.record import read_json, utc_now, write_json
 
-__all__ = ["latest", "load", "random_state", "restore_random_state", "save"]
+__all__ = [
+    "latest",
+    "load",
+    "random_state",
+    "restore_random_state",
+    "save",
+    "step_of",
+]
 
 SCHEMA = "nbkit.checkpoint/1"
 
@@ -67,6 +74,8 @@ def save(
 
     Raises
     ------
+    ConfigError
+        If the state holds something that `load` would refuse.
     StoreError
         If it cannot be written; earlier checkpoints stay as they are.
     """
@@ -76,6 +85,7 @@ def save(
         _write(path / f"rank_{rank}.pt", rank_state)
         if rank == 0:
             _write(path / "state.pt", state)
+            _raise_unless_loadable(path / "state.pt")
         _sync_folder(folder)
     except OSError as error:
         raise store_error(path, error) from error
@@ -97,7 +107,13 @@ def save(
 
 def latest(folder: Path) -> Path | None:
     """Return the newest complete checkpoint whose files are all there, or None."""
-    return next(filter(_is_complete, sorted(folder.glob("step_*"), reverse=True)), None)
+    newest_first = sorted(folder.glob("step_*"), key=step_of, reverse=True)
+    return next(filter(_is_complete, newest_first), None)
+
+
+def step_of(path: Path) -> int:
+    """Return the optimizer steps done at a checkpoint, from its folder's name."""
+    return int(path.name.partition("_")[2])
 
 
 def load(
@@ -179,6 +195,17 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     _sync_folder(path.parent)
 
 
+def _raise_unless_loadable(path: Path) -> None:
+    """Raise now, not at a resume, for what a checkpoint must not hold."""
+    found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    if found:
+        message = (
+            f"the state holds {', '.join(found)}, which a checkpoint is not loaded "
+            "with; save tensors, numbers and text, in dicts and lists."
+        )
+        raise ConfigError(message)
+
+
 def _sync_folder(folder: Path) -> None:
     """Force the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -212,7 +239,8 @@ def _is_complete(path: Path) -> bool:
 
 def _prune(folder: Path, newest: Path, kept: int) -> None:
     """Remove complete checkpoints beyond ``kept`` and incomplete older ones."""
-    older = sorted((p for p in folder.glob("step_*") if p < newest), reverse=True)
+    before = (p for p in folder.glob("step_*") if step_of(p) < step_of(newest))
+    older = sorted(before, key=step_of, reverse=True)
     complete = list(filter(_is_complete, older))
     keep = set(complete[: kept - 1])
     for path in older:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import operator
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,29 +86,41 @@ class Context:
         self, rank: Rank, config: ExperimentConfig, device: torch.device
     ) -> None:
         self.config = config
+        """What the run was launched with."""
         self.device = device
         """This rank's `torch.device`: its GPU, or the CPU."""
         self.rank = rank.rank
+        """This rank, from 0 on, among all of the run."""
         self.local_rank = rank.local_rank
+        """This rank, from 0 on, among those of its machine."""
         self.world_size = rank.world_size
+        """How many ranks the run has."""
         self.local_world_size = rank.local_world_size
+        """How many ranks this machine has."""
         self.attempt = rank.attempt
         """0, and one more after each `Run.resume`."""
         self.run_id = rank.paths.run_id
+        """The run's id."""
         self.run_folder: Path = rank.paths.root
+        """Where the run's files are."""
+        self.was_stopped = False
+        """Whether `should_stop` has answered with True."""
         self._rank = rank
         self._step = -1
+        self._group: tuple[Any, Any] | None = None
+        """The default process group, and the one for flags beside it."""
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
         self._tensorboard: Any = None
         self._agreement: StopAgreement | None = None
 
+    @property
+    def step(self) -> int:
+        """The last step that was logged; 0 before the first."""
+        return max(self._step, 0)
+
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Record numbers; see `nbkit.log`."""
-        if step is None:
-            step = self._step + 1
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            message = f"step={step!r} is no whole number from 0 on; pass one, or None."
-            raise ConfigError(message)
+        step = self._step + 1 if step is None else _step(step)
         numbers = {str(name): _number(name, value) for name, value in values.items()}
         self._step = step
         self._rank.beat(step, Phase.COMPUTE)
@@ -123,17 +136,28 @@ class Context:
 
         With `torch.distributed` initialised, all ranks agree: every rank calls this at
         the same point of its loop, and all get the same answer, at most one call late.
-        A function that never asks is ended at once by `Run.stop`.
+        Without, each rank has its own answer. A function that has never asked is ended
+        at once by `Run.stop`; so is one that asks from another thread than the main
+        one. One that handles SIGTERM itself is not told here.
+
+        Returns
+        -------
+        bool
+            Whether this step was the last.
         """
         self._rank.answer_requests_to_stop()
+        before = self._group
         group = self._host_group()
         if group is None:
-            return self._rank.stop_requested
-        if self._agreement is None:
-            from nbkit.worker.distributed import StopAgreement
+            answer = self._rank.stop_requested
+        else:
+            if self._agreement is None or before != self._group:
+                from nbkit.worker.distributed import StopAgreement
 
-            self._agreement = StopAgreement(self._rank, group)
-        return self._agreement.reached()
+                self._agreement = StopAgreement(self._rank, group)
+            answer = self._agreement.reached()
+        self.was_stopped = self.was_stopped or answer
+        return answer
 
     def save_checkpoint(self, state: Mapping[str, Any], step: int) -> Path:
         """Save what `load_checkpoint` returns; called by every rank at the same step.
@@ -154,6 +178,8 @@ class Context:
 
         Raises
         ------
+        ConfigError
+            If the state holds something else, or the step is no whole number from 0 on.
         RunError
             If there are several ranks and they have no process group.
         StoreError
@@ -161,6 +187,7 @@ class Context:
         """
         from nbkit.worker import checkpoint
 
+        step = _step(step)
         self._rank.beat(step, Phase.CHECKPOINT)
         path = checkpoint.save(
             self._rank.paths.checkpoints,
@@ -173,12 +200,14 @@ class Context:
             self.config.checkpoints_kept,
         )
         self._event("checkpoint", step, path=str(path.relative_to(self.run_folder)))
+        self._rank.beat(step, Phase.COMPUTE)
         return path
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the newest complete checkpoint, on the host; or None.
 
-        Random generators go on from where they were. A resumed run finds one.
+        Random generators go on from where they were, and so does the numbering of
+        `log`. A resumed run finds one.
 
         Raises
         ------
@@ -192,6 +221,7 @@ class Context:
             return None
         state, own = checkpoint.load(path, self.rank, self.world_size)
         checkpoint.restore_random_state(own)
+        self._step = checkpoint.step_of(path) - 1
         return state
 
     def close(self) -> None:
@@ -224,12 +254,11 @@ class Context:
 
         if self.world_size == 1 or not dist.is_initialized():
             return None
-        if self._group is None:
+        if self._group is None or self._group[0] is not dist.group.WORLD:
             timeout = datetime.timedelta(seconds=self.config.collective_timeout_seconds)
-            self._group = dist.new_group(backend="gloo", timeout=timeout)
-        return self._group
-
-    _group: Any = None
+            flags = dist.new_group(backend="gloo", timeout=timeout)
+            self._group = dist.group.WORLD, flags
+        return self._group[1]
 
     def _barrier(self) -> Any:
         import torch.distributed as dist
@@ -251,6 +280,18 @@ def enter(rank: Rank, config: ExperimentConfig, device: torch.device) -> Context
     global _current
     _current = Context(rank, config, device)
     return _current
+
+
+def _step(step: Any) -> int:
+    """Return a step as a whole number from 0 on."""
+    try:
+        number = -1 if isinstance(step, bool) else operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        message = f"step={step!r} is no whole number from 0 on; pass one."
+        raise ConfigError(message)
+    return number
 
 
 def _number(name: object, value: Any) -> float | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
+import gc
 import linecache
 import os
-import pickle
-import runpy
 import sys
 import threading
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
@@ -18,6 +19,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
+from nbkit.store.pickles import load_on_host
 from nbkit.store.record import read_json
 from nbkit.worker import context
 from nbkit.worker.distributed import choose_device, rendezvous
@@ -44,8 +46,11 @@ def run_entry(rank: Rank, config: ExperimentConfig) -> None:
     if entry is None:
         message = f"{rank.paths.entry} is missing: the run's folder is not whole."
         raise StoreError(message)
-    os.environ.update(entry["environment"])
-    sys.path += [folder for folder in entry["sys_path"] if folder not in sys.path]
+    if "NBKIT_ATTEMPT" not in os.environ:  # else the supervisor has set them
+        os.environ.update(entry["environment"])
+    # In this order a name means what it means to whoever launched.
+    path = entry["import_path"]
+    sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
     _show_sources(rank, entry)
     device = choose_device(rank, config)
     timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
@@ -56,44 +61,63 @@ def run_entry(rank: Rank, config: ExperimentConfig) -> None:
     here = context.enter(rank, config, device)
     write_facts(rank, config, device, None, None, None, completed=False)
     rank.end_at_requests_to_stop()
-    if entry["kind"] == "script":
-        _run_script(entry)
-    else:
-        _keep(_call(rank), rank, entry["name"])
-    here.close()
-    # A function that was asked to stop, and that knows how to, has come to its end.
-    write_facts(
-        rank, config, device, None, None, None, completed=not rank.stop_requested
-    )
-    rank.beat(0, Phase.DONE)
+    rank.beat(0, Phase.COMPUTE)
+    try:
+        if entry["kind"] == "script":
+            _run_script(entry, rank)
+        else:
+            _keep(_call(rank), rank, entry["name"])
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise
+        if entry["kind"] == "function":
+            _keep(None, rank, entry["name"])
     _end_of_user_code()
+    here.close()
+    completed = not here.was_stopped
+    write_facts(rank, config, device, None, None, None, completed=completed)
+    rank.beat(here.step, Phase.DONE)
     _wait_for_all(store, rank)
 
 
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
-    """Let tracebacks show lines of cells, which are in no file."""
+    """Let tracebacks show lines as they were at the launch, of cells too."""
     for name, source in entry["sources"].items():
-        if not Path(name).exists():
-            text = (rank.paths.source / source["file"]).read_text(encoding="utf-8")
-            lines = text.splitlines(keepends=True)
-            linecache.cache[name] = (len(text), None, lines, name)
+        text = (rank.paths.source / source["file"]).read_text(errors="replace")
+        lines = text.splitlines(keepends=True)
+        linecache.cache[name] = (len(text), None, lines, name)
 
 
-def _run_script(entry: dict[str, Any]) -> None:
+def _run_script(entry: dict[str, Any], rank: Rank) -> None:
+    """Run the copy that was kept, as if it were still in its place."""
     path = entry["path"]
     sys.argv = [path, *entry["argv"]]
     sys.path.insert(0, str(Path(path).parent))
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except SystemExit as error:
-        if error.code not in (None, 0):
-            raise
+    kept = rank.paths.source / entry["sources"][path]["file"]
+    code = compile(kept.read_bytes(), path, "exec", dont_inherit=True)
+    exec(code, vars(_main_module(path)))
 
 
 def _call(rank: Rank) -> Any:
-    with rank.paths.entry_pickle.open("rb") as file:
-        function, args, kwargs = pickle.load(file)
+    call = load_on_host(rank.paths.entry_pickle.read_bytes())
+    main = _main_module(None)
+    # Pickle looks up by name what a cell has defined: to send it to another rank.
+    for found in gc.get_objects():
+        if isinstance(found, type | FunctionType) and found.__module__ == "__main__":
+            name = found.__qualname__
+            if name.isidentifier():
+                vars(main).setdefault(name, found)
+    function, args, kwargs = call
     return function(*args, **kwargs)
+
+
+def _main_module(file: str | None) -> ModuleType:
+    """Put a new module in the place of this worker's own."""
+    main = ModuleType("__main__")
+    if file is not None:
+        main.__file__ = file
+    sys.modules["__main__"] = main
+    return main
 
 
 def _keep(value: Any, rank: Rank, name: str) -> None:
@@ -105,7 +129,7 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
     except Exception as error:
         message = (
             f"{name}() returned a {type(value).__name__}, which cannot be sent back "
-            f"({error}); return numbers, text, or tensors on the CPU."
+            f"({error}); return numbers, text, or tensors."
         )
         raise RunError(message) from error
     path = rank.paths.rank(rank.attempt, rank.rank).returned
@@ -118,20 +142,19 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
 
 
 def _end_of_user_code() -> None:
-    """Do what the interpreter does at its end; the process itself ends at once."""
-    import atexit
+    """Do what the interpreter does at its end; the process itself ends at once.
 
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    # What closes files and waits for children; there is no public name for it.
+    First threads, with what wakes those of an executor; then what was registered, such
+    as what waits for children. Neither has a public name.
+    """
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
     atexit._run_exitfuncs()
 
 
 def _wait_for_all(store: TCPStore, rank: Rank) -> None:
     """Keep the store open until everybody has left: rank 0's process holds it.
 
-    A rank that fails meanwhile ends all of them by the supervisor.
+    A rank that ends before it comes here ends all of them by the supervisor.
     """
     left = store.add("nbkit/left", 1)
     pause = threading.Event()

@@ -19,6 +19,7 @@ PLAN = RankPlan(
     device_type="cuda",
     devices=["GPU-a", "GPU-b"],
     cpus_per_rank=3,
+    cwd="/here",
     listen_fd=7,
     lifeline_fd=8,
     heartbeat_fd=9,

@@ -16,10 +16,8 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, RunError, RunFailedError
 from nbkit.launch import entry
-from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
 from tests.notebooks.kernel import running_kernel
-from tests.waiting import wait_until
 
 FACTOR = 5
 
@@ -53,7 +51,9 @@ def test_every_rank_calls_the_function_and_what_it_returns_comes_back():
     assert run.returns == [[10, 7, 3.0, 0, "cpu"], [10, 7, 3.0, 1, "cpu"]]
     assert run.record["name"] == "meet"
     assert run.summary.world_size == 2
-    assert "def meet(base" in (run.paths.source / "test_functions.py").read_text()
+    kept = run.paths.source / "modules" / "tests" / "launch" / "test_functions.py"
+    assert "def meet(base" in kept.read_text()
+    assert run.paths.entry_pickle.stat().st_mode & 0o077 == 0
 
 
 CELLS = [
@@ -69,20 +69,21 @@ CELLS = [
 
 
 def test_a_function_of_a_cell_takes_along_what_it_refers_to(tmp_path):
-    (tmp_path / "beside.py").write_text("def double(x):\n    return 2 * x\n")
+    module = "import threading\nlock = threading.Lock()\nSIZE = 2\n"
+    module += "def double(x):\n    return SIZE * x\n"
+    (tmp_path / "beside.py").write_text(module)
     (tmp_path / "late.py").write_text("ONE = 1\n")
     with running_kernel() as kernel:
         kernel.execute(f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
         for cell in CELLS:
             kernel.execute(cell)
-        (tmp_path / "beside.py").write_text("def double(x):\n    return 0\n")
         run = nbkit.attach(kernel.execute("run.wait()", "run.run_id"))
         returned = kernel.execute("pass", "run.returns")
 
     assert returned == [15, 15]
-    kept = {path.name for path in run.paths.source.iterdir()}
-    assert "beside.py" in kept
-    assert any("inner" in path.read_text() for path in run.paths.source.glob("Cell*"))
+    assert (run.paths.source / "modules" / "beside.py").read_text() == module
+    cells = (run.paths.source / "cells").iterdir()
+    assert any("def inner(value)" in path.read_text() for path in cells)
 
 
 def test_a_failing_function_is_named_with_rank_and_the_line_of_its_cell():
@@ -140,59 +141,6 @@ def test_what_cannot_be_logged_ends_the_run_and_says_why(call, words):
     assert words in run.cause["message"]
 
 
-def loop_for_ever():
-    while True:
-        nbkit.log({"alive": 1})
-
-
-def test_a_function_that_never_asks_is_stopped_at_once():
-    run = launch(loop_for_ever, gpus=2, stop_grace_seconds=600)
-    wait_until(lambda: run.metrics("log"), "a first line")
-
-    run.stop()
-
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    assert "at once" in run.cause["message"]
-    assert not processes_of_run(run.paths)
-
-
-def test_a_function_that_asks_saves_and_goes_on_where_it_was():
-    def train():
-        import torch
-        import torch.distributed as dist
-
-        dist.init_process_group("gloo")
-        here = nbkit.context()
-        state = here.load_checkpoint() or {"step": 0, "weight": torch.zeros(1)}
-        step, weight = state["step"], state["weight"]
-        while here.attempt == 0 or step < 100_000:
-            weight += torch.rand(1)
-            step += 1
-            nbkit.log({"weight": weight}, step=step)
-            if here.should_stop():
-                here.save_checkpoint({"step": step, "weight": weight}, step)
-                return step
-            if here.attempt == 1 and step >= state["step"] + 3:
-                return step
-        return None
-
-    run = launch(train, gpus=2)
-    # By its second step it has asked once.
-    wait_until(lambda: len(run.metrics("log")) >= 2, "two lines")
-    run.stop()
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    before = [line["step"] for line in run.metrics("log")]
-
-    run.resume().wait()
-
-    steps = [line["step"] for line in run.metrics("log")]
-    assert steps == list(range(1, len(steps) + 1))
-    assert len(steps) == len(before) + 3
-    assert run.returns == [steps[-1], steps[-1]]
-
-
 SCRIPT = """
 import argparse
 import nbkit
@@ -223,10 +171,26 @@ def test_a_script_runs_on_every_rank_with_its_arguments(script):
 
     assert run.logs(1, "stdout") == "neighbour of rank 1: 0.5\n"
     assert run.metrics("log")[0]["values"] == {"rate": 0.5}
-    assert (run.paths.source / "train.py").read_text() == SCRIPT
+    assert (run.paths.source / "script" / "train.py").read_text() == SCRIPT
     assert run.config.title == "train"
     with pytest.raises(RunError, match="only a function returns"):
         _ = run.returns
+
+
+def test_a_script_runs_as_it_was_at_the_launch(script):
+    run = launch(script, args=["--rate", 0.5])
+    script.write_text("raise SystemExit(7)\n")
+
+    run.wait()
+
+    assert run.logs(0, "stdout") == "neighbour of rank 0: 0.5\n"
+
+
+def test_a_script_that_is_no_python_is_refused(script):
+    script.write_text("def train(:\n")
+
+    with pytest.raises(ConfigError, match="is no Python"):
+        launch(script)
 
 
 def test_a_script_that_exits_with_an_error_has_failed(script):
@@ -272,6 +236,15 @@ def test_what_cannot_be_sent_is_named():
 
     with pytest.raises(ConfigError, match=r"work\(\) carries lock .*inside the func"):
         launch(work)
+
+    def later():
+        return unset
+
+    if lock.locked():
+        unset = 1
+
+    with pytest.raises(ConfigError, match=r"carries args\[0\] \(a lock\)"):
+        launch(later, args=(lock,))
     with pytest.raises(ConfigError, match=r"carries args\[0\]"):
         launch(meet, args=(lock,))
     assert nbkit.runs() == []
@@ -302,6 +275,8 @@ def boom():
         (None, {"args": (1,)}, "belong to a function or a script"),
         (None, {"task": "function"}, "pass the function itself"),
         (boom, {"environment": {"A": 1}}, "is not text"),
+        (boom, {"environment": {"RANK": "1"}}, "set by the run itself"),
+        (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),
     ],
 )
 def test_what_is_no_function_script_or_configuration_is_refused(what, options, words):

@@ -62,11 +62,14 @@ def training_loop(mixed_precision="no", seed=42, batch_size=16):
             accurate += (predictions == references).long().sum()
             num_elems += references.shape[0]
         accelerator.print(f"epoch {epoch}: {100 * accurate / num_elems:.1f}")
+    here = accelerator.process_index
+    print(f"process {here} of {accelerator.num_processes}", flush=True)
     return accelerator.num_processes, num_elems, accelerator.mixed_precision
 
 
 args = ("no", 42, 16)
 """
+PRINTED = ["process 0 of 2", "process 1 of 2"]
 
 
 def test_a_notebook_of_accelerate_runs_with_only_its_import_changed():
@@ -92,6 +95,7 @@ def test_a_notebook_of_accelerate_runs_with_only_its_import_changed():
         "epoch 2",
     ]
     assert float(lines[-1].partition(":")[2]) > 80
+    assert [word for word in PRINTED if word in "".join(printed)] == PRINTED
 
 
 def precision():
@@ -126,12 +130,12 @@ def test_interrupting_the_cell_stops_the_processes():
         "nbkit.notebook_launcher(wait, num_processes=2)"
     )
     with running_kernel() as kernel:
-        kernel.client.execute(cell)
+        request = kernel.client.execute(cell)
         wait_until(lambda: _says(kernel, "here"), "the function's word")
         kernel.manager.interrupt_kernel()
-        reply = kernel.client.get_shell_msg(timeout=120)
+        reply = kernel.reply_to(request)
 
-    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert reply["ename"] == "KeyboardInterrupt"
     (run,) = nbkit.runs()
     assert run.state is RunState.STOPPED
 
@@ -139,6 +143,8 @@ def test_interrupting_the_cell_stops_the_processes():
 def test_what_makes_no_sense_is_refused_and_what_is_not_used_is_said():
     with pytest.raises(ConfigError, match="mixed_precision='int4' is not one of"):
         nbkit.notebook_launcher(precision, mixed_precision="int4")
+    with pytest.raises(ConfigError, match="num_processes=0 is below 1"):
+        nbkit.notebook_launcher(precision, num_processes=0)
     with pytest.raises(ConfigError, match="nnodes=2"):
         nbkit.notebook_launcher(precision, num_nodes=2)
     with pytest.warns(UserWarning, match="max_restarts=3 is not used"):

@@ -14,11 +14,10 @@ from tests.waiting import wait_until
 
 def interrupt(kernel, run):
     """Interrupt the cell that waits for the run."""
-    kernel.client.execute("print('waiting', flush=True); run.wait()")
+    request = kernel.client.execute("print('waiting', flush=True); run.wait()")
     wait_until(lambda: _next_output(kernel) == "waiting\n", "the waiting cell")
     kernel.manager.interrupt_kernel()
-    reply = kernel.client.get_shell_msg(timeout=60)
-    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert kernel.reply_to(request)["ename"] == "KeyboardInterrupt"
 
 
 def restart(kernel, run):

@@ -56,6 +56,16 @@ class Kernel:
         assert value["status"] == "ok", value
         return ast.literal_eval(value["data"]["text/plain"])
 
+    def reply_to(self, request: str) -> dict[str, Any]:
+        """Return what the kernel answers in the end to a request, by its id.
+
+        A slow kernel may have left answers to what was asked before.
+        """
+        while True:
+            message = self.client.get_shell_msg(timeout=ANSWERS_WITHIN_SECONDS)
+            if message["parent_header"].get("msg_id") == request:
+                return message["content"]
+
 
 @contextmanager
 def running_kernel() -> Iterator[Kernel]:

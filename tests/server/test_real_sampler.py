@@ -47,6 +47,15 @@ def test_a_trace_is_shown_as_one_and_fills_the_history(start):
     assert set(base64.b64decode(fine["host"]["cpu_percent"])) - {GAP}
 
 
+def test_gpus_that_are_played_are_no_gauges(start):
+    server = start("--NbkitServer.metrics=True", **traced("eight-gpus"))
+    with server.view() as view:
+        view.next("sample")
+        view.next("sample")
+
+    assert "nbkit_gpu" not in server.request("metrics").body
+
+
 def test_a_driver_that_hangs_is_said_and_holds_up_nobody(start):
     server = start(
         real_sampler=True, variables={"NBKIT_GPU_SOURCE": "replay:hung-call"}

@@ -217,6 +217,19 @@ def _fails(*_: object) -> None:
     raise OSError(message)
 
 
+def test_a_run_knows_its_notebook_also_when_the_kernel_is_gone(some, tmp_path):
+    notebook = tmp_path / "a" / "b.ipynb"
+    notebook.parent.mkdir()
+    notebook.touch()
+    submission = some / NEWEST / "submission.json"
+    values = json.loads(submission.read_text())
+    submission.write_text(json.dumps({**values, "notebook": str(notebook)}))
+
+    assert RunTable(tmp_path).look([]).rows[0]["notebook"] == "a/b.ipynb"
+    notebook.unlink()
+    assert RunTable(tmp_path).look([]).rows[0]["notebook"] is None
+
+
 def test_whoever_wants_fewer_runs_does_not_make_the_others_be_read_again(
     some, monkeypatch
 ):

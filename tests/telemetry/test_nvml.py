@@ -14,6 +14,27 @@ from nbkit.telemetry.sample import GpuDevice
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 
 
+@pytest.fixture
+def pci(tmp_path, monkeypatch):
+    """Put an NVIDIA device on the PCI bus; return its folder."""
+    device = tmp_path / "0000:00:04.0"
+    device.mkdir()
+    (device / "vendor").write_text("0x10de\n")
+    monkeypatch.setattr("nbkit.telemetry.nvml._PCI_DEVICES", tmp_path)
+    monkeypatch.setattr("nbkit.telemetry.nvml._WINDOWS_GPU", tmp_path / "none")
+    return device
+
+
+def test_a_machine_without_an_nvidia_device_lacks_no_library(drive, pci):
+    (pci / "vendor").write_text("0x8086\n")
+    drive(init_error=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    with pytest.raises(NvmlUnavailableError, match="there is none here") as caught:
+        open_nvml()
+
+    assert caught.value.reason == "no gpu"
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "remedy"),
     [
@@ -27,7 +48,9 @@ from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
         (pynvml.NVML_ERROR_UNKNOWN, "unknown error", "nvidia-smi"),
     ],
 )
-def test_each_failure_to_open_has_a_reason_and_a_remedy(drive, code, reason, remedy):
+def test_each_failure_to_open_has_a_reason_and_a_remedy(
+    drive, pci, code, reason, remedy
+):
     drive(init_error=code)
 
     with pytest.raises(NvmlUnavailableError, match=remedy) as caught:

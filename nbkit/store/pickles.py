@@ -1,0 +1,36 @@
+"""Reading pickled values on the host, wherever their tensors were."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from typing import Any
+
+__all__ = ["load_on_host"]
+
+
+def load_on_host(data: bytes) -> Any:
+    """Return a pickled value; its tensors are on the CPU, also those of a GPU.
+
+    A pickle is a program: only read what you or somebody you trust has written.
+
+    Parameters
+    ----------
+    data
+        Made by `pickle` or cloudpickle.
+    """
+    return _Unpickler(io.BytesIO(data)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a pickle names."""
+        found = super().find_class(module, name)
+        if (module, name) == ("torch.storage", "_load_from_bytes"):
+            # It would put a tensor on the device it was on, which is another rank's
+            # here, or is not there at all. By now torch has been imported.
+            return lambda stored: sys.modules["torch"].load(
+                io.BytesIO(stored), map_location="cpu", weights_only=False
+            )
+        return found

@@ -1,0 +1,146 @@
+"""How functions stop, go on, fail and leave."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import nbkit
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+from tests.launch.test_functions import launch
+from tests.notebooks.kernel import running_kernel
+from tests.waiting import wait_until
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def test_the_readmes_function_stops_saves_and_goes_on_where_it_was():
+    (example,) = [part for part in README.split("```python\n") if "def train" in part]
+    cell = "import nbkit, torch\n" + example.partition("\n\n\nrun =")[0]
+    start = (
+        "run = nbkit.launch(train, args=(100_000,), gpus=2, device='cpu', "
+        "oversubscribe=True)"
+    )
+    with running_kernel() as kernel:
+        kernel.execute(cell)
+        run = nbkit.attach(kernel.execute(start, "run.run_id"))
+        # By its second step it has asked once.
+        wait_until(lambda: len(run.metrics("log")) >= 2, "two lines")
+        run.stop()
+        before = run.metrics("log")[-1]["step"]
+        stopped = run.cause
+        kernel.execute("run.resume()")
+        wait_until(lambda: run.metrics("log")[-1]["step"] > before, "more lines")
+        run.stop()
+
+    assert stopped["kind"] == "stopped"
+    assert stopped["forced"] is False
+    assert run.state is RunState.STOPPED
+    steps = [line["step"] for line in run.metrics("log")]
+    assert steps == list(range(len(steps)))
+
+
+def loop_for_ever():
+    while True:
+        nbkit.log({"alive": 1})
+
+
+def test_a_function_that_never_asks_is_stopped_at_once():
+    run = launch(loop_for_ever, gpus=2, stop_grace_seconds=600)
+    wait_until(lambda: run.metrics("log"), "a first line")
+
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["forced"] is False
+    assert "at once" in run.cause["message"]
+    assert not processes_of_run(run.paths)
+
+
+def test_lines_without_a_step_go_on_where_the_checkpoint_was(tmp_path, monkeypatch):
+    def train():
+        here = nbkit.context()
+        state = here.load_checkpoint() or {"done": 0}
+        for done in range(state["done"], 4):
+            nbkit.log({"done": done})
+            if here.attempt == 0 and done == 1:
+                here.save_checkpoint({"done": 2}, 2)
+                os.abort()
+        return Path.cwd().name
+
+    monkeypatch.chdir(tmp_path)
+    run = launch(train).wait(raise_on_failure=False)
+    assert run.cause["signal"] == "SIGABRT"
+    monkeypatch.chdir("/")
+
+    run.resume().wait()
+
+    assert [line["step"] for line in run.metrics("log")] == [0, 1, 2, 3]
+    assert run.returns == [tmp_path.name]
+
+
+def test_what_could_not_be_loaded_is_not_saved():
+    def train():
+        nbkit.context().save_checkpoint({"folder": Path("/a")}, 1)
+
+    run = launch(train).wait(raise_on_failure=False)
+
+    assert run.cause["kind"] == "config"
+    assert "PosixPath" in run.cause["message"]
+    assert not list(run.paths.checkpoints.glob("*/complete.json"))
+
+
+def test_a_rank_that_leaves_in_the_middle_is_named():
+    def train():
+        if nbkit.context().rank == 1:
+            os._exit(0)
+
+    run = launch(train, gpus=2).wait(raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert run.cause["rank"] == 1
+    assert "ended with exit code 0 before the end" in run.cause["message"]
+
+
+def test_a_function_may_leave_by_sys_exit_and_an_executor_open():
+    def train():
+        from concurrent.futures import ThreadPoolExecutor
+
+        nbkit.pool = ThreadPoolExecutor(1)
+        nbkit.pool.submit(print).result()
+        sys.exit()
+
+    assert launch(train, gpus=2).wait().returns == [None, None]
+
+
+def test_a_hung_function_is_noticed_where_a_limit_is_given():
+    def train():
+        nbkit.log({"loss": 1.0}, step=5_000_000_000)
+        threading.Event().wait()
+
+    # The start, with torch's import, has to fit in too.
+    run = launch(train, hang_timeout_seconds=15).wait(raise_on_failure=False)
+
+    assert run.cause["kind"] == "hang"
+    assert "in train" in run.logs()
+
+
+CLASS_CELL = """
+import nbkit, torch.distributed as dist
+class Pair:
+    def __init__(self, a): self.a = a
+def meet():
+    dist.init_process_group("gloo")
+    found = [None, None]
+    dist.all_gather_object(found, Pair(nbkit.context().rank))
+    return [pair.a for pair in found]
+run = nbkit.launch(meet, gpus=2, device="cpu", oversubscribe=True).wait()
+"""
+
+
+def test_ranks_send_each_other_what_a_cell_has_defined():
+    with running_kernel() as kernel:
+        assert kernel.execute(CLASS_CELL, "run.returns") == [[0, 1], [0, 1]]
