@@ -68,7 +68,22 @@ export class Actions {
   }
 
   async openNotebook(path: string): Promise<void> {
-    await this._try(() => this._commands.execute('docmanager:open', { path }));
+    const { contents } = this._services;
+    await this._try(async () => {
+      try {
+        await contents.get(path, { content: false });
+      } catch (error) {
+        const why = (error as Error).message;
+        throw new Error(
+          this._trans.__(
+            '%1 cannot be opened: it was moved or removed, or this server does not show it (%2).',
+            path,
+            why
+          )
+        );
+      }
+      await this._commands.execute('docmanager:open', { path });
+    });
   }
 
   async openFolder(path: string): Promise<void> {
@@ -97,39 +112,51 @@ export class Actions {
     );
   }
 
-  /** Show a run's curves; where that fails, by another extension, or say how to. */
+  /** Show a run's curves; where that fails, say why and what else there is. */
   async openTensorBoard(run: IRun): Promise<void> {
-    let why: string;
     try {
       await this._tensorBoards.open(run);
-      return;
     } catch (error) {
-      why = (error as Error).message;
+      await this._offerOtherTensorBoards(run, (error as Error).message);
     }
+  }
+
+  private async _offerOtherTensorBoards(run: IRun, why: string): Promise<void> {
     const trans = this._trans;
-    if (run.folder !== null && this._commands.hasCommand(TENSORBOARD_COMMAND)) {
-      const cwd = run.folder;
-      await this._try(() =>
-        this._commands.execute(TENSORBOARD_COMMAND, { cwd })
-      );
-      return;
-    }
     const command = `tensorboard --logdir ${quoted(`${run.folder_path}/tensorboard`)}`;
     const copy = trans.__('Copy the Command');
+    const other = trans.__('Open by Another Extension');
+    const cwd = run.folder;
+    const hasOther =
+      cwd !== null && this._commands.hasCommand(TENSORBOARD_COMMAND);
+    const danger = hasOther
+      ? trans.__(
+          'By another extension or by hand, it listens at a port that every user of the machine can reach.'
+        )
+      : trans.__(
+          'By hand, it listens at a port that every user of the machine can reach.'
+        );
+    const byHand = trans.__(
+      'To run it by hand, on the machine of the server: %1',
+      command
+    );
     const result = await showDialog({
       title: trans.__('TensorBoard did not open'),
-      body: trans.__(
-        '%1 To run it by hand, on the machine of the server: %2',
-        why,
-        command
-      ),
+      body: [why, danger, byHand].join(' '),
       buttons: [
         Dialog.cancelButton({ label: trans.__('Close') }),
+        ...(hasOther ? [Dialog.okButton({ label: other })] : []),
         Dialog.okButton({ label: copy })
-      ]
+      ],
+      // What others can reach is opened only where a person chooses it.
+      defaultButton: 0
     });
     if (result.button.label === copy) {
       await this.copyPath(command);
+    } else if (result.button.label === other) {
+      await this._try(() =>
+        this._commands.execute(TENSORBOARD_COMMAND, { cwd })
+      );
     }
   }
 
@@ -171,10 +198,11 @@ export class Actions {
     const sure = await this._confirm(
       trans.__('Stop the run %1?', run.name ?? run.run_id),
       trans.__(
-        'Its processes on %1 end. What it has recorded is kept.',
+        'Its processes on %1 end. What it has recorded is kept: %2.',
         run.devices.length
           ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
-          : trans.__('this machine')
+          : trans.__('this machine'),
+        run.run_id
       ),
       trans.__('Stop Run')
     );

@@ -157,6 +157,7 @@ export class MonitorModel implements IDisposable {
 
   private _resume(): string {
     this._sentInterval = null;
+    this._connectedAt = null;
     return this._streamId === null
       ? ''
       : `stream=${this._streamId}&since=${this._seq}`;
@@ -195,9 +196,8 @@ export class MonitorModel implements IDisposable {
         if (message.inventory !== this._inventory?.seq) {
           return;
         }
-        // The first one after a connection may have been taken some time before.
-        this._lastSample =
-          Date.now() - 1000 * Math.max(0, this._serverTime - message.t);
+        // Two clocks are never compared: either may be wrong, or be set anew.
+        this._lastSample = Date.now() - 1000 * this._lateSeconds(message.t);
         this.history.add(this._inventory, message, this._wanted(1));
         this._sample = keepKnown(message, this._sample, this._inventory);
         this._isFresh = message.gpus.map(row => row !== null);
@@ -207,6 +207,7 @@ export class MonitorModel implements IDisposable {
           this.history.clear();
         }
         this.history.load(message);
+        this._connectedAt = message.t;
         break;
       case 'runs':
         this._setRuns(message.runs);
@@ -217,6 +218,13 @@ export class MonitorModel implements IDisposable {
         break;
     }
     this._changed.emit();
+  }
+
+  /** How long before it was sent a sample was taken: the first of a connection waits. */
+  private _lateSeconds(t: number): number {
+    const sent = this._connectedAt ?? t;
+    this._connectedAt = null;
+    return Math.max(0, sent - t);
   }
 
   private _setRuns(runs: IRun[]): void {
@@ -252,6 +260,8 @@ export class MonitorModel implements IDisposable {
   private _streamId: string | null = null;
   private _seq = 0;
   private _serverTime = 0;
+  /** By the server's clock; null once a sample has come. */
+  private _connectedAt: number | null = null;
   private _sentInterval: number | null = null;
   private _inventory: IInventory | null = null;
   private _sample: ISample | null = null;

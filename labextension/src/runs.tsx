@@ -8,7 +8,7 @@ import { tensorBoardIcon } from './icons';
 import { hasEnded, IRun, RunState } from './messages';
 import { Meter } from './meter';
 import { StopRun } from './stop_run';
-import { significant } from './units';
+import { duration, significant } from './units';
 
 const FEW = 5;
 
@@ -23,7 +23,7 @@ const SIGNS: Record<RunState, string> = {
   lost: '?'
 };
 
-/** The newest runs; those that go on come first. */
+/** The newest runs; those that go on come first, then those that ended last. */
 export function Runs(): JSX.Element {
   const { trans, model } = usePanel();
   const [all, setAll] = React.useState(false);
@@ -31,7 +31,9 @@ export function Runs(): JSX.Element {
   const fault = model.status?.runs_fault;
   const sorted = [
     ...runs.filter(run => !hasEnded(run)),
-    ...runs.filter(hasEnded)
+    ...runs
+      .filter(hasEnded)
+      .sort((one, other) => lastMoment(other) - lastMoment(one))
   ];
   const going = runs.filter(run => !hasEnded(run)).length;
   const few = Math.max(FEW, going);
@@ -77,14 +79,23 @@ export function Runs(): JSX.Element {
   );
 }
 
+/** When a run has ended, else began, in Unix milliseconds. */
+function lastMoment(run: IRun): number {
+  const moment = run.ended ?? run.started;
+  return moment === null ? 0 : Date.parse(moment);
+}
+
 function Run({ run }: { run: IRun }): JSX.Element {
-  const { trans, actions } = usePanel();
+  const { trans, actions, model } = usePanel();
   const name = run.name ?? run.run_id;
   const word = stateWord(run.state, trans);
   const progress =
     run.step !== null && run.total_steps
       ? (100 * run.step) / run.total_steps
       : null;
+  const began = run.started === null ? null : Date.parse(run.started) / 1000;
+  const seconds = began === null ? 0 : model.serverTime - began;
+  const age = seconds > 0 ? trans.__('for %1', duration(seconds, trans)) : null;
   return (
     <li className="nbk-run">
       <div className="nbk-row">
@@ -132,16 +143,23 @@ function Run({ run }: { run: IRun }): JSX.Element {
         <div className="nbk-note">{result(run, trans)}</div>
       ) : (
         <>
-          <Meter
-            kind="progress"
-            label={steps(run, trans)}
-            name={trans.__('Progress of %1', name)}
-            text={speed(run, trans)}
-            percent={progress}
-          />
-          {run.loss !== null && (
-            <div className="nbk-note">{loss(run, trans)}</div>
+          {progress !== null && (
+            <Meter
+              kind="progress"
+              label={steps(run, trans)}
+              name={trans.__('Progress of %1', name)}
+              text={speed(run, trans)}
+              percent={progress}
+            />
           )}
+          <div className="nbk-note">
+            {joined(
+              progress === null ? steps(run, trans) : null,
+              progress === null ? speed(run, trans) : null,
+              loss(run, trans),
+              age
+            )}
+          </div>
         </>
       )}
       {run.cause !== null && run.cause !== '' && (
@@ -173,12 +191,16 @@ function loss(run: IRun, trans: TranslationBundle): string {
 }
 
 function result(run: IRun, trans: TranslationBundle): string {
-  const parts = [
-    run.ended === null ? null : new Date(run.ended).toLocaleString(),
+  const moment = run.ended && new Date(run.ended).toLocaleString();
+  return joined(
+    moment && run.state === 'lost' ? trans.__('last sign %1', moment) : moment,
     run.step === null ? null : steps(run, trans),
     speed(run, trans),
     loss(run, trans)
-  ];
+  );
+}
+
+function joined(...parts: (string | null)[]): string {
   return parts.filter(part => part).join(' · ');
 }
 

@@ -104,9 +104,13 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
       }}
       onBlur={() => choose(null)}
       onKeyDown={event => {
+        if (event.altKey || event.ctrlKey || event.metaKey) {
+          return; // It belongs to the browser, or to Lab.
+        }
         const next = nextBin(event.key, bin ?? count);
         if (next !== undefined) {
           event.preventDefault();
+          point(null);
           choose(next === null ? null : middle(within(next)));
         }
       }}

@@ -4,6 +4,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { IFrame } from '@jupyterlab/ui-components';
+import { Poll } from '@lumino/polling';
 
 import { tensorBoardIcon } from './icons';
 import { IRun } from './messages';
@@ -15,7 +16,12 @@ interface IOpened {
   path: string;
   /** Whether there was none before. */
   started: boolean;
+  /** It ends when nobody has asked for it for so long. */
+  idle_seconds: number;
 }
+
+/** A page that is seen again after its TensorBoard has ended waits at most so long. */
+const LONGEST_WAIT_SECONDS = 30;
 
 /** Of a page of this server, as TensorBoard's is. */
 const ALLOWED: IFrame.SandboxExceptions[] = [
@@ -53,11 +59,32 @@ export class TensorBoards {
     }
     shell.activateById(tab.id);
     if (tab.isRevealed) {
-      const { url, started } = await this._start(run);
-      if (started) {
-        tab.content.url = url; // the page is of one that has ended
-      }
+      await this._renew(run, tab);
     }
+  }
+
+  /** Start a TensorBoard that has ended, of which a tab has the page. */
+  private async _renew(run: IRun, tab: MainAreaWidget<IFrame>): Promise<void> {
+    const { url, started } = await this._start(run);
+    if (started && !tab.isDisposed) {
+      tab.content.url = url;
+    }
+  }
+
+  /** Keep the TensorBoard of a tab as long as the tab is seen. */
+  private _keep(
+    run: IRun,
+    tab: MainAreaWidget<IFrame>,
+    idleSeconds: number
+  ): void {
+    const seconds = Math.min(LONGEST_WAIT_SECONDS, idleSeconds / 3);
+    const poll = new Poll({
+      name: tab.id,
+      factory: () => this._renew(run, tab),
+      frequency: { interval: 1000 * seconds },
+      standby: () => document.hidden || !tab.isVisible
+    });
+    tab.disposed.connect(() => poll.dispose());
   }
 
   private async _addTab(run: IRun, shell: ILabShell): Promise<void> {
@@ -82,7 +109,10 @@ export class TensorBoards {
     tab.disposed.connect(() => this._tabs.delete(run.run_id));
     shell.add(tab, 'main', { type: 'TensorBoard' });
     shell.activateById(tab.id);
-    await starting;
+    const { idleSeconds } = await starting;
+    if (!tab.isDisposed) {
+      this._keep(run, tab, idleSeconds);
+    }
   }
 
   private async _openInBrowser(run: IRun): Promise<void> {
@@ -94,24 +124,43 @@ export class TensorBoards {
       );
       throw new Error(message);
     }
+    // By its name it may be a tab that the visitor has already.
+    const isNew = isBlank(page);
     try {
-      const { url } = await this._start(run);
-      page.location.replace(url);
+      const { url, started } = await this._start(run);
+      if (isNew || started) {
+        page.location.replace(url);
+      }
     } catch (error) {
-      page.close();
+      if (isNew) {
+        page.close();
+      }
       throw error;
     }
   }
 
-  private async _start(run: IRun): Promise<{ url: string; started: boolean }> {
+  private async _start(run: IRun): Promise<{
+    url: string;
+    started: boolean;
+    idleSeconds: number;
+  }> {
     const id = encodeURIComponent(run.run_id);
-    const { path, started } = await request<IOpened>(
+    const { path, started, idle_seconds } = await request<IOpened>(
       this._settings,
       `runs/${id}/tensorboard`,
       {}
     );
-    return { url: URLExt.join(this._settings.baseUrl, path), started };
+    const url = URLExt.join(this._settings.baseUrl, path);
+    return { url, started, idleSeconds: idle_seconds };
   }
 
   private _tabs = new Map<string, MainAreaWidget<IFrame>>();
+}
+
+function isBlank(page: Window): boolean {
+  try {
+    return page.location.href === 'about:blank';
+  } catch {
+    return false; // The page of another site does not tell.
+  }
 }

@@ -66,7 +66,8 @@ class NbkitServer(ExtensionApp):
         Unicode(),
         list(TENSORBOARD_COMMAND),
         help="""The process that shows one run's curves: arguments behind python -P.
-        See nbkit.server.tensorboard_process for what it must understand.""",
+        It must be one process, which alone is ended. See
+        nbkit.server.tensorboard_process for what it must understand.""",
     ).tag(config=True)
 
     monitor: Monitor

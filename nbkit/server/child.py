@@ -14,7 +14,15 @@ _WORDS_BYTES = 500
 
 
 async def listen(process: Process, words: bytearray) -> None:
-    """Keep the last words of a process, and let it never wait for a reader."""
+    """Keep the last words of a process, and let it never wait for a reader.
+
+    Parameters
+    ----------
+    process
+        Its standard error is a pipe.
+    words
+        Holds the newest 500 bytes of it at any time.
+    """
     assert process.stderr is not None
     while data := await process.stderr.read(1 << 16):
         words += data
@@ -22,7 +30,13 @@ async def listen(process: Process, words: bytearray) -> None:
 
 
 async def hear_out(listener: asyncio.Task[None]) -> None:
-    """Let a listener take what an ended process has left in its pipe."""
+    """Let a listener take what an ended process has left in its pipe.
+
+    Parameters
+    ----------
+    listener
+        Of `listen`; it has ended afterwards.
+    """
     # A process that it left behind may hold the pipe for ever.
     await asyncio.wait([listener], timeout=_LAST_SECONDS)
     listener.cancel()
@@ -34,6 +48,13 @@ async def end(process: Process, *, at_once: bool = False) -> None:
 
     One that hangs in the kernel cannot be killed: it is left alone, and has no return
     code.
+
+    Parameters
+    ----------
+    process
+        Its standard input is a pipe, of which the end tells it to end.
+    at_once
+        Kill it without waiting.
     """
     assert process.stdin is not None
     process.stdin.close()
@@ -52,7 +73,13 @@ async def end(process: Process, *, at_once: bool = False) -> None:
 
 
 def how_it_ended(returncode: int) -> str:
-    """Return a return code in words."""
+    """Return a return code in words.
+
+    Parameters
+    ----------
+    returncode
+        As `subprocess` has it: a signal is negative.
+    """
     if returncode >= 0:
         return f"exit code {returncode}"
     try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,10 +18,18 @@ __all__ = ["progress", "total_steps"]
 _TAIL_BYTES = 1 << 15
 _STEPS = 20
 """The rate is the median of so many newest steps."""
+_LOGGED = {"loss", "images_per_second"}
+"""What a function's own values may tell of its progress."""
 
 
 def total_steps(config: dict[str, Any]) -> int | None:
-    """Return how many steps a run has; how many a function takes nobody knows."""
+    """Return how many steps a run has; how many a function takes nobody knows.
+
+    Parameters
+    ----------
+    config
+        The run's, as it is stored.
+    """
     return config.get("steps") if config.get("task", "train") == "train" else None
 
 
@@ -28,27 +39,52 @@ def progress(metrics: Path) -> dict[str, Any]:
     Parameters
     ----------
     metrics
-        Its file of metrics.
+        Its file of metrics, of which the last 32 KiB are looked at.
+
+    Returns
+    -------
+    dict
+        ``step``, ``loss`` and ``images_per_second``; empty where it tells nothing yet.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read; one that is not there tells nothing.
+    ValueError
+        If the newest line is damaged, or one of the newest steps.
     """
-    lines = _last_lines(metrics)
-    newest = next((line for line in lines if line["kind"] in ("step", "log")), None)
+    lines = (line for line in _last_lines(metrics) if line["kind"] in ("step", "log"))
+    newest = next(lines, None)
     if newest is None:
         return {}
-    if newest["kind"] == "log":
-        values = newest["values"]
-        known = {name: values.get(name) for name in ("loss", "images_per_second")}
-        return {"step": newest["step"], **known}
-    steps = [line for line in lines if line["kind"] == "step"][:_STEPS]
-    rate = median(step_images_per_second(steps))
-    return {
-        "step": newest["step"],
-        "loss": newest["loss"],
-        "images_per_second": round(rate, 2),
-    }
+    found = _last_steps if newest["kind"] == "step" else _last_logs
+    return {"step": newest["step"], **found(itertools.chain([newest], lines))}
 
 
-def _last_lines(metrics: Path) -> list[dict[str, Any]]:
-    """Return the last whole lines of a file, newest first."""
+def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    steps = (line for line in lines if line["kind"] == "step")
+    newest = list(itertools.islice(steps, _STEPS))
+    rate = median(step_images_per_second(newest))
+    return {"loss": newest[0]["loss"], "images_per_second": round(rate, 2)}
+
+
+def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """Return each value from the newest line that has it: not every line has all.
+
+    What lies behind a damaged line is not known.
+    """
+    known: dict[str, Any] = {}
+    with contextlib.suppress(json.JSONDecodeError):
+        for line in lines:
+            if line["kind"] == "log":
+                known = {**line["values"], **known}
+            if known.keys() >= _LOGGED:
+                break
+    return {name: known.get(name) for name in _LOGGED}
+
+
+def _last_lines(metrics: Path) -> Iterator[dict[str, Any]]:
+    """Give the last whole lines of a file, newest first; none is read before asked."""
     try:
         with metrics.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -56,8 +92,9 @@ def _last_lines(metrics: Path) -> list[dict[str, Any]]:
             file.seek(start)
             data = file.read(_TAIL_BYTES)
     except FileNotFoundError:
-        return []
+        return
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     if start:
         del lines[:1]  # it may be half a line
-    return [json.loads(line) for line in reversed(lines)]
+    for line in reversed(lines):
+        yield json.loads(line)

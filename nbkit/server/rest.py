@@ -25,7 +25,8 @@ __all__ = ["ROUTES"]
 _MOST_RUNS = 1000
 _LONGEST_GRACE_SECONDS = 24 * 3600.0
 _READ_ONLY = (
-    "this server's sidebar is read-only; ask its administrator to stop or copy."
+    "This server's sidebar is read-only: it stops no run and copies no notebook; ask "
+    "its administrator."
 )
 
 

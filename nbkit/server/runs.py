@@ -193,6 +193,7 @@ class RunTable:
             lambda: _cause(run, seen.state),
             lambda: {"name": record.get("name")},
             lambda: _times(record),
+            lambda: _last_sign(paths) if seen.state is RunState.LOST else {},
             lambda: {"devices": [str(one) for one in submission.get("devices") or []]},
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
@@ -287,6 +288,16 @@ def _times(record: Row) -> Row:
     for moment in filter(None, (started, ended)):
         _seconds(moment)  # what is no time is damage
     return {"started": started, "ended": ended}
+
+
+def _last_sign(paths: RunPaths) -> Row:
+    """Return when a run that was lost has written something for the last time."""
+    files = [path for path in (paths.record, paths.metrics) if path.exists()]
+    newest = max((file.stat().st_mtime for file in files), default=None)
+    if newest is None:
+        return {}
+    moment = datetime.datetime.fromtimestamp(newest, datetime.UTC)
+    return {"ended": moment.isoformat(timespec="milliseconds")}
 
 
 def _active(seen: _Seen) -> Row:

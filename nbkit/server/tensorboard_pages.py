@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
@@ -44,6 +44,9 @@ _ANSWER_HEADERS = (
     "Vary",
 )
 _POLICY = "Content-Security-Policy"
+_OWN_PAGES = ("text/html", "application/javascript", "text/javascript")
+"""What TensorBoard itself is made of. All else may be of somebody's run: a drawing that
+is opened by itself must not run scripts as the visitor."""
 
 
 class OpenHandler(ApiHandler):
@@ -67,7 +70,13 @@ class OpenHandler(ApiHandler):
         except RunError as error:
             self.refuse(503, str(error))
         else:
-            self.reply({"path": f"nbkit/tensorboard/{run_id}/", "started": started})
+            self.reply(
+                {
+                    "path": f"nbkit/tensorboard/{run_id}/",
+                    "started": started,
+                    "idle_seconds": self.monitor.tensorboards.idle_seconds,
+                }
+            )
 
 
 class PageHandler(NbkitHandler, JupyterHandler):
@@ -88,7 +97,11 @@ class PageHandler(NbkitHandler, JupyterHandler):
 
         TensorBoard's pages know nothing of Jupyter's token. A browser that posts tells
         where it comes from, as it does for a websocket; without that, the token counts.
+        What only reads needs none: JupyterHub asks for one also there, and scripts and
+        data of a page come without it.
         """
+        if self.request.method in ("GET", "HEAD"):
+            return
         try:
             super().check_xsrf_cookie()
         except web.HTTPError:
@@ -152,28 +165,33 @@ class PageHandler(NbkitHandler, JupyterHandler):
             if answer:
                 self._begin(answer)
                 answer.clear()
-            if is_gone:
-                return
             self.write(data)
             try:
                 await self.flush()
             except StreamClosedError:
-                is_gone = True  # nobody waits any more
+                is_gone = True
+                # The one exception for which tornado ends a connection without a fuss.
+                message = "nobody waits for this answer any more"
+                raise httputil.HTTPInputError(message) from None
 
-        await client.fetch(
-            url,
-            raise_error=False,
-            follow_redirects=False,
-            decompress_response=False,
-            request_timeout=_LONGEST_REQUEST_SECONDS,
-            header_callback=answer.append,
-            streaming_callback=pass_on,
-            **request,
-        )
+        try:
+            await client.fetch(
+                url,
+                raise_error=False,
+                follow_redirects=False,
+                decompress_response=False,
+                request_timeout=_LONGEST_REQUEST_SECONDS,
+                header_callback=answer.append,
+                streaming_callback=pass_on,
+                **request,
+            )
+        except httpclient.HTTPError:
+            if is_gone:
+                return
+            raise
         if answer:  # without a body
             self._begin(answer)
-        if not is_gone:
-            self.finish()
+        self.finish()
 
     def _begin(self, lines: list[str]) -> None:
         """Take over status and headers."""
@@ -186,6 +204,9 @@ class PageHandler(NbkitHandler, JupyterHandler):
         # Beside Jupyter's own, which says whose pages may show this one: both hold.
         for policy in headers.get_list(_POLICY):
             self.add_header(_POLICY, policy)
+        kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind not in _OWN_PAGES:
+            self.add_header(_POLICY, "sandbox")
 
     def _refuse(self, status: int, message: str) -> None:
         self.set_status(status)
@@ -195,7 +216,10 @@ class PageHandler(NbkitHandler, JupyterHandler):
 
 def _without_token(request: httputil.HTTPServerRequest) -> str:
     parts = request.query.split("&")
-    return "&".join(part for part in parts if not part.startswith("token="))
+    names = [unquote_plus(part.partition("=")[0]) for part in parts]
+    return "&".join(
+        part for name, part in zip(names, parts, strict=True) if name != "token"
+    )
 
 
 def _event_files(run_id: str) -> Path:

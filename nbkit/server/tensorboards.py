@@ -25,9 +25,9 @@ from nbkit.errors import RunError
 from nbkit.server.child import end, hear_out, how_it_ended, listen
 from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
 
-__all__ = ["MOST", "TENSORBOARD_COMMAND", "Board", "TensorBoards"]
+__all__ = ["MOST_TENSORBOARDS", "TENSORBOARD_COMMAND", "Board", "TensorBoards"]
 
-MOST = 4
+MOST_TENSORBOARDS = 4
 """So many run at once; each takes some 100 MB."""
 TENSORBOARD_COMMAND = ("-m", MODULE)
 
@@ -37,6 +37,14 @@ _LONGEST_FOLDER_BYTES = 80
 """A socket's path has at most 107 bytes."""
 _LARGEST_ANSWER_BYTES = 1 << 40
 """Answers are passed on in pieces, so that none is too large."""
+_NOT_INSTALLED = (
+    "TensorBoard is not installed beside this Jupyter server; run "
+    f'`{sys.executable} -m pip install "nbkit[train]"`, then open it again.'
+)
+_ENDED = (
+    "TensorBoard was ended before it was ready, to make room for another or with its "
+    "server; open it again."
+)
 
 
 class TensorBoards:
@@ -82,7 +90,7 @@ class TensorBoards:
         Raises
         ------
         RunError
-            If it does not start, with what it said.
+            If it does not start, with what it said, or if too many others are in use.
         """
         async with self._making:
             board = self._boards.get(run_id)
@@ -111,11 +119,18 @@ class TensorBoards:
             await asyncio.gather(*(board.close() for board in self._boards.values()))
 
     async def _make_room(self) -> None:
-        """End those that were not used for the longest time."""
-        while len(self._boards) >= MOST:
-            oldest = min(self._boards, key=lambda key: self._boards[key].used)
-            board = self._boards.pop(oldest)
-            await board.close()
+        """End those that were not used for the longest time, none of them in use."""
+        while len(self._boards) >= MOST_TENSORBOARDS:
+            unused = {k: board for k, board in self._boards.items() if not board.in_use}
+            if not unused:
+                message = (
+                    f"{len(self._boards)} TensorBoards are in use (limit "
+                    f"{MOST_TENSORBOARDS}): close one, or wait until it is unused for "
+                    f"{self.idle_seconds:g} s."
+                )
+                raise RunError(message)
+            oldest = min(unused, key=lambda run_id: unused[run_id].used)
+            await self._boards.pop(oldest).close()
 
     def _forget(self, run_id: str, board: Board) -> None:
         if self._boards.get(run_id) is board:
@@ -144,7 +159,9 @@ class Board:
         self._command = [*command, "--logdir", str(folder)]
         self._idle_seconds = idle_seconds
         self._requests = 0
-        self._used = loop.time()
+        self._is_cleaning_up = False
+        self.used = loop.time()
+        """The end of the last use, in the event loop's time."""
         self.client: AsyncHTTPClient | None = None
         """Asks it; None before it has started, and at its end."""
         self.started: asyncio.Future[None] = loop.create_future()
@@ -154,9 +171,7 @@ class Board:
         )
         self.task = loop.create_task(self._run())
         # Here, since a task that is cancelled at once does nothing at all.
-        self.task.add_done_callback(
-            lambda _: self._fail("it was ended before it was ready")
-        )
+        self.task.add_done_callback(lambda _: self._refuse(_ENDED))
 
     @property
     def is_ending(self) -> bool:
@@ -164,9 +179,9 @@ class Board:
         return self.started.done() and self.client is None
 
     @property
-    def used(self) -> float:
-        """The last use, in the event loop's time; infinite while it is used."""
-        return float("inf") if self._requests else self._used
+    def in_use(self) -> bool:
+        """Whether a request is under way, or somebody waits for its start."""
+        return self._requests > 0
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
@@ -176,11 +191,13 @@ class Board:
             yield
         finally:
             self._requests -= 1
-            self._used = asyncio.get_running_loop().time()
+            self.used = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         """End it and return when it is gone."""
-        self.task.cancel()
+        if not self._is_cleaning_up:  # cancelled there, it would leave the process
+            self._is_cleaning_up = True
+            self.task.cancel()
         await asyncio.wait([self.task])
 
     async def _run(self) -> None:
@@ -222,6 +239,7 @@ class Board:
                 self.started.set_result(None)
                 await self._wait_until_unused(process)
         finally:
+            self._is_cleaning_up = True
             client, self.client = self.client, None
             if client is not None:
                 client.close()
@@ -237,7 +255,7 @@ class Board:
         while process.returncode is None:
             left = self._idle_seconds
             if not self._requests:
-                left += self._used - clock.time()
+                left += self.used - clock.time()
             if left <= 0:
                 return
             with contextlib.suppress(TimeoutError):
@@ -245,18 +263,16 @@ class Board:
                     await process.wait()
 
     def _fail(self, reason: str, returncode: int | None = None) -> None:
-        if self.started.done():
-            return
         if returncode == NOT_INSTALLED:
-            message = (
-                "TensorBoard is not installed beside this Jupyter server; run "
-                f"`{sys.executable} -m pip install tensorboard`, then open it again."
-            )
+            self._refuse(_NOT_INSTALLED)
         else:
-            message = (
+            self._refuse(
                 f"TensorBoard did not start ({reason}); mend that, then open it again."
             )
-        self.started.set_exception(RunError(message))
+
+    def _refuse(self, message: str) -> None:
+        if not self.started.done():
+            self.started.set_exception(RunError(message))
 
 
 async def _wait_until_ready(process: Process) -> str | None:

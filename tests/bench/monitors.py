@@ -128,8 +128,11 @@ def print_monitors(arms: Arms) -> None:
     watched = {arm: rows for arm, rows in arms.items() if rows[0]["tabs"]}
     columns = ("kB/s a tab", "samples/s a tab", "growth, MiB", "children, MiB")
     _print_columns("", columns, {arm: _gain(rows) for arm, rows in watched.items()})
-    print("CPU: server and children; sample: a frame with a value for each GPU; "
-          "growth: of the server, against the bare one")  # fmt: skip
+    print(
+        "CPU: server and children; sample: a frame with a value for each GPU.\n"
+        "The two peers of a number of tabs run at once. Growth: of the server against\n"
+        f"the bare one, after up to {max(TABS)} tabs: earlier turns are in it."
+    )
 
 
 def _print_columns(
@@ -206,7 +209,6 @@ async def _measure(
     async with watching(server, [*monitor.views] * tabs, monitor.greeting) as viewers:
         await _settled(monitor, viewers, server)
         opened = [len(viewer.frames) for viewer in viewers]
-        opening_bytes = sum(len(frame) for viewer in viewers for frame in viewer.frames)
         children = process.children(recursive=True)
         shares = await cpu_percents([process, *children], WINDOW_SECONDS)
         received = [
@@ -236,7 +238,6 @@ async def _measure(
         "samples_asked_per_second_per_tab": len(monitor.views)
         / (monitor.period_ms / 1e3),
         "bytes_per_second_per_tab": received_bytes / WINDOW_SECONDS / tabs,
-        "opening_bytes_per_tab": opening_bytes / tabs,
     }
 
 

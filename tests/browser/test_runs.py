@@ -9,6 +9,7 @@ from nbkit.store.record import RunState
 from tests.browser.rest import settle
 from tests.browser.sidebar import Frames, open_panel, open_panel_by_palette, until
 from tests.server.curves import RUN_ID, boards, store_curves
+from tests.server.stored_runs import store_run, write_scalars
 from tests.waiting import wait_until
 
 
@@ -62,6 +63,36 @@ def test_curves_whose_tensorboard_has_ended_come_back_by_the_same_button(lab, pa
     expect(curves.get_by_text("train/loss").first).to_be_visible()
 
 
+def test_curves_that_somebody_sees_stay_and_come_back_by_themselves(lab, page):
+    server = lab("replay:no-gpu", "--NbkitServer.tensorboard_idle_seconds=9")
+    store_curves(server)
+    visitor = page(server.address())
+    posted = []
+    visitor.on("response", lambda answer: posted.append(answer))
+    row = open_panel(visitor).locator(".nbk-run", has_text="a run")
+    address = f"{server.url}nbkit/tensorboard/{RUN_ID}/"
+    curves = visitor.frame_locator('iframe[title="TensorBoard: a run"]')
+
+    def opened():
+        return [one for one in posted if f"api/runs/{RUN_ID}/tensorboard" in one.url]
+
+    row.get_by_role("button", name="Open TensorBoard for a run").click()
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+    (board,) = boards(server)
+    # Three times within the idle time, and for longer than that.
+    until(visitor, lambda: len(opened()) >= 6, "a page that tells that it is seen")
+    assert board.is_running()
+
+    with visitor.expect_response(address) as loaded:
+        board.kill()
+    assert loaded.value.status == 200
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+
+    visitor.get_by_role("menuitem", name="File", exact=True).click()
+    visitor.get_by_text("New Launcher").click()
+    until(visitor, lambda: not boards(server), "its end where nobody sees it")
+
+
 def _posted(answers, end):
     """Return the first answer to a POST to an address with that end."""
     return next(
@@ -111,6 +142,40 @@ def test_a_tensorboard_that_does_not_start_says_why_and_what_to_run(
     expect(dialog).to_contain_text(f"tensorboard --logdir {folder}")
     dialog.get_by_role("button", name="Close").click()
     expect(visitor.get_by_role("tab", name="TensorBoard")).to_have_count(0)
+
+
+def test_another_extension_shows_curves_only_where_a_person_chooses_it(
+    lab, page, tmp_path
+):
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('no space left')")
+    store = tmp_path / "lab0" / "root" / "store"
+    server = lab(
+        "replay:no-gpu",
+        f"--NbkitServer.tensorboard_command={broken}",
+        "--LabApp.expose_app_in_browser=True",
+        NBKIT_HOME=str(store),
+    )
+    write_scalars(store_run(store, RUN_ID), "train/loss", [1.0])
+    visitor = page(server.address())
+    row = open_panel(visitor).locator(".nbk-run", has_text="a run")
+    dialog = visitor.locator(".jp-Dialog")
+    visitor.evaluate(
+        """() => {
+          window.shown = [];
+          jupyterapp.commands.addCommand('tensorboard:create-new',
+            {execute: ({cwd}) => { window.shown.push(cwd); }});
+        }"""
+    )
+
+    row.get_by_role("button", name="Open TensorBoard for a run").click()
+    expect(dialog).to_contain_text("exit code 1: no space left")
+    expect(dialog).to_contain_text("a port that every user of the machine can reach")
+    assert visitor.evaluate("shown") == []
+    dialog.get_by_role("button", name="Open by Another Extension").click()
+
+    folder = f"store/runs/{RUN_ID}"
+    until(visitor, lambda: visitor.evaluate("shown") == [folder], "the other extension")
 
 
 def test_a_run_shows_its_progress_and_is_stopped_from_its_row(lab, page, run):

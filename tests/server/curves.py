@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import psutil
@@ -31,7 +32,11 @@ def children(server: Jupyter) -> list[psutil.Process]:
 
 def boards(server: Jupyter) -> list[psutil.Process]:
     """Return the processes of TensorBoard that the server has, oldest first."""
-    found = [child for child in children(server) if MODULE in child.cmdline()]
+    found = []
+    for child in children(server):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if MODULE in child.cmdline():
+                found.append(child)
     return sorted(found, key=psutil.Process.create_time)
 
 

@@ -21,6 +21,8 @@ class _Echo(BaseHTTPRequestHandler):
             self._answer(200, b"0" * 150_000_000)
         elif self.path.startswith("/teapot"):
             self._answer(418, b"short and stout")
+        elif self.path.startswith("/drawing"):
+            self._answer(200, b"<svg/>", kind="image/svg+xml")
         elif self.path.startswith("/nothing"):
             self._answer(204, b"")
         elif self.path.startswith("/broken"):
@@ -36,9 +38,15 @@ class _Echo(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.do_GET()
 
-    def _answer(self, status: int, body: bytes, length: int | None = None) -> None:
+    def _answer(
+        self,
+        status: int,
+        body: bytes,
+        length: int | None = None,
+        kind: str = "text/plain",
+    ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Type", kind)
         if status != 204:
             self.send_header("Content-Length", str(length or len(body)))
         self.end_headers()

@@ -42,6 +42,49 @@ def test_progress_of_a_function_is_what_it_has_logged(tmp_path):
     assert progress(metrics) == {"step": 4, "loss": 0.25, "images_per_second": None}
 
 
+def test_each_value_of_a_function_is_of_the_newest_line_that_has_it(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    logged = [
+        {"loss": 4.0, "images_per_second": 100.0},
+        {"loss": 3.0},
+        {"val_accuracy": 0.5},
+    ]
+    lines = [
+        {"kind": "log", "step": step, "values": values}
+        for step, values in enumerate(logged, 1)
+    ]
+    write(metrics, lines)
+
+    assert progress(metrics) == {"step": 3, "loss": 3.0, "images_per_second": 100.0}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "step", "step": 9, "loss": 0.5, "images": 8, "step_time_seconds": 2},
+        {"kind": "log", "step": 9, "values": {"loss": 0.5}},
+    ],
+)
+def test_a_damaged_line_far_behind_does_not_matter(tmp_path, line):
+    metrics = tmp_path / "metrics.jsonl"
+    write(metrics, [line] * 20)
+    metrics.write_text("{dam\n" + metrics.read_text())
+
+    found = progress(metrics)
+
+    assert (found["step"], found["loss"]) == (9, 0.5)
+
+
+def test_a_damaged_line_among_the_newest_is_not_passed_over(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    write(metrics, [{"kind": "log", "step": 9, "values": {"loss": 0.5}}])
+    with metrics.open("a") as file:
+        file.write("{dam\n")
+
+    with pytest.raises(json.JSONDecodeError):
+        progress(metrics)
+
+
 def test_what_has_logged_nothing_has_no_progress(tmp_path):
     assert progress(tmp_path / "metrics.jsonl") == {}
 

@@ -103,6 +103,8 @@ def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, s
     nbkit.sweep(run.run_id)
 
     assert look.rows[0]["state"] == "lost"
+    # When it gave its last sign.
+    assert look.rows[0]["ended"] > look.rows[0]["started"]
     assert "without a last word" in look.rows[0]["cause"]
     assert look.active == []
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import psutil
 import pytest
 
 from nbkit.errors import RunError
 from nbkit.server import tensorboards
 from nbkit.server.tensorboard_process import MODULE, READY
-from nbkit.server.tensorboards import MOST, TensorBoards
+from nbkit.server.tensorboards import MOST_TENSORBOARDS, TensorBoards
 from tests.server.curves import (
     RUN_ID,
     TAGS,
@@ -35,8 +38,9 @@ def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
     page = server.request(first.body["path"])
     tags = server.request(f"{first.body['path']}{TAGS}")
 
-    assert first.body == {"path": f"nbkit/tensorboard/{RUN_ID}/", "started": True}
-    assert second.body == {"path": f"nbkit/tensorboard/{RUN_ID}/", "started": False}
+    answer = {"path": f"nbkit/tensorboard/{RUN_ID}/", "idle_seconds": 600}
+    assert first.body == {**answer, "started": True}
+    assert second.body == {**answer, "started": False}
     assert "<tb-webapp>" in page.body
     assert list(tags.body["."]) == ["train/loss"]
     assert len(boards(server)) == 1
@@ -90,18 +94,20 @@ def test_a_run_without_curves_says_so(start):
 
 def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
     server = start()
-    names = [f"20200101-00000{number}-run-aaaa" for number in range(MOST + 1)]
+    names = [
+        f"20200101-00000{number}-run-aaaa" for number in range(MOST_TENSORBOARDS + 1)
+    ]
     for name in names:
         store_curves(server, name)
-    for name in names[:MOST]:
+    for name in names[:MOST_TENSORBOARDS]:
         assert open_board(server, name).status == 200
     _, oldest, *_ = boards(server)
     server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}")
 
-    assert open_board(server, names[MOST]).status == 200
+    assert open_board(server, names[MOST_TENSORBOARDS]).status == 200
 
     assert not oldest.is_running()
-    assert len(boards(server)) == MOST
+    assert len(boards(server)) == MOST_TENSORBOARDS
     assert server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}").status == 200
     gone = server.request(f"nbkit/tensorboard/{names[1]}/{TAGS}")
     assert gone.status == 404
@@ -109,7 +115,7 @@ def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
 
 
 def test_one_that_nobody_uses_ends_and_can_be_opened_again(start):
-    server = start("--NbkitServer.tensorboard_idle_seconds=1")
+    server = start("--NbkitServer.tensorboard_idle_seconds=5")
     store_curves(server)
     open_board(server)
     (board,) = boards(server)
@@ -165,7 +171,7 @@ def test_without_the_package_the_answer_says_how_to_install_it(start, tmp_path):
 
     assert answer.status == 503
     assert "TensorBoard is not installed" in answer.body["message"]
-    assert "-m pip install tensorboard" in answer.body["message"]
+    assert '-m pip install "nbkit[train]"' in answer.body["message"]
     assert server.request("nbkit/api/status").status == 200
 
 
@@ -184,23 +190,83 @@ def test_a_start_that_fails_tells_the_last_words_and_the_next_is_new(start, tmp_
     assert "Traceback" not in server.log
 
 
-def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(tensorboards, "_START_SECONDS", 1)
+def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensorboards, "_START_SECONDS", 3)
     hangs = tmp_path / "hangs.py"
-    hangs.write_text("import sys, time; print('wait', file=sys.stderr, flush=True)\n")
-    with hangs.open("a") as file:
-        file.write("time.sleep(1000)\n")
+    hangs.write_text(
+        "import os, pathlib, sys, time\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+        "print('looking for files', file=sys.stderr, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
 
-    async def attempt() -> str:
+    async def attempt() -> tuple[str, bool]:
         own = TensorBoards(60, logging.getLogger("test"), [str(hangs)])
         with pytest.raises(RunError) as refused:
             await own.open(RUN_ID, tmp_path)
+        is_there = psutil.pid_exists(int((tmp_path / "pid").read_text()))
+        await own.close()
+        return str(refused.value), is_there
+
+    message, is_there = asyncio.run(attempt())
+
+    assert "(no answer within 3 s: looking for files)" in message
+    assert not is_there
+
+
+def ready(folder: Path, *last: str) -> str:
+    """Write a program that stands for a TensorBoard; return its path."""
+    program = folder / "ready.py"
+    lines = [
+        "import os, sys, time",
+        f"open({str(folder / 'pid')!r}, 'w').write(str(os.getpid()))",
+        f"sys.stdout.write({READY.decode()!r}); sys.stdout.flush()",
+        "sys.stdin.read()",
+        *last,
+    ]
+    program.write_text("\n".join(lines))
+    return str(program)
+
+
+def test_one_that_is_ending_is_gone_when_the_server_has_ended_them_all(tmp_path):
+    program = ready(tmp_path, "time.sleep(1000)")
+
+    async def attempt() -> bool:
+        own = TensorBoards(0.3, logging.getLogger("test"), [program])
+        await own.open(RUN_ID, tmp_path)
+        board = own.find(RUN_ID)
+        assert board is not None
+        while not board.is_ending:
+            await asyncio.sleep(0.02)
+        await own.close()
+        return psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+    assert asyncio.run(attempt()) is False
+
+
+def test_one_in_use_makes_no_room_for_another(tmp_path):
+    program = ready(tmp_path)
+
+    async def attempt() -> str:
+        own = TensorBoards(60, logging.getLogger("test"), [program])
+        names = [str(number) for number in range(MOST_TENSORBOARDS)]
+        with contextlib.ExitStack() as requests:
+            for name in names:
+                await own.open(name, tmp_path)
+                board = own.find(name)
+                assert board is not None
+                requests.enter_context(board.use())
+            with pytest.raises(RunError) as refused:
+                await own.open("another", tmp_path)
+            assert all(map(own.find, names))
+        assert await own.open("another", tmp_path)
         await own.close()
         return str(refused.value)
 
-    message = asyncio.run(attempt())
-
-    assert "no answer within 1 s" in message
+    assert asyncio.run(attempt()) == (
+        "4 TensorBoards are in use (limit 4): close one, or wait until it is unused "
+        "for 60 s."
+    )
 
 
 def test_who_goes_away_during_a_start_ends_it_for_nobody_else(tmp_path):
@@ -238,7 +304,7 @@ def test_who_waits_for_one_that_is_ended_is_told(tmp_path):
             await waits
         return str(refused.value)
 
-    assert "it was ended before it was ready" in asyncio.run(attempt())
+    assert "TensorBoard was ended before it was ready" in asyncio.run(attempt())
 
 
 def test_it_runs_where_temporary_files_have_names_too_long_for_a_socket(
