@@ -53,7 +53,9 @@ def test_gpus_that_are_played_are_no_gauges(start):
         view.next("sample")
         view.next("sample")
 
-    assert "nbkit_gpu" not in server.request("metrics").body
+    body = server.request("metrics").body
+    assert "# TYPE nbkit_gpu_power_watts gauge" in body
+    assert "nbkit_gpu_power_watts{" not in body
 
 
 def test_a_driver_that_hangs_is_said_and_holds_up_nobody(start):
