@@ -173,6 +173,11 @@ class ExperimentConfig(Model):
         return self.nnodes * self.gpus
 
     @property
+    def has_entry(self) -> bool:
+        """Whether it runs a function or a script, kept in the run's folder."""
+        return self.task in ("function", "script")
+
+    @property
     def title(self) -> str:
         """What the run is called: its name, else its model or task."""
         return self.name or (self.model if self.task == "train" else self.task)

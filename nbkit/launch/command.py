@@ -132,7 +132,7 @@ def torchrun_line(config: ExperimentConfig, root: Path, devices: Sequence[str]) 
         argv += ["--rdzv-endpoint=HOST:PORT"]
     argv += [f"--nproc-per-node={config.gpus}", "-m", "nbkit.worker", str(copy)]
     parts = [str(root / "config.json")]
-    if config.task in ("function", "script"):
+    if config.has_entry:
         parts = ["-r", *parts, str(root / "code")]
     first = [["mkdir", str(copy)], ["cp", *parts, str(copy)]]
     return " && ".join(map(shlex.join, [*first, argv]))

@@ -111,7 +111,7 @@ def script_entry(
     except (SyntaxError, ValueError) as error:
         message = f"script={str(script)!r} is no Python: {error}; mend it."
         raise ConfigError(message) from None
-    described, sources = _sources(str(path.parent))
+    described, sources = _sources()
     kept = f"script/{path.name}"
     described[str(path)] = {"shown_as": str(path), "file": kept}
     description = {
@@ -155,7 +155,7 @@ def function_entry(
         raise ConfigError(_why_not(name, call, error)) from error
     if len(pickled) > LARGE_BYTES:
         warnings.warn(_what_is_large(name, call, len(pickled)), stacklevel=4)
-    described, sources = _sources(pickled=pickled)
+    described, sources = _sources(pickled)
     description = {
         "kind": "function",
         "name": name,
@@ -252,7 +252,7 @@ def _size_or_problem(value: Any) -> int | Exception:
 
 
 def _sources(
-    script_folder: str | None = None, pickled: bytes = b""
+    pickled: bytes = b"",
 ) -> tuple[dict[str, dict[str, str]], dict[str, bytes]]:
     """Return the files that code came from, by name, and their content by a new name.
 
@@ -269,8 +269,7 @@ def _sources(
             contents[kept] = text.encode(errors="surrogateescape")
     for module in _local_modules()[:_MOST_SOURCES]:
         file = str(module.__file__)
-        folder = script_folder if module.__name__ == "__main__" else None
-        kept = "modules/" + _place(module, folder)
+        kept = "modules/" + _place(module)
         try:
             content = Path(file).read_bytes()
         except OSError:
@@ -281,9 +280,9 @@ def _sources(
     return described, contents
 
 
-def _place(module: ModuleType, folder: str | None) -> str:
+def _place(module: ModuleType) -> str:
     file = Path(str(module.__file__))
-    if folder is not None or module.__name__ == "__main__":
+    if module.__name__ == "__main__":
         return file.name
     parts = module.__name__.split(".")
     if file.name == "__init__.py":

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +87,8 @@ def start_ranks(
     lifeline_fd
         Read end of a pipe whose write end only this process holds.
     """
+    entry = read_json(paths.entry) or {}
+    variables = {**os.environ, **entry.get("environment", {})}
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
         plan = RankPlan(
             attempt=attempt,
@@ -103,7 +106,7 @@ def start_ranks(
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             return [
-                _start_rank(config, paths, plan, rank)
+                _start_rank(config, paths, plan, rank, variables)
                 for rank in range(config.world_size)
             ]
         finally:
@@ -111,19 +114,21 @@ def start_ranks(
 
 
 def _start_rank(
-    config: ExperimentConfig, paths: RunPaths, plan: RankPlan, rank: int
+    config: ExperimentConfig,
+    paths: RunPaths,
+    plan: RankPlan,
+    rank: int,
+    variables: Mapping[str, str],
 ) -> RankProcess:
     files = paths.rank(plan.attempt, rank)
     files.root.mkdir(parents=True, exist_ok=True)
     inherited = [plan.lifeline_fd, plan.heartbeat_fd]
     if rank == 0:
         inherited.append(plan.listen_fd)
-    entry = read_json(paths.entry) or {}
-    inherited_variables = {**os.environ, **entry.get("environment", {})}
     with files.stdout.open("ab") as out, files.stderr.open("ab") as err:
         popen = subprocess.Popen(
             worker_argv(paths.root),
-            env=rank_environment(config, paths, plan, rank, inherited_variables),
+            env=rank_environment(config, paths, plan, rank, variables),
             cwd=plan.cwd,
             stdin=subprocess.DEVNULL,
             stdout=out,

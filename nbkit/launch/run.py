@@ -146,7 +146,7 @@ class Run(StoredRun):
             self.paths.stop.unlink(missing_ok=True)
             old = self.submission
             cwd = None
-            if self.config.task in ("function", "script"):
+            if self.config.has_entry:
                 # Its code may open files by relative names.
                 cwd = Path(old["cwd"])
                 if not cwd.is_dir():

@@ -95,7 +95,7 @@ def launch(
     config = what if isinstance(what, ExperimentConfig) else None
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
-    if entry is None and config.task in ("function", "script"):
+    if entry is None and config.has_entry:
         message = (
             f"task={config.task!r}: pass the {config.task} itself, as in "
             "nbkit.launch(train, gpus=2)."

@@ -37,7 +37,7 @@ def _run(rank: Rank, config: ExperimentConfig) -> None:
         from nbkit.worker.allreduce import measure_allreduce
 
         measure_allreduce(rank, config)
-    elif config.task in ("function", "script"):
+    elif config.has_entry:
         from nbkit.worker.function import run_entry
 
         run_entry(rank, config)

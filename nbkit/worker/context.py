@@ -124,11 +124,8 @@ class Context:
         numbers = {str(name): _number(name, value) for name, value in values.items()}
         self._step = step
         self._rank.beat(step, Phase.COMPUTE)
-        if self._writer is None:
-            return
-        line = {"kind": "log", "attempt": self.attempt, "step": step}
-        self._writer.write({**line, "t": time.time(), "values": numbers})
-        if self.config.tensorboard:
+        self._write("log", step, values=numbers)
+        if self._writer is not None and self.config.tensorboard:
             self._to_tensorboard(numbers, step)
 
     def should_stop(self) -> bool:
@@ -146,12 +143,11 @@ class Context:
             Whether this step was the last.
         """
         self._rank.answer_requests_to_stop()
-        before = self._group
         group = self._host_group()
         if group is None:
             answer = self._rank.stop_requested
         else:
-            if self._agreement is None or before != self._group:
+            if self._agreement is None:
                 from nbkit.worker.distributed import StopAgreement
 
                 self._agreement = StopAgreement(self._rank, group)
@@ -199,7 +195,7 @@ class Context:
             self._barrier(),
             self.config.checkpoints_kept,
         )
-        self._event("checkpoint", step, path=str(path.relative_to(self.run_folder)))
+        self._write("checkpoint", step, path=str(path.relative_to(self.run_folder)))
         self._rank.beat(step, Phase.COMPUTE)
         return path
 
@@ -226,7 +222,7 @@ class Context:
 
     def close(self) -> None:
         """Write what is left to the disk."""
-        if self._agreement is not None and self._host_group() is not None:
+        if self._host_group() is not None and self._agreement is not None:
             self._agreement.close()
         if self._writer is not None:
             self._writer.sync()
@@ -234,7 +230,7 @@ class Context:
         if self._tensorboard is not None:
             self._tensorboard.close()
 
-    def _event(self, kind: str, step: int, **values: Any) -> None:
+    def _write(self, kind: str, step: int, **values: Any) -> None:
         if self._writer is not None:
             line = {"kind": kind, "attempt": self.attempt, "step": step}
             self._writer.write({**line, "t": time.time(), **values})
@@ -258,6 +254,7 @@ class Context:
             timeout = datetime.timedelta(seconds=self.config.collective_timeout_seconds)
             flags = dist.new_group(backend="gloo", timeout=timeout)
             self._group = dist.group.WORLD, flags
+            self._agreement = None  # it was made in the group before
         return self._group[1]
 
     def _barrier(self) -> Any:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import nbformat
 from playwright.sync_api import Locator, Page, WebSocket, expect
 
 from tests.waiting import wait_until
@@ -18,8 +19,8 @@ __all__ = [
     "cut_off",
     "fold",
     "no_dialogs",
+    "open_notebook_7",
     "open_panel",
-    "open_panel_by_palette",
     "shortened",
     "shown",
     "until",
@@ -67,6 +68,17 @@ def until(page: Page, look: Callable[[], T], what: str) -> T:
 def fold(page: Page) -> None:
     """Close the panel."""
     page.locator('.jp-SideBar [data-id="nbkit-panel"]').click()
+
+
+def open_notebook_7(server: Any, page: Callable[[str], Page]) -> Page:
+    """Open a new notebook in Notebook 7, and the panel; return the page."""
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    nbformat.write(notebook, server.root / "a.ipynb")
+    visitor = page(server.address("notebooks/a.ipynb"))
+    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible()
+    open_panel_by_palette(visitor)
+    return visitor
 
 
 def open_panel_by_palette(page: Page) -> None:

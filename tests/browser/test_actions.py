@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 
-import nbformat
 from playwright.sync_api import expect
 
 from tests.browser.rest import ask, kernels, settle
-from tests.browser.sidebar import open_panel, open_panel_by_palette, until
+from tests.browser.sidebar import open_notebook_7, open_panel, until
 
 STREAM = re.compile("nbkit/api/stream")
 
@@ -148,13 +147,8 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(lab, pa
 
 def test_notebook_7_has_the_panel_too(lab, page):
     server = lab("replay:one-gpu")
-    kernel = {"name": "python3", "display_name": "Python 3"}
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
-    nbformat.write(notebook, server.root / "a.ipynb")
-    visitor = page(server.address("notebooks/a.ipynb"))
-    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible()
 
-    open_panel_by_palette(visitor)
+    visitor = open_notebook_7(server, page)
 
     panel = visitor.locator("#nbkit-panel")
     expect(panel.locator(".nbk-card")).to_have_count(1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import nbformat
 from playwright.sync_api import expect
 
 from nbkit.store.record import RunState
 from tests.browser.rest import settle
-from tests.browser.sidebar import Frames, open_panel, open_panel_by_palette, until
+from tests.browser.sidebar import Frames, open_notebook_7, open_panel, until
 from tests.server.curves import RUN_ID, boards, store_curves
 from tests.server.stored_runs import store_run, write_scalars
 from tests.waiting import wait_until
@@ -108,12 +107,7 @@ def _posted(answers, end):
 def test_notebook_7_opens_the_curves_in_a_tab_of_the_browser(lab, page):
     server = lab("replay:no-gpu")
     store_curves(server)
-    kernel = {"name": "python3", "display_name": "Python 3"}
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
-    nbformat.write(notebook, server.root / "a.ipynb")
-    visitor = page(server.address("notebooks/a.ipynb"))
-    expect(visitor.locator(".jp-NotebookPanel")).to_be_visible()
-    open_panel_by_palette(visitor)
+    visitor = open_notebook_7(server, page)
     row = visitor.locator("#nbkit-panel .nbk-run", has_text="a run")
 
     with visitor.expect_popup() as opened:
