@@ -29,7 +29,13 @@ NOT_OURS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_leaks_from_session() -> Iterator[None]:
+def pool(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep leases of devices apart from those of whoever else uses this machine."""
+    os.environ["NBKIT_POOL"] = str(tmp_path_factory.mktemp("pool") / "nbkit")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_leaks_from_session(pool: None) -> Iterator[None]:
     """Fail the session if its fixtures leave something behind."""
     with nothing_left_behind():
         yield

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from nbkit.config.model import Model, reads_store
 from nbkit.config.nested import AllReduceConfig, LoaderConfig
@@ -18,8 +24,26 @@ IMAGENET_TRAIN_IMAGES = 1_281_167
 """ILSVRC2012 training images (https://image-net.org/challenges/LSVRC/2012/)."""
 
 
+GROUPS = {
+    "name": "What runs",
+    "precision": "Numbers",
+    "batch_size_per_gpu": "Batch",
+    "optimizer": "Optimizer",
+    "epochs": "Length",
+    "data": "Data",
+    "evaluation_period_epochs": "Evaluation and checkpoints",
+    "seed": "Reproducibility",
+    "gpus": "Devices",
+    "stop_grace_seconds": "Patience",
+    "allreduce": "All-reduce",
+}
+"""Headings of the fields, each by the first field below it, as in the class."""
+
+
 class ExperimentConfig(Model):
     """One experiment: model, numbers, batch, optimizer, data and devices."""
+
+    model_config = ConfigDict(json_schema_extra={"groups": dict(GROUPS)})
 
     # What runs
     name: str = ""
@@ -137,8 +161,9 @@ class ExperimentConfig(Model):
     """Processes per node, one a device (torchrun's nproc_per_node)."""
     nnodes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Nodes; world_size = nnodes x gpus."""
-    device: Literal["auto", "cuda", "cpu"] = "auto"
-    """``auto`` uses GPUs where the driver shows any, else CPUs."""
+    device: Literal["auto", "cuda", "cpu", "replay"] = "auto"
+    """``auto`` uses GPUs where the driver shows any, else CPUs. ``replay`` tries nbkit
+    without GPUs: the run holds GPUs that are replayed, and computes on CPUs."""
     devices: tuple[int | str, ...] | None = None
     """Particular GPUs, by NVML index or UUID; None takes the first free ones."""
     oversubscribe: bool = False
@@ -153,11 +178,15 @@ class ExperimentConfig(Model):
     """Time for a graceful stop (step boundary, checkpoint) before ranks are killed."""
     collective_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 1_800.0
     """Time after which torch gives up on one collective operation."""
+    max_restarts: Annotated[int, Field(ge=0, le=1_000)] = 0
+    """How often a run whose rank failed, was killed or hangs is started again, from its
+    newest complete checkpoint (from the beginning without one)."""
     hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] | None = 600.0
     """A run in which no rank gets anywhere for so long is ended as hung; the first
     step may take this long too (compilation). None waits for ever, as do functions and
     scripts unless a number is given: they get somewhere with each `nbkit.log`."""
 
+    # All-reduce
     allreduce: AllReduceConfig = AllReduceConfig()
     """Message sizes of ``task="allreduce"``."""
 
@@ -299,13 +328,14 @@ class ExperimentConfig(Model):
     @field_validator("device")
     @classmethod
     def _device_fits(cls, value: str, info: ValidationInfo) -> str:
-        if value == "cpu" and info.data.get("cuda_graphs"):
+        on_cpus = value in ("cpu", "replay")
+        if on_cpus and info.data.get("cuda_graphs"):
             message = "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'"
             raise ValueError(message)
-        if value == "cpu" and info.data.get("precision") == "tf32":
+        if on_cpus and info.data.get("precision") == "tf32":
             message = "TF32 is a format of GPUs; use precision='fp32' or 'bf16'"
             raise ValueError(message)
-        if value == "cpu" and info.data.get("batch_size_per_gpu") == "max":
+        if on_cpus and info.data.get("batch_size_per_gpu") == "max":
             message = "batch_size_per_gpu='max' is probed in GPU memory; use a number"
             raise ValueError(message)
         return value

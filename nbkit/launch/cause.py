@@ -24,6 +24,7 @@ __all__ = [
     "failure_cause",
     "hang_cause",
     "oom_kills",
+    "read_stacks",
     "simple_cause",
     "stop_cause",
 ]
@@ -39,6 +40,8 @@ _LOST_NEIGHBOUR = re.compile(
 )
 _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
+
+_STACKS_BYTES = 8_192
 
 _WHAT = {
     Phase.STARTING: "starting",
@@ -126,8 +129,21 @@ def hang_cause(
             f"{others.step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
-    message += "; every rank's stack is in its stderr.log"
+    message += "; what every rank was doing is in the record's stacks"
     return _cause("hang", behind[0], message, log)
+
+
+def read_stacks(log: Path, offset: int) -> str:
+    """Return what a rank's log holds behind an offset: its stacks, if it answered.
+
+    No more than 8 KiB, since a record may hold those of many ranks.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(offset)
+            return file.read(_STACKS_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def early_exit_cause(

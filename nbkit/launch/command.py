@@ -25,9 +25,6 @@ __all__ = [
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
 """Marker of every process of a run; see `nbkit.launch.sweep`."""
 
-DEVICES_VARIABLE = "NBKIT_DEVICES"
-"""UUIDs of the GPUs that a run holds, from its supervisor's first moment on."""
-
 
 @dataclass(frozen=True)
 class RankPlan:
@@ -38,7 +35,7 @@ class RankPlan:
     device_type: str
     """``cuda`` or ``cpu``."""
     devices: Sequence[str]
-    """GPU UUIDs in the order of local ranks; empty on CPUs."""
+    """UUIDs of GPUs or MIG instances in the order of local ranks; empty on CPUs."""
     cpus_per_rank: int
     cwd: str
     """Folder in which the ranks run."""
@@ -47,15 +44,27 @@ class RankPlan:
     lifeline_fd: int
     """Read end of a pipe that closes when the supervisor ends."""
     heartbeat_fd: int
+    lease_fds: Sequence[int]
+    """Files that keep the run's devices held while any rank has them open."""
 
 
-def supervisor_argv(root: Path) -> list[str]:
+def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
     """Return the command that supervises a run.
 
+    Parameters
+    ----------
+    root
+        The run's folder.
+    claim_fd
+        The open file of its place in the queue.
+
+    Notes
+    -----
     ``-P`` keeps the current folder out of the import path: a notebook's folder may
     hold a ``signal.py`` or a ``json.py``.
     """
-    return [sys.executable, "-P", "-m", "nbkit.launch.supervisor", str(root)]
+    module = "nbkit.launch.supervisor"
+    return [sys.executable, "-P", "-m", module, str(root), str(claim_fd)]
 
 
 def worker_argv(root: Path) -> list[str]:

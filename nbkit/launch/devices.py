@@ -1,93 +1,102 @@
-"""Which devices a run gets: one a rank, none that another rank holds."""
+"""Which devices a run asks for: one a rank, out of those that its launcher may use."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
-from nbkit.launch.command import DEVICES_VARIABLE
-from nbkit.launch.sweep import marked_processes
 from nbkit.telemetry.cpus import usable_cpus
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
+from nbkit.telemetry.visible import visible, visible_instances
 
 if TYPE_CHECKING:
-    from nbkit.telemetry.sample import GpuDevice
+    from nbkit.telemetry.gpu_source import GpuSource
+    from nbkit.telemetry.sample import GpuDevice, GpuSample
 
-__all__ = ["Placement", "choose_gpus", "place", "placing", "visible_gpus"]
+__all__ = ["Candidate", "DeviceRequest", "request_devices", "visible_gpus"]
 
 
 @dataclass(frozen=True)
-class Placement:
-    """The devices of one run on one node."""
+class Candidate:
+    """A device that a run may get."""
 
-    device_type: str
-    """``cuda`` or ``cpu``."""
-    devices: tuple[str, ...]
-    """GPU UUIDs by local rank; empty on CPUs."""
+    name: str
+    """UUID of a GPU or of a MIG instance, or a slot such as ``cpu-3``."""
+    label: str
+    """What people call it: ``GPU 0``."""
+    product: str | None = None
+    """What the driver calls it: ``NVIDIA H200``."""
+    index: int | None = None
+    """NVML's index of a whole GPU."""
+    is_instance: bool = False
+    """Whether it is a MIG instance."""
+
+
+@dataclass(frozen=True)
+class DeviceRequest:
+    """What the supervisor of a run asks of the pool."""
+
+    kind: str
+    """``cuda``, ``replay`` or ``cpu``."""
+    candidates: tuple[tuple[str, str], ...]
+    """Name and label of each device that will do, in the order of preference."""
+    count: int
+    """One a rank."""
+    oversubscribe: bool
     cpus_per_rank: int
     """Usable CPUs shared equally between the ranks, at least 1."""
-    oversubscribed: bool
-    """Whether ranks share a device or a CPU."""
+
+    @property
+    def device_type(self) -> str:
+        """On what the ranks compute: ``cuda`` or ``cpu``."""
+        return "cuda" if self.kind == "cuda" else "cpu"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
 
 
-@contextmanager
-def placing() -> Iterator[None]:
-    """Let one process of this user at a time choose devices and start a supervisor.
-
-    Between the choice and the start nobody could see that the devices are taken.
-    """
-    path = Path(tempfile.gettempdir()) / f"nbkit-placing-{os.getuid()}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def place(config: ExperimentConfig) -> Placement:
-    """Return the devices of a run on this machine.
+def request_devices(config: ExperimentConfig) -> DeviceRequest:
+    """Return what a run asks for on this machine.
 
     Raises
     ------
     DeviceError
-        If there are too few devices, a named one is unknown, or one is held by a rank
-        of another run and ``oversubscribe`` is not set.
+        If the run could never start here: there are too few devices even when nobody
+        holds one, or a named one is unknown.
     """
     cpus = max(1, int(usable_cpus()))
     cpus_per_rank = max(1, cpus // config.gpus)
-    gpus = () if config.device == "cpu" else visible_gpus(config.device)
-    if gpus:
-        held = _held_devices()
-        devices = choose_gpus(config, gpus, held)
-        shared = len(devices) < config.gpus or bool(held & set(devices))
-        return Placement("cuda", tuple(devices), cpus_per_rank, shared)
-    if config.devices is not None:
+    if config.device == "replay":
+        found, kind = _replayed_gpus(), "replay"
+    else:
+        found = [] if config.device == "cpu" else visible_gpus(config.device)
+        kind = "cuda" if found else "cpu"
+    if found:
+        chosen = _choose(config, found)
+    elif config.devices is not None:
         message = f"devices={config.devices}: there is no GPU here; remove devices."
         raise DeviceError(message)
-    if config.gpus > cpus and not config.oversubscribe:
-        message = (
-            f"gpus={config.gpus} ranks: there is no GPU to use here, and {cpus} usable "
-            f"CPUs (affinity and quota); use gpus={cpus} or oversubscribe=True."
-        )
-        raise DeviceError(message)
-    return Placement("cpu", (), cpus_per_rank, config.gpus > cpus)
+    else:
+        chosen = _slots(config, cpus)
+    return DeviceRequest(
+        kind,
+        tuple((one.name, one.label) for one in chosen),
+        config.gpus,
+        config.oversubscribe,
+        cpus_per_rank,
+    )
 
 
-def visible_gpus(device: str) -> Sequence[GpuDevice]:
+def visible_gpus(device: str) -> list[Candidate]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; empty without any.
+
+    Of a GPU that is divided into MIG instances, its instances.
 
     Parameters
     ----------
@@ -101,16 +110,11 @@ def visible_gpus(device: str) -> Sequence[GpuDevice]:
     """
     from nbkit.telemetry.nvml import open_nvml
 
-    reason = "the driver shows none"
-    gpus: Sequence[GpuDevice] = ()
     try:
-        with open_nvml() as nvml:
-            found = [gpu for gpu in nvml.devices() if gpu.uuid and not gpu.error]
-        gpus = _visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        if not gpus:
-            reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none"
+        gpus = _candidates(open_nvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none"
     except NvmlUnavailableError as error:
-        reason = str(error)
+        gpus, reason = [], str(error)
         if device == "auto" and Path("/proc/driver/nvidia/version").exists():
             # A machine with a driver is a GPU machine: never fall back in silence.
             message = f"device='auto': {reason} Mend that, or set device='cpu'."
@@ -121,74 +125,124 @@ def visible_gpus(device: str) -> Sequence[GpuDevice]:
     return gpus
 
 
-def choose_gpus(
-    config: ExperimentConfig, gpus: Sequence[GpuDevice], held: set[str]
-) -> list[str]:
-    """Return the UUIDs of a run's GPUs, by local rank.
+def _replayed_gpus() -> list[Candidate]:
+    setting = SourceSetting.from_environment()
+    if setting.kind != "replay":
+        message = (
+            f"device='replay', but {SOURCE_VARIABLE} names no trace to replay; set it "
+            "(replay:eight-gpus), or set device='cpu'."
+        )
+        raise DeviceError(message)
+    try:
+        return _candidates(setting.open, None)
+    except NvmlUnavailableError as error:
+        message = f"device='replay': {error}"
+        raise DeviceError(message) from error
+
+
+def _candidates(open_source: Callable[[], GpuSource], setting: str | None) -> Any:
+    """Return the devices of a source that a setting leaves."""
+    source = open_source()
+    try:
+        gpus = [gpu for gpu in source.devices() if gpu.uuid and not gpu.error]
+        divided = {str(gpu.uuid) for gpu in gpus if gpu.mig_enabled}
+        samples = source.read(divided) if divided else ()
+    finally:
+        source.close()
+    instances = {str(sample.uuid): _instances(sample) for sample in samples}
+    return visible_candidates(gpus, instances, setting)
+
+
+def visible_candidates(
+    gpus: Sequence[GpuDevice],
+    instances: dict[str, list[Candidate]],
+    setting: str | None,
+) -> list[Candidate]:
+    """Return the devices that a CUDA_VISIBLE_DEVICES setting leaves, in its order.
 
     Parameters
     ----------
-    config
-        ``gpus``, ``devices`` and ``oversubscribe`` matter.
     gpus
-        GPUs that may be used.
-    held
-        UUIDs that ranks of other runs hold.
+        All GPUs, in NVML's order.
+    instances
+        MIG instances by UUID of the GPU that contains them.
+    setting
+        The variable's value.
     """
+    parents = {one.name: gpu for gpu, found in instances.items() for one in found}
+    left: list[Candidate] = []
+    for gpu in visible(gpus, setting, parents):
+        uuid = str(gpu.uuid)
+        if gpu.mig_enabled:
+            names = [one.name for one in instances.get(uuid, [])]
+            kept = visible_instances(names, setting)
+            left += [one for one in instances.get(uuid, []) if one.name in kept]
+        else:
+            left.append(Candidate(uuid, f"GPU {gpu.index}", gpu.name, gpu.index))
+    return left
+
+
+def _instances(sample: GpuSample) -> list[Candidate]:
+    return [
+        Candidate(
+            one.uuid, f"GPU {sample.index} MIG {place}", one.name, is_instance=True
+        )
+        for place, one in enumerate(sample.mig_instances or ())
+    ]
+
+
+def _choose(config: ExperimentConfig, gpus: Sequence[Candidate]) -> list[Candidate]:
+    """Return the GPUs that will do."""
     if config.devices is not None:
-        wanted = [_named(name, gpus) for name in config.devices][: config.gpus]
-    else:
-        free = [gpu for gpu in gpus if gpu.uuid not in held]
-        busy = [gpu for gpu in gpus if gpu.uuid in held] if config.oversubscribe else []
-        wanted = [*free, *busy][: config.gpus]
-    taken = [str(gpu.uuid) for gpu in wanted if gpu.uuid in held]
-    if taken and not config.oversubscribe:
-        message = (
-            f"devices={config.devices}: {', '.join(taken)} is held by a rank of "
-            "another run; wait for that run, name other devices, or set "
-            "oversubscribe=True."
-        )
+        named = [_named(name, gpus) for name in config.devices][: config.gpus]
+        if config.gpus > 1:
+            _refuse_instances(config, named)
+        return named
+    usable = gpus
+    if config.gpus > 1:
+        usable = [gpu for gpu in gpus if not gpu.is_instance]
+    if len(usable) < config.gpus and not (config.oversubscribe and usable):
+        message = f"gpus={config.gpus}, but {len(usable)} visible GPUs are here; "
+        if len(usable) < len(gpus):
+            message += (
+                f"{len(gpus) - len(usable)} MIG instances serve runs of one rank only; "
+            )
+        few = max(len(usable), 1)
+        message += f"use gpus={few} or oversubscribe=True."
         raise DeviceError(message)
-    if len(wanted) < config.gpus and not (config.oversubscribe and wanted):
-        message = (
-            f"gpus={config.gpus}, but {len(wanted)} of {len(gpus)} visible GPUs are "
-            f"free ({len(held)} held by ranks of other runs); use gpus={len(wanted)}, "
-            "wait, or set oversubscribe=True."
-        )
-        raise DeviceError(message)
-    return [str(gpu.uuid) for gpu in wanted]
+    return list(usable)
 
 
-def _named(name: int | str, gpus: Sequence[GpuDevice]) -> GpuDevice:
+def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> None:
+    """Raise if ranks would have to meet over MIG instances, which NCCL cannot connect.
+
+    Source: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/ (limitations)
+    """
+    instances = [gpu.name for gpu in named if gpu.is_instance]
+    if instances:
+        message = (
+            f"devices={config.devices}: {', '.join(instances)} is a MIG instance, "
+            f"which serves a run of one rank, and gpus={config.gpus}; use gpus=1."
+        )
+        raise DeviceError(message)
+
+
+def _named(name: int | str, gpus: Sequence[Candidate]) -> Candidate:
     for gpu in gpus:
-        if name in (gpu.index, gpu.uuid) or str(name) == str(gpu.index):
+        if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
-    known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
+    known = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
     message = f"devices: {name!r} is not a visible GPU; visible: {known}."
     raise DeviceError(message)
 
 
-def _visible(gpus: Sequence[GpuDevice], setting: str | None) -> list[GpuDevice]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; refuse parts of a GPU."""
-    if setting is not None and "MIG-" in setting:
+def _slots(config: ExperimentConfig, cpus: int) -> list[Candidate]:
+    """Return one slot for each CPU that this process may keep busy."""
+    if config.gpus > cpus and not config.oversubscribe:
         message = (
-            f"CUDA_VISIBLE_DEVICES={setting!r}: MIG instances cannot be used yet; name "
-            "whole GPUs, or unset it."
+            f"gpus={config.gpus} ranks: there is no GPU to use here, and {cpus} usable "
+            f"CPUs (affinity and quota); use gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
-    return visible(gpus, setting)
-
-
-def _held_devices() -> set[str]:
-    """Return the UUIDs that living runs on this host hold."""
-    held: set[str] = set()
-    for _, process in marked_processes():
-        try:
-            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
-        except OSError:
-            continue
-        for entry in environment.split(b"\0"):
-            if entry.startswith(f"{DEVICES_VARIABLE}=".encode()):
-                uuids = entry.partition(b"=")[2].decode(errors="replace")
-                held.update(filter(None, uuids.split(",")))
-    return held
+    numbers = sorted(os.sched_getaffinity(0))[:cpus]
+    return [Candidate(f"cpu-{number}", f"CPU {number}") for number in numbers]

@@ -14,7 +14,7 @@ class Engine(Protocol):
     """Starts supervisors; metrics and logs are not its business, files are."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Return what a run would occupy, as JSON values for ``submission.json``.
+        """Return what a run asks for, as JSON values for ``submission.json``.
 
         Raises
         ------
@@ -24,13 +24,13 @@ class Engine(Protocol):
         ...
 
     def submit(
-        self, paths: RunPaths, attempt: int, placement: dict[str, Any]
+        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
         """Start the supervisor of one attempt; return its identity.
 
         Parameters
         ----------
-        placement
+        wanted
             What `check` returned.
         """
         ...

@@ -10,8 +10,10 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, LaunchError
-from nbkit.launch.command import DEVICES_VARIABLE, RUN_ID_VARIABLE, supervisor_argv
-from nbkit.launch.devices import place
+from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
+from nbkit.launch.devices import request_devices
+from nbkit.launch.gpu_pool import Claim
+from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.sweep import sweep
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -35,21 +37,21 @@ _NOT_INHERITED = (
     "TORCHELASTIC_",
     "NBKIT_",
 )
-_NBKIT_SETTINGS = {"NBKIT_HOME"}
+_NBKIT_SETTINGS = {"NBKIT_HOME", POOL_VARIABLE}
 
 
 class LocalEngine:
     """Runs on this machine, outliving the process that launches them."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Return device type and devices of a run on this machine.
+        """Return the devices that a run asks for on this machine.
 
         Raises
         ------
         ConfigError
             If more than one node is asked for.
         DeviceError
-            If devices are missing, busy or unknown.
+            If devices are missing or unknown, or cannot be leased.
         """
         if config.nnodes > 1:
             message = (
@@ -62,10 +64,16 @@ class LocalEngine:
                 'pip install "nbkit[train]" adds it.'
             )
             raise LaunchError(message)
-        return place(config).to_dict()
+        pool_folder()
+        wanted = request_devices(config)
+        return {
+            "device_type": wanted.device_type,
+            "cpus_per_rank": wanted.cpus_per_rank,
+            "request": wanted.to_dict(),
+        }
 
     def submit(
-        self, paths: RunPaths, attempt: int, placement: dict[str, Any]
+        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
         """Start the supervisor in a session of its own; return its identity."""
         log = paths.supervisor_log(attempt)
@@ -75,18 +83,19 @@ class LocalEngine:
             for name, value in os.environ.items()
             if name in _NBKIT_SETTINGS or not name.startswith(_NOT_INHERITED)
         }
+        # Made here, so that runs are served in the order in which they were launched.
+        claim = Claim.enter(paths.run_id, wanted["request"])
+        argv = supervisor_argv(paths.root, claim.descriptor)
         shell = subprocess.run(
-            ["/bin/sh", "-c", _DETACH, str(log), *supervisor_argv(paths.root)],
-            env={
-                **inherited,
-                RUN_ID_VARIABLE: paths.run_id,
-                DEVICES_VARIABLE: ",".join(placement["devices"]),
-            },
+            ["/bin/sh", "-c", _DETACH, str(log), *argv],
+            env={**inherited, RUN_ID_VARIABLE: paths.run_id},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            pass_fds=[claim.descriptor],
             start_new_session=True,
             check=True,
         )
+        claim.hand_over()
         try:
             return ProcessIdentity.of(int(shell.stdout)).to_dict()
         except ProcessLookupError:

@@ -19,59 +19,10 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.launch.variables import is_recorded
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RECORD_SCHEMA, RunState, utc_now
-from nbkit.store.runs import StoredRun
 from nbkit.telemetry.machine import describe_machine
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["Description", "describe_code", "describe_environment", "first_record"]
-
-_FROM_SUBMISSION = (
-    "engine",
-    "owner",
-    "on_owner_exit",
-    "torchrun",
-    "device_type",
-    "devices",
-    "cpus_per_rank",
-    "oversubscribed",
-    "argv",
-    "cwd",
-)
-
-
-def first_record(
-    run: StoredRun, submission: dict[str, Any], supervisor: ProcessIdentity
-) -> dict[str, Any]:
-    """Return the record of an attempt that starts now; None is what is unknown yet."""
-    config = run.config
-    return {
-        "schema": RECORD_SCHEMA,
-        "run_id": run.run_id,
-        "name": config.title,
-        "state": RunState.STARTING,
-        "cause": None,
-        "attempt": submission["attempt"],
-        "supervisor": supervisor.to_dict(),
-        "time": {
-            "submitted": submission["time"],
-            "started": utc_now(),
-            "running": None,
-            "ended": None,
-        },
-        "launch": {key: submission[key] for key in _FROM_SUBMISSION},
-        "origins": submission["origins"],
-        "tags": submission["tags"],
-        "determinism": {"seed": config.seed, "deterministic": config.deterministic},
-        "attempts": run.record.get("attempts", []),
-        "code": None,
-        "environment": None,
-        "machine": None,
-        "storage": None,
-        "worker": None,
-        "system": None,
-    }
+__all__ = ["Description", "describe_code", "describe_environment"]
 
 
 class Description(threading.Thread):

@@ -13,6 +13,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.command import RankPlan, rank_environment, worker_argv
+from nbkit.launch.queue import Place
 from nbkit.store.heartbeat import HeartbeatBoard
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -73,6 +74,7 @@ def start_ranks(
     paths: RunPaths,
     attempt: int,
     submission: dict[str, Any],
+    place: Place,
     board: HeartbeatBoard,
     lifeline_fd: int,
 ) -> list[RankProcess]:
@@ -81,7 +83,9 @@ def start_ranks(
     Parameters
     ----------
     submission
-        ``device_type``, ``devices``, ``cpus_per_rank`` and ``cwd`` matter.
+        ``device_type``, ``cpus_per_rank`` and ``cwd`` matter.
+    place
+        The devices; every rank inherits the files that keep them held.
     board
         Shared positions of the ranks.
     lifeline_fd
@@ -94,7 +98,8 @@ def start_ranks(
             attempt=attempt,
             master_port=listener.getsockname()[1],
             device_type=submission["device_type"],
-            devices=submission["devices"],
+            devices=place.gpus,
+            lease_fds=place.descriptors,
             cpus_per_rank=submission["cpus_per_rank"],
             cwd=submission["cwd"],
             listen_fd=listener.fileno(),
@@ -122,7 +127,7 @@ def _start_rank(
 ) -> RankProcess:
     files = paths.rank(plan.attempt, rank)
     files.root.mkdir(parents=True, exist_ok=True)
-    inherited = [plan.lifeline_fd, plan.heartbeat_fd]
+    inherited = [plan.lifeline_fd, plan.heartbeat_fd, *plan.lease_fds]
     if rank == 0:
         inherited.append(plan.listen_fd)
     with files.stdout.open("ab") as out, files.stderr.open("ab") as err:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import fcntl
+import os
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +31,7 @@ from nbkit.store.runs import (
     list_runs,
 )
 
-__all__ = ["Run", "attach", "runs"]
+__all__ = ["Run", "RunList", "attach", "runs"]
 
 _POLL_SECONDS = 0.1
 
@@ -137,10 +141,9 @@ class Run(StoredRun):
         RunError
             If the run has not ended, finished already, or has no checkpoint.
         """
-        from nbkit.launch.devices import placing
         from nbkit.launch.start import submit
 
-        with placing():
+        with _resuming():
             self._check_resumable()
             self._engine().reap(self.paths)
             self.paths.stop.unlink(missing_ok=True)
@@ -270,6 +273,18 @@ class Run(StoredRun):
         raise RunFailedError(message, cause)
 
 
+@contextlib.contextmanager
+def _resuming() -> Iterator[None]:
+    """Let one process of this user at a time resume a run."""
+    path = Path(tempfile.gettempdir()) / f"nbkit-resuming-{os.getuid()}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _deadline(request: dict[str, Any]) -> datetime.datetime:
     """Return when a request to stop turns to force."""
     asked = datetime.datetime.fromisoformat(request["time"])
@@ -292,7 +307,11 @@ def attach(run_id: str) -> Run:
     return Run(find_run_folder(run_id))
 
 
-def runs(state: RunState | str | None = None, limit: int | None = None) -> list[Run]:
+class RunList(list[Run]):
+    """Runs, which a notebook shows as a table."""
+
+
+def runs(state: RunState | str | None = None, limit: int | None = None) -> RunList:
     """Return the runs in the store, newest first.
 
     Parameters
@@ -310,6 +329,6 @@ def runs(state: RunState | str | None = None, limit: int | None = None) -> list[
         message = f"state={state!r} is not one of {known}; use one of these."
         raise ConfigError(message)
     if state is None:
-        return [Run(folder) for folder in list_run_folders()[:limit]]
+        return RunList(Run(folder) for folder in list_run_folders()[:limit])
     rows = [row for row in list_runs() if row.state == state]
-    return [Run(runs_folder() / row.run_id) for row in rows[:limit]]
+    return RunList(Run(runs_folder() / row.run_id) for row in rows[:limit])

@@ -13,8 +13,6 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
 from nbkit.errors import ConfigError, LaunchError
-from nbkit.launch.command import torchrun_line
-from nbkit.launch.devices import placing
 from nbkit.launch.engine import Engine
 from nbkit.launch.entry import Entry, function_entry, script_entry
 from nbkit.launch.run import Run
@@ -75,7 +73,8 @@ def launch(
         If the configuration is not valid, or the function cannot be sent to other
         processes.
     DeviceError
-        If it does not fit the devices of this machine.
+        If it could never start on the devices of this machine. Where others hold
+        them, the run waits for its turn: see ``state`` and ``record["queue"]``.
     StoreError
         If the store cannot be written.
 
@@ -107,16 +106,14 @@ def launch(
     try:
         if entry is not None:
             entry.write(paths)
-        # What may take long is done: others wait for their devices meanwhile.
-        with placing():
-            submit(
-                config,
-                paths,
-                attempt=0,
-                on_owner_exit=on_owner_exit,
-                origins=known,
-                tags=tags or {},
-            )
+        submit(
+            config,
+            paths,
+            attempt=0,
+            on_owner_exit=on_owner_exit,
+            origins=known,
+            tags=tags or {},
+        )
     except BaseException:
         # A supervisor that finds its folder gone ends by itself.
         shutil.rmtree(paths.root, ignore_errors=True)
@@ -162,8 +159,6 @@ def submit(
 ) -> None:
     """Start the supervisor of one attempt and write who asked for it.
 
-    Called while `placing`: it chooses the devices.
-
     Parameters
     ----------
     cwd
@@ -172,9 +167,9 @@ def submit(
     _check_owner_exit(on_owner_exit)
     cwd = _current_folder() if cwd is None else cwd
     engine = _engine(config)
-    placement = engine.check(config)
+    wanted = engine.check(config)
     try:
-        supervisor = engine.submit(paths, attempt, placement)
+        supervisor = engine.submit(paths, attempt, wanted)
     except OSError as error:
         raise store_error(paths.root, error) from error
     write_json(
@@ -182,18 +177,19 @@ def submit(
         {
             "attempt": attempt,
             "time": utc_now(),
+            "name": config.title,
             "engine": config.engine,
             "supervisor": supervisor,
             "owner": ProcessIdentity.of().to_dict(),
             "on_owner_exit": on_owner_exit,
+            "stop_grace_seconds": config.stop_grace_seconds,
             "origins": origins,
             "tags": tags,
             "argv": sys.argv,
             "cwd": str(cwd),
             # Jupyter tells a kernel whose it is.
             "notebook": os.environ.get("JPY_SESSION_NAME"),
-            "torchrun": torchrun_line(config, paths.root, placement["devices"]),
-            **placement,
+            **wanted,
         },
     )
 

@@ -106,7 +106,9 @@ class StoredRun:
     @property
     def attempt(self) -> int:
         """The newest attempt's number, counted from 0."""
-        return int(self.submission.get("attempt", 0))
+        # A supervisor may have started the ranks again, on its own.
+        known = (self.submission, self.record)
+        return max(int(source.get("attempt", 0)) for source in known)
 
     def metrics(self, kind: str | None = "step") -> list[Line]:
         """Return recorded lines, oldest first.
@@ -181,7 +183,7 @@ class StoredRun:
                 message = f"{self.paths.root} is gone: the run's folder was removed."
                 raise StoreError(message)
             return self._state_of_plain_torchrun()
-        if record.get("attempt") == submission["attempt"]:
+        if record.get("attempt", -1) >= submission["attempt"]:
             state, supervisor = RunState(record["state"]), record["supervisor"]
         else:
             state, supervisor = RunState.STARTING, submission["supervisor"]

@@ -182,7 +182,7 @@ def find_devices(device: str, engine: str, gpus: int) -> Devices:
     found = visible_gpus(device)
     if not found:
         return Devices("cpu", int(usable_cpus()))
-    names = {gpu.name for gpu in found if gpu.name}
+    names = {gpu.product for gpu in found if gpu.product}
     return Devices("cuda", len(found), " and ".join(sorted(names)) or None)
 
 

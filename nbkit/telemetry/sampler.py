@@ -55,7 +55,8 @@ class Sampler:
     Parameters
     ----------
     gpu_uuids
-        The GPUs to read: all by default, none if empty.
+        The GPUs to read: all by default, none if empty. The UUID of a MIG instance
+        means the GPU that contains it.
     process_roots
         Pids of processes whose trees make up a run.
     """
@@ -119,10 +120,23 @@ class Sampler:
     def _open(self) -> None:
         try:
             self._nvml = open_nvml()
+            self._gpu_uuids = _gpus_of(self._nvml, self._gpu_uuids)
             self._gpus_unavailable = None
         except NvmlUnavailableError as error:
             self._gpus_unavailable = error.reason
             self._next_try = time.monotonic() + _RETRY_SECONDS
+
+
+def _gpus_of(nvml: Nvml, uuids: Collection[str] | None) -> Collection[str] | None:
+    """Return the GPUs that are meant, or contain the MIG instances that are meant."""
+    if not any(uuid.startswith("MIG-") for uuid in uuids or ()):
+        return uuids
+    wanted = set(uuids or ())
+    return {
+        str(gpu.uuid)
+        for gpu in nvml.read()
+        if wanted & {gpu.uuid, *(one.uuid for one in gpu.mig_instances or ())}
+    }
 
 
 class _LineFile:

@@ -61,3 +61,19 @@ def _means(name: str, gpu: GpuDevice) -> bool:
 
 def _is_beginning(part: str, uuid: str) -> bool:
     return len(part) > 4 and uuid.startswith(part)
+
+
+def visible_instances(instances: Sequence[str], setting: str | None) -> list[str]:
+    """Return the MIG instances of one GPU that a CUDA_VISIBLE_DEVICES setting leaves.
+
+    Parameters
+    ----------
+    instances
+        UUIDs of the instances of a GPU that the setting leaves.
+    setting
+        The variable's value. An entry that names the GPU, not an instance, leaves all:
+        CUDA itself would take the first of them.
+    """
+    parts = [part.strip() for part in (setting or "").split(",")]
+    named = [uuid for part in parts for uuid in instances if _is_beginning(part, uuid)]
+    return named or list(instances)

@@ -38,7 +38,7 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
         If GPUs were promised and torch cannot use them, or there are fewer than ranks.
     """
     kind = os.environ.get("NBKIT_DEVICE_TYPE") or config.device
-    if kind == "cpu" or (kind == "auto" and not torch.cuda.is_available()):
+    if kind in ("cpu", "replay") or (kind == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise DeviceError(_why_no_cuda())

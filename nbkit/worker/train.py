@@ -67,14 +67,15 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     saved, own = {}, {}
     if rank.attempt:
         newest = checkpoint.latest(rank.paths.checkpoints)
-        if newest is None:
+        if newest is not None:
+            saved, own = checkpoint.load(newest, rank.rank, rank.world_size)
+        elif not config.max_restarts:
             # To begin anew in silence would take the place of what was measured.
             message = (
                 f"{rank.paths.checkpoints} has 0 complete checkpoints, resuming needs "
                 "1; launch the run's config anew."
             )
             raise RunError(message)
-        saved, own = checkpoint.load(newest, rank.rank, rank.world_size)
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
         config, rank, device, host_group
     )

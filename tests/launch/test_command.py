@@ -23,6 +23,7 @@ PLAN = RankPlan(
     listen_fd=7,
     lifeline_fd=8,
     heartbeat_fd=9,
+    lease_fds=[],
 )
 
 
@@ -84,5 +85,7 @@ def test_commands_use_this_interpreter(small):
     from nbkit.launch.command import supervisor_argv, worker_argv
 
     assert (
-        supervisor_argv(PATHS.root)[0] == worker_argv(PATHS.root)[0] == sys.executable
+        supervisor_argv(PATHS.root, 9)[0]
+        == worker_argv(PATHS.root)[0]
+        == sys.executable
     )

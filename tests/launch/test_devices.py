@@ -1,62 +1,55 @@
-"""One rank a device; none that another rank holds."""
+"""Which devices a run asks for: one a rank, none that it may not see."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 
 from nbkit.errors import DeviceError
-from nbkit.launch.devices import _held_devices, _visible, choose_gpus, place
+from nbkit.launch.devices import Candidate, _choose, request_devices, visible_candidates
 from nbkit.telemetry.sample import GpuDevice
-from tests.waiting import wait_until
 
 GPUS = [GpuDevice(index=n, uuid=f"GPU-{n}{n}{n}{n}-x", name="H200") for n in range(4)]
+WHOLE = visible_candidates(GPUS, {}, None)
+DIVIDED = [
+    GpuDevice(0, "GPU-0000-x", "A100", mig_enabled=True),
+    GpuDevice(1, "GPU-1111-x", "A100", mig_enabled=False),
+]
+INSTANCES = {
+    "GPU-0000-x": [
+        Candidate(f"MIG-{letter * 4}", f"GPU 0 MIG {n}", is_instance=True)
+        for n, letter in enumerate("ab")
+    ]
+}
 
 
-def test_the_first_free_gpus_are_taken_in_order(small):
+def names(config, gpus=WHOLE):
+    return [one.name for one in _choose(config, gpus)]
+
+
+def test_any_visible_gpu_will_do_in_order(small):
     config = small(device="cuda", oversubscribe=False)
 
-    assert choose_gpus(config, GPUS, held={"GPU-0000-x"}) == [
-        "GPU-1111-x",
-        "GPU-2222-x",
-    ]
+    assert names(config) == [gpu.uuid for gpu in GPUS]
 
 
 def test_particular_devices_are_taken_by_index_or_uuid(small):
     config = small(device="cuda", devices=(3, "GPU-1111-x"), oversubscribe=False)
 
-    assert choose_gpus(config, GPUS, held=set()) == ["GPU-3333-x", "GPU-1111-x"]
+    assert names(config) == ["GPU-3333-x", "GPU-1111-x"]
 
 
-def test_a_held_device_is_refused_by_name(small):
-    config = small(device="cuda", devices=(0, 1), oversubscribe=False)
+def test_more_ranks_than_gpus_is_an_error_with_the_count(small):
+    config = small(device="cuda", gpus=5, oversubscribe=False)
 
-    with pytest.raises(DeviceError, match=r"GPU-0000-x is held by a rank of another"):
-        choose_gpus(config, GPUS, held={"GPU-0000-x"})
-
-
-def test_a_held_device_is_shared_only_when_asked_for(small):
-    config = small(device="cuda", devices=(0, 1), oversubscribe=True)
-
-    chosen = choose_gpus(config, GPUS, held={"GPU-0000-x"})
-
-    assert chosen == ["GPU-0000-x", "GPU-1111-x"]
-
-
-def test_too_few_free_gpus_is_an_error_with_the_count(small):
-    config = small(device="cuda", gpus=4, oversubscribe=False)
-
-    with pytest.raises(DeviceError, match=r"gpus=4, but 3 of 4 .* use gpus=3"):
-        choose_gpus(config, GPUS, held={"GPU-0000-x"})
+    with pytest.raises(DeviceError, match=r"gpus=5, but 4 visible GPUs .* use gpus=4"):
+        names(config)
 
 
 def test_an_unknown_device_is_named_with_what_there_is(small):
     config = small(device="cuda", devices=(0, 9), oversubscribe=False)
 
     with pytest.raises(DeviceError, match=r"9 is not a visible GPU; visible: 0"):
-        choose_gpus(config, GPUS, held=set())
+        names(config)
 
 
 @pytest.mark.parametrize(
@@ -73,34 +66,59 @@ def test_an_unknown_device_is_named_with_what_there_is(small):
     ],
 )
 def test_cuda_visible_devices_is_honoured_as_cuda_does(setting, indices):
-    assert [gpu.index for gpu in _visible(GPUS, setting)] == indices
+    assert [one.index for one in visible_candidates(GPUS, {}, setting)] == indices
 
 
-def test_a_living_rank_of_any_run_holds_its_device():
-    code = "print(flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={"NBKIT_RUN_ID": "another", "NBKIT_DEVICES": "GPU-x,GPU-held"},
-    ) as rank:
-        assert rank.stdout is not None
-        rank.stdout.readline()
-        wait_until(lambda: "GPU-held" in _held_devices(), "the rank to be seen")
-        rank.kill()
-    assert "GPU-held" not in _held_devices()
+@pytest.mark.parametrize(
+    ("setting", "left"),
+    [
+        (None, ["MIG-aaaa", "MIG-bbbb", "GPU-1111-x"]),
+        ("0", ["MIG-aaaa", "MIG-bbbb"]),
+        ("MIG-bbbb", ["MIG-bbbb"]),
+        ("1", ["GPU-1111-x"]),
+    ],
+)
+def test_a_divided_gpu_offers_the_instances_that_may_be_used(setting, left):
+    found = visible_candidates(DIVIDED, INSTANCES, setting)
+
+    assert [one.name for one in found] == left
 
 
-def test_mig_instances_are_refused_rather_than_ignored():
-    with pytest.raises(DeviceError, match="MIG instances cannot be used yet"):
-        _visible(GPUS, "MIG-5f0e")
+def test_a_run_of_one_rank_may_take_a_mig_instance(small):
+    config = small(device="cuda", gpus=1, devices=("MIG-bbbb",))
+
+    assert names(config, visible_candidates(DIVIDED, INSTANCES, None)) == ["MIG-bbbb"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"devices": ("MIG-aaaa", "MIG-bbbb")}])
+def test_several_ranks_never_meet_over_mig_instances(small, fields):
+    config = small(device="cuda", oversubscribe=False, **fields)
+
+    with pytest.raises(DeviceError, match="of one rank"):
+        names(config, visible_candidates(DIVIDED, INSTANCES, None))
 
 
 def test_cpus_are_shared_between_ranks(small, monkeypatch):
     monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 9.5)
 
-    placement = place(small(gpus=2, device="cpu"))
+    wanted = request_devices(small(gpus=2, device="cpu"))
 
-    assert placement.device_type == "cpu"
-    assert placement.cpus_per_rank == 4
-    assert placement.devices == ()
+    assert (wanted.kind, wanted.device_type, wanted.count) == ("cpu", "cpu", 2)
+    assert wanted.cpus_per_rank == 4
+    assert all(name.startswith("cpu-") for name, _ in wanted.candidates)
+
+
+def test_replayed_gpus_need_a_replay(small, monkeypatch):
+    monkeypatch.delenv("NBKIT_GPU_SOURCE", raising=False)
+
+    with pytest.raises(DeviceError, match="NBKIT_GPU_SOURCE names no trace"):
+        request_devices(small(device="replay"))
+
+
+def test_a_run_on_replayed_gpus_computes_on_cpus(small, monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
+
+    wanted = request_devices(small(device="replay", devices=(5, 1)))
+
+    assert (wanted.kind, wanted.device_type) == ("replay", "cpu")
+    assert [label for _, label in wanted.candidates] == ["GPU 5", "GPU 1"]

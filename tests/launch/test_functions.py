@@ -206,7 +206,7 @@ def test_torchrun_does_the_same(script):
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
 
     subprocess.run(
-        ["bash", "-c", run.submission["torchrun"]], env=environment, check=True
+        ["bash", "-c", run.record["launch"]["torchrun"]], env=environment, check=True
     )
 
     copy = nbkit.attach(f"{run.run_id}-torchrun")

@@ -118,7 +118,7 @@ def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(small, monke
     scripts = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", scripts, prepend=os.pathsep)
 
-    line = ["sh", "-c", run.submission["torchrun"]]
+    line = ["sh", "-c", run.record["launch"]["torchrun"]]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
@@ -165,6 +165,7 @@ def test_a_run_stopped_at_once_is_stopped_and_nothing_else(small):
     assert len(run.metrics()) <= 3
     assert run.cause is not None
     assert run.cause["message"] in (
+        "stopped by user, before its ranks were started",
         "stopped by user, before its ranks were ready",
         "stopped by user, at a step boundary",
     )

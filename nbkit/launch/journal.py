@@ -1,0 +1,145 @@
+"""What a supervisor writes: ``record.json`` and ``events.jsonl``, to the last word.
+
+It loads little: many supervisors may wait in the queue at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from nbkit.errors import StoreError
+from nbkit.store.metrics import JsonLinesWriter
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RECORD_SCHEMA, RunState, read_json, utc_now, write_json
+
+__all__ = ["Journal"]
+
+_RESERVE_BYTES = 256 * 1024
+_FROM_SUBMISSION = (
+    "engine",
+    "owner",
+    "on_owner_exit",
+    "device_type",
+    "cpus_per_rank",
+    "argv",
+    "cwd",
+)
+
+
+class Journal:
+    """The record and the events of one run, by its only writer.
+
+    Parameters
+    ----------
+    paths
+        The run's files.
+    submission
+        Who launched it, and how.
+    """
+
+    def __init__(self, paths: RunPaths, submission: dict[str, Any]) -> None:
+        self._paths = paths
+        self.record = _first_record(paths, submission)
+        self.error: StoreError | None = None
+        """Why something could not be written or read, once; the run ends with it."""
+        self._events = JsonLinesWriter(paths.events)
+        try:
+            paths.reserve.write_bytes(b"\0" * _RESERVE_BYTES)
+        except OSError:
+            paths.reserve.unlink(missing_ok=True)
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt that goes on."""
+        return self.record["attempt"]
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands."""
+        return RunState(self.record["state"])
+
+    def set_state(self, state: RunState, **details: Any) -> None:
+        """Write that the run has come to a state, with what to say in its event."""
+        self.record["state"] = state
+        if state is RunState.RUNNING:
+            self.record["time"]["running"] = utc_now()
+        if state.is_final:
+            self.record["time"]["ended"] = utc_now()
+        self.event(state.value, **details)
+        self.write_record()
+
+    def event(self, event: str, **details: Any) -> None:
+        """Append an event."""
+        line = {"time": utc_now(), "attempt": self.attempt, "event": event, **details}
+        self._write(lambda: self._events.write(line))
+
+    def write_record(self) -> None:
+        """Replace the file of the record."""
+        self._write(lambda: write_json(self._paths.record, self.record))
+
+    def close(self) -> None:
+        """Write no more."""
+        self._paths.reserve.unlink(missing_ok=True)
+        self._events.close()
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Write; a full disk costs the reserve first, and the run only then."""
+        try:
+            try:
+                write()
+            except StoreError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self.error = self.error or error
+                self._paths.reserve.unlink(missing_ok=True)
+                write()
+        except StoreError as error:
+            self.error = self.error or error
+            sys.stderr.write(f"{error}\n")
+            sys.stderr.flush()
+
+
+def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a run that starts now; None is what is unknown yet."""
+    config = read_json(paths.config) or {}
+    earlier = read_json(paths.record) or {}
+    return {
+        "schema": RECORD_SCHEMA,
+        "run_id": paths.run_id,
+        "name": submission["name"],
+        "state": RunState.STARTING,
+        "cause": None,
+        "attempt": submission["attempt"],
+        "supervisor": ProcessIdentity.of().to_dict(),
+        "time": {
+            "submitted": submission["time"],
+            "started": utc_now(),
+            "running": None,
+            "ended": None,
+        },
+        "queue": None,
+        "launch": {
+            **{key: submission[key] for key in _FROM_SUBMISSION},
+            "torchrun": None,
+            "devices": [],
+            "replayed": submission["request"]["kind"] == "replay",
+            "oversubscribed": None,
+        },
+        "origins": submission["origins"],
+        "tags": submission["tags"],
+        "determinism": {
+            "seed": config.get("seed"),
+            "deterministic": config.get("deterministic"),
+        },
+        "attempts": earlier.get("attempts", []),
+        "code": None,
+        "environment": None,
+        "machine": None,
+        "storage": None,
+        "worker": None,
+        "system": None,
+    }

@@ -1,0 +1,60 @@
+"""Why a supervisor should end its run: somebody asks, or the owner is gone."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json
+
+__all__ = ["StopRequests"]
+
+_OWNER_EXIT = "owner exit"
+
+
+class StopRequests:
+    """Looks for requests to stop; from its making on, SIGTERM is one.
+
+    Parameters
+    ----------
+    paths
+        The run's files.
+    submission
+        Who launched the run, and what their end means to it.
+    stop_grace_seconds
+        Time for a graceful stop that nobody asked for in person.
+    """
+
+    def __init__(
+        self, paths: RunPaths, submission: dict[str, Any], stop_grace_seconds: float
+    ) -> None:
+        self._paths = paths
+        self._grace_seconds = stop_grace_seconds
+        self._owner: ProcessIdentity | None = None
+        owner = ProcessIdentity.from_dict(submission["owner"])
+        if submission["on_owner_exit"] == "stop" and owner.is_here:
+            self._owner = owner
+        self._terminated_by: str | None = None
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return the requests that stand now: ``by`` and ``grace_seconds`` of each.
+
+        Raises
+        ------
+        StoreError
+            If a request is there and cannot be read.
+        """
+        if self._owner is not None and not self._owner.is_alive():
+            self._terminated_by = self._terminated_by or _OWNER_EXIT
+        standing = read_json(self._paths.stop)
+        found = [] if standing is None else [standing]
+        if self._terminated_by is not None:
+            by, grace_seconds = self._terminated_by, self._grace_seconds
+            found.append({"by": by, "grace_seconds": grace_seconds})
+        return found
+
+    def _on_sigterm(self, number: int, frame: object) -> None:
+        self._terminated_by = "a signal to the supervisor (SIGTERM)"

@@ -1,0 +1,233 @@
+"""Who gets which device when, on one host."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pynvml
+import pytest
+
+import nbkit
+from nbkit.launch.gpu_pool import Claim, Lease, Waiting, leases
+from nbkit.launch.pool_folder import allocating, pool_folder
+from nbkit.store.record import RunState
+from tests.notebooks.kernel import running_kernel
+from tests.telemetry.conftest import FAKE_NVML
+from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
+from tests.waiting import wait_until
+
+TWO = [("GPU-a", "GPU 0"), ("GPU-b", "GPU 1")]
+
+
+@pytest.fixture(autouse=True)
+def own_pool(tmp_path, monkeypatch):
+    """A pool of its own for every test."""
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
+
+
+@pytest.fixture
+def join():
+    """Return a way into the queue; everything is given back at the end."""
+    made = []
+
+    def enter(run_id, count, *, oversubscribe=False, candidates=TWO, kind="cuda"):
+        request = {
+            "kind": kind,
+            "candidates": candidates,
+            "count": count,
+            "oversubscribe": oversubscribe,
+        }
+        made.append(Claim.enter(run_id, request))
+        return made[-1]
+
+    yield enter
+    for claim in made:
+        try:
+            claim.close()
+        except OSError:
+            continue  # the test has closed it
+
+
+def user():
+    return getpass.getuser()
+
+
+def granted(claim, look=None):
+    lease = claim.attempt(look)
+    assert isinstance(lease, Lease), lease
+    return lease
+
+
+def test_claims_are_served_in_the_order_in_which_they_came(join):
+    first, second, third = join("one", 2), join("two", 2), join("three", 1)
+
+    # Whoever asks first: it is not their turn.
+    assert third.attempt() == Waiting(3, 3, f"one of {user()} is next")
+    lease = granted(first)
+
+    waiting = second.attempt()
+    assert (waiting.position, waiting.length) == (1, 2)
+    assert waiting.reason == (
+        f"2 GPUs wanted, 0 of 2 free: one of {user()} holds GPU 0 and GPU 1"
+    )
+    assert third.attempt().position == 2
+    lease.release()
+    first.close()
+    assert granted(second).devices == ("GPU-a", "GPU-b")
+
+
+def test_devices_of_another_kind_are_another_queue(join):
+    granted(join("one", 2))
+    assert isinstance(join("two", 2).attempt(), Waiting)
+
+    cpus = [("cpu-0", "CPU 0")]
+    assert granted(join("three", 1, candidates=cpus, kind="cpu")).devices == ("cpu-0",)
+    # A replay may bear the UUIDs of the GPUs of this machine.
+    assert granted(join("four", 2, kind="replay")).devices == ("GPU-a", "GPU-b")
+
+
+def test_whoever_wants_other_devices_does_not_wait(join):
+    granted(join("one", 1, candidates=TWO[:1]))
+    assert isinstance(join("two", 1, candidates=TWO[:1]).attempt(), Waiting)
+
+    assert granted(join("three", 1, candidates=TWO[1:])).devices == ("GPU-b",)
+
+
+def test_who_shares_waits_for_nobody_and_takes_free_devices_first(join):
+    granted(join("one", 1))
+
+    lease = granted(join("two", 2, oversubscribe=True))
+
+    assert lease.devices == ("GPU-b", "GPU-a")
+    assert lease.shared is True
+    assert leases() == {"GPU-a": ("one", "two"), "GPU-b": ("two",)}
+    # Who does not share waits for both.
+    assert "0 of 2 free" in join("three", 1).attempt().reason
+
+
+def test_a_device_is_held_until_the_last_heir_ends(join):
+    claim = join("one", 1, candidates=TWO[:1])
+    lease = granted(claim)
+    heir = subprocess.Popen(
+        [sys.executable, "-c", "input()"],
+        stdin=subprocess.PIPE,
+        pass_fds=lease.descriptors,
+    )
+    lease.release()
+    claim.close()
+    waiting = join("two", 1, candidates=TWO[:1])
+
+    assert "a process of a run that is gone holds GPU 0" in waiting.attempt().reason
+    heir.communicate(b"\n")
+    assert granted(waiting).devices == ("GPU-a",)
+
+
+def test_the_place_of_a_killed_process_is_free(join):
+    code = (
+        "from nbkit.launch.gpu_pool import Claim\n"
+        f"request = dict(kind='cuda', candidates={TWO}, count=2, oversubscribe=False)\n"
+        "print(Claim.enter('killed', request).attempt(), flush=True)\n"
+        "input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout.readline().startswith(b"Lease")
+        second = join("two", 1)
+        assert "killed of" in second.attempt().reason
+        holder.kill()
+
+    assert granted(second).devices == ("GPU-a",)
+    assert not list(pool_folder().glob("claims/*killed*"))
+
+
+def test_nobody_waits_long_for_the_pool_itself(join):
+    claim = join("one", 1)
+
+    with allocating(pool_folder()):
+        answer = claim.attempt()
+
+    assert answer == Waiting(1, 1, "another run is choosing its devices")
+    granted(claim)
+
+
+def test_what_strangers_use_is_not_given_away(join):
+    claim = join("one", 1)
+
+    def look(names):
+        return {"GPU-a": "process 7 (python of ann)"} if "GPU-a" in names else {}
+
+    assert granted(claim, look).devices == ("GPU-b",)
+    busy = join("two", 1, candidates=TWO[:1])
+    assert "process 7 (python of ann) holds GPU 0" in busy.attempt(look).reason
+
+
+def test_a_pool_that_is_a_link_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "link"))
+
+    with pytest.raises(nbkit.NbkitError, match=r"cannot be used .*set NBKIT_POOL"):
+        pool_folder()
+
+
+# Whole runs
+
+
+def test_a_gpu_that_a_stranger_uses_is_waited_for(small, monkeypatch):
+    # Five processes of 1 GiB each on 80 GiB: more than bare contexts.
+    pids = (os.getppid(), *(2**22 + n for n in range(4)))
+    FakeDriver([FakeGpu("GPU-a", pids=pids)]).install(pynvml, monkeypatch.setattr)
+    described = {"gpus": [{"uuid": "GPU-a", "pids": pids}]}
+    monkeypatch.setenv("FAKE_NVML", json.dumps(described))
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML), prepend=os.pathsep)
+
+    run = nbkit.launch(small(device="cuda", gpus=1, oversubscribe=False))
+
+    wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+    queue = run.record["queue"]
+    assert (queue["position"], queue["length"]) == (1, 1)
+    assert f"process {os.getppid()} (" in queue["reason"]
+    assert "and 4 more holds GPU 0" in queue["reason"]
+    run.stop()
+    assert run.state is RunState.STOPPED
+    assert run.cause["message"] == "stopped by user, before its ranks were started"
+    assert run.record["queue"] is None
+    assert leases() == {}
+
+
+LAUNCH = (
+    "import nbkit\n"
+    "run = nbkit.launch(model='slow', device='replay', gpus=2, devices=(0, 1), "
+    "image_size=32, batch_size_per_gpu=4, steps=100_000, tensorboard=False)"
+)
+
+
+def test_two_kernels_that_want_the_same_gpus_run_one_after_the_other(monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
+    with running_kernel() as one, running_kernel() as other:
+        first = nbkit.attach(one.execute(LAUNCH, "run.run_id"))
+        wait_until(first.metrics, "a first step", 120)
+        second = nbkit.attach(other.execute(LAUNCH, "run.run_id"))
+        wait_until(lambda: second.state is RunState.QUEUED, "the second to wait", 120)
+
+        assert first.run_id in second.record["queue"]["reason"]
+        assert "2 replayed GPUs wanted, 0 of 2 free" in second.record["queue"]["reason"]
+        held = first.record["launch"]
+        assert held["device_type"] == "cpu"
+        assert held["replayed"] is True
+        assert list(leases()) == held["devices"]
+
+        os.kill(first.record["supervisor"]["pid"], signal.SIGKILL)
+
+        wait_until(second.metrics, "the second to run", 120)
+        assert first.state is RunState.LOST
+        assert second.record["queue"] is None
+        assert second.record["launch"]["devices"] == held["devices"]
+        second.stop()
+    assert leases() == {}

@@ -1,0 +1,88 @@
+"""Every way to start a rank hands the lease on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.launch.pool_folder import pool_folder
+from tests.waiting import wait_until
+
+
+def held_by(pid: int) -> list[str]:
+    """Return the device files that a process has open."""
+    files = []
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            target = str(Path(entry.path).readlink())
+        except FileNotFoundError:
+            continue
+        if target.startswith(f"{pool_folder()}/devices/"):
+            files.append(target)
+    return files
+
+
+def names_held() -> list[str]:
+    return [Path(file).name for file in held_by(os.getpid())]
+
+
+def names_held_by_workers(start_method):
+    """Return what the rank holds, and what each of its loading processes holds."""
+    import torch.utils.data
+
+    class Held(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return names_held()
+
+    loader = torch.utils.data.DataLoader(
+        Held(),
+        batch_size=None,
+        num_workers=1,
+        multiprocessing_context=start_method,
+    )
+    return names_held(), next(iter(loader))
+
+
+@pytest.mark.parametrize("task", ["train", "function", "script"])
+def test_every_rank_holds_the_devices_of_its_run(task, small, tmp_path):
+    fields = {"gpus": 2, "device": "cpu", "oversubscribe": True}
+    if task == "train":
+        run = nbkit.launch(small(model="slow", steps=10_000))
+    elif task == "function":
+        run = nbkit.launch(wait_for_ever, **fields)
+    else:
+        script = tmp_path / "waits.py"
+        script.write_text("import time\ntime.sleep(3600)\n")
+        run = nbkit.launch(script, **fields)
+    files = run.paths.process_files
+    wait_until(lambda: len(files()) == 2, "both ranks", 120)
+    wait_until(run.metrics if task == "train" else (lambda: True), "a step", 120)
+
+    supervisor = run.record["supervisor"]["pid"]
+    ranks = next(event["pids"] for event in run.events if "pids" in event)
+    assert held_by(supervisor)
+    for pid in ranks:
+        assert held_by(pid) == held_by(supervisor)
+    run.stop(grace_seconds=0)
+
+
+def wait_for_ever():
+    import time
+
+    time.sleep(3600)
+
+
+def test_a_forked_loading_process_holds_what_its_rank_holds():
+    run = nbkit.launch(
+        names_held_by_workers, args=("fork",), device="cpu", oversubscribe=True
+    ).wait(120)
+
+    ((by_rank, by_worker),) = run.returns
+    assert by_rank
+    assert by_worker == by_rank
