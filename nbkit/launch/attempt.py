@@ -225,7 +225,7 @@ class Attempt:
         """Return what each rank printed since its log had the size given, by rank."""
         logs = [self._paths.rank(self.number, rank.rank).stderr for rank in self.ranks]
         return {
-            str(rank.rank): causes.read_stacks(log, size)
+            str(rank.rank): causes.read_stacks(log, size, self._paths)
             for rank, log, size in zip(self.ranks, logs, sizes, strict=True)
         }
 

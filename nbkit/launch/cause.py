@@ -95,12 +95,14 @@ def failure_cause(
     log = paths.rank(attempt, rank.rank).stderr
     if first.error is not None:
         cause = _exception_cause(first.error, rank.rank, log)
-        return {**cause, "traceback": _with_cells(cause["traceback"], paths)}
+        return cause | {"traceback": _with_cells(cause["traceback"], paths)}
     code = rank.returncode or 0
     if code > 0 and (message := _disk_is_full(paths)):
         return _cause("store", rank.rank, message, log)
     if code < 0:
-        return _signal_cause(rank, signal.Signals(-code).name, log, oom_kills_before)
+        name = signal.Signals(-code).name
+        cause = _signal_cause(rank, name, log, oom_kills_before)
+        return cause | {"traceback": _with_cells(_fatal_stack(log), paths)}
     tail = _tail(log)
     message = f"exit code {code} without a Python exception"
     return _cause("exit", rank.rank, f"{message}: {tail[-1]}" if tail else message, log)
@@ -133,7 +135,7 @@ def hang_cause(
     return _cause("hang", behind[0], message, log)
 
 
-def read_stacks(log: Path, offset: int) -> str:
+def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
     """Return what a rank's log holds behind an offset: its stacks, if it answered.
 
     No more than 8 KiB, since a record may hold those of many ranks.
@@ -141,9 +143,10 @@ def read_stacks(log: Path, offset: int) -> str:
     try:
         with log.open("rb") as file:
             file.seek(offset)
-            return file.read(_STACKS_BYTES).decode(errors="replace")
+            stacks = file.read(_STACKS_BYTES).decode(errors="replace")
     except OSError:
         return ""
+    return _with_cells(stacks, paths) or ""
 
 
 def early_exit_cause(
@@ -252,6 +255,19 @@ def _signal_cause(
         return _cause("out_of_memory", rank.rank, message, log) | {"signal": name}
     message = f"killed by signal {name} (not sent by nbkit)"
     return _cause("signal", rank.rank, message, log) | {"signal": name}
+
+
+def _fatal_stack(log: Path) -> str | None:
+    """Return the stacks that Python prints when a signal ends it; None for SIGKILL."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LAST_WORDS_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    _, found, stacks = text.rpartition("Fatal Python error: ")
+    return found + stacks[:_STACKS_BYTES] if found else None
 
 
 def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:

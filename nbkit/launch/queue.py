@@ -13,7 +13,8 @@ from nbkit.store.record import RunState
 
 __all__ = ["Place", "wait_for_devices"]
 
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.1
+_LONGEST_POLL_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
 """Between two questions to the driver, which take up to a second each."""
 
@@ -75,7 +76,8 @@ def wait_for_devices(
         if journal.error is not None:
             claim.close()
             raise journal.error
-        time.sleep(_POLL_SECONDS)
+        # Who is next looks often; a long queue should not keep a processor busy.
+        time.sleep(min(_POLL_SECONDS * answer.position, _LONGEST_POLL_SECONDS))
 
 
 def _tell(journal: Journal, answer: Waiting, since: str) -> None:

@@ -70,7 +70,7 @@ class Progress:
                 self._latest = line
         period = _LINE_SECONDS if self._line is None else _IN_PLACE_SECONDS
         if time.monotonic() - self._shown_at >= period:
-            self._show(_position(self._latest, run) or str(run.state))
+            self._show(_position(self._latest, run) or _state(run))
 
     def end(self, run: Run) -> None:
         """Leave a line about a run that ended."""
@@ -110,6 +110,14 @@ def _position(line: dict[str, Any], run: Run) -> str | None:
     of = f" of {run.config.steps:,}" if run.config.steps else ""
     warmup = ", warm-up" if line["warmup"] else ""
     return f"step {line['step']:,}{of}, {rate:,.0f} images/s{warmup}"
+
+
+def _state(run: Run) -> str:
+    """Return the state; of a run that waits for devices, its place and why."""
+    queue = run.record.get("queue")
+    if queue is None:
+        return str(run.state)
+    return f"queued, {queue['position']} of {queue['length']}: {queue['reason']}"
 
 
 def _result(run: Run) -> str:

@@ -24,7 +24,9 @@ import psutil
 import nbkit
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
+from tests.bench.live_view import live_view_row
 from tests.bench.loaders import loader_rows
+from tests.bench.queue import queue_rows
 from tests.bench.rows import Row, ratio_row, row
 from tests.bench.server import server_rows
 from tests.bench.settings import (
@@ -50,12 +52,14 @@ def main() -> None:
             launch_returns(),
             *worker_against_plain_ddp(),
             supervisor_memory(),
+            *queue_rows(),
         ]
     with tempfile.TemporaryDirectory() as home:
         os.environ["NBKIT_HOME"] = home
         rows.append(listing_ten_thousand_runs(Path(home)))
     rows += loader_rows()
     rows += server_rows()
+    rows.append(live_view_row())
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
     _print_table(rows)

@@ -72,6 +72,15 @@ def stubborn(num_classes=1000, weights=None):
     return slow(num_classes)
 
 
+def dies_once(num_classes=1000, weights=None):
+    def die(call):
+        first = os.environ["NBKIT_ATTEMPT"] == "0"
+        if first and call == 6 and int(os.environ["RANK"]) == BAD_RANK:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return _Tiny(num_classes, die)
+
+
 def _raise():
     message = "the bad rank raises"
     raise ValueError(message)

@@ -1,0 +1,150 @@
+"""Each fault of one rank of a function, in a cell of a real kernel, as one round."""
+
+from __future__ import annotations
+
+import time
+
+import nbkit
+from nbkit.launch.gpu_pool import leases
+from nbkit.launch.run import Run
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+from tests.notebooks.kernel import Kernel
+from tests.waiting import wait_until
+
+RANKS = 4
+
+CELL = """
+import ctypes, os, signal, threading, nbkit, torch
+import torch.distributed as dist
+
+def train(how, bad):
+    here = nbkit.context()
+    dist.init_process_group("gloo")
+    for step in range(1000):
+        nbkit.log({"step": step}, step=step)
+        dist.all_reduce(torch.ones(1))
+        if here.rank == bad and step == 3:
+            FAULTS[how]()
+
+def fails():
+    raise ValueError("the bad rank raises")
+
+FAULTS = {
+    "exception": fails,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSEGV": lambda: ctypes.string_at(0),
+    "hang": lambda: threading.Event().wait(),
+    "out of memory": lambda: bytearray(1 << 60),
+}
+"""
+
+LINES = {
+    "exception": 'raise ValueError("the bad rank raises")',
+    "SIGSEGV": '"SIGSEGV": lambda: ctypes.string_at(0),',
+    "hang": '"hang": lambda: threading.Event().wait(),',
+    "out of memory": '"out of memory": lambda: bytearray(1 << 60),',
+}
+"""The line of the cell on which each fault happens; SIGKILL leaves no word."""
+
+EXPECTED = {
+    "exception": {"kind": "exception", "signal": None},
+    "SIGKILL": {"kind": "signal", "signal": "SIGKILL"},
+    "SIGSEGV": {"kind": "signal", "signal": "SIGSEGV"},
+    "hang": {"kind": "hang", "signal": None},
+    "out of memory": {"kind": "out_of_memory", "signal": None},
+}
+
+
+def check_fault(kernel: Kernel, how: str, bad: int) -> float:
+    """Let a rank fail, and check that everything is said and nothing is left.
+
+    Parameters
+    ----------
+    kernel
+        In which `CELL` was executed.
+    how
+        A key of `EXPECTED`.
+    bad
+        The rank.
+
+    Returns
+    -------
+    float
+        Seconds from the last step until the run was over, patience not counted.
+    """
+    patience = 8.0
+    # The others beat too, or they would seem to be as far behind as the hung one.
+    launch = (
+        f"run = nbkit.launch(train, args=({how!r}, {bad}), gpus={RANKS}, device='cpu', "
+        f"oversubscribe=True, hang_timeout_seconds={patience if how == 'hang' else 60})"
+    )
+    run = nbkit.attach(kernel.execute(launch, "run.run_id"))
+    run.wait(180, raise_on_failure=False)
+    cause = run.cause or {}
+    assert run.state is RunState.FAILED
+    assert cause["rank"] == bad, cause
+    assert {key: cause[key] for key in EXPECTED[how]} == EXPECTED[how]
+    if how in LINES:
+        told = cause["stacks"][str(bad)] if how == "hang" else cause["traceback"]
+        number = CELL.strip("\n").splitlines()
+        line = next(n for n, text in enumerate(number, 1) if LINES[how] in text)
+        assert f", line {line}" in told, told
+        assert "Cell In[" in told, told
+    assert not processes_of_run(run.paths)
+    assert leases() == {}
+    return time.time() - _last_step_at(run) - (patience if how == "hang" else 0)
+
+
+def _last_step_at(run: Run) -> float:
+    return run.metrics("log")[-1]["t"]
+
+
+STUBBORN_CELL = """
+import signal, nbkit, torch
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self): return 10**9
+    def __getitem__(self, index): return torch.ones(8)
+
+def refuse(number=None):
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+
+def train():
+    refuse()
+    loader = torch.utils.data.DataLoader(
+        Images(), num_workers=2, worker_init_fn=refuse, persistent_workers=True
+    )
+    for step, batch in enumerate(loader):
+        nbkit.log({"sum": batch.sum()}, step=step)
+"""
+
+
+def check_stop(kernel: Kernel) -> float:
+    """Stop ranks that refuse to end, as do their loading processes.
+
+    Parameters
+    ----------
+    kernel
+        In which `STUBBORN_CELL` was executed.
+
+    Returns
+    -------
+    float
+        Seconds from the request until nothing was left, the grace period not counted.
+    """
+    launch = "run = nbkit.launch(train, gpus=2, device='cpu', oversubscribe=True)"
+    run = nbkit.attach(kernel.execute(launch, "run.run_id"))
+    # Supervisor and sampler, two ranks, and two loading processes of each.
+    wait_until(lambda: len(processes_of_run(run.paths)) == 8, "all processes", 120)
+    wait_until(lambda: run.metrics("log"), "a first step", 120)
+    assert len(leases()) == 2
+    began = time.monotonic()
+    run.stop(grace_seconds=1)
+    assert run.state is RunState.STOPPED
+    assert run.cause is not None
+    assert run.cause["forced"] is True
+    assert not processes_of_run(run.paths)
+    assert leases() == {}
+    return time.monotonic() - began - 1

@@ -1,0 +1,57 @@
+"""A run whose rank fails is started again, if its configuration says so."""
+
+from __future__ import annotations
+
+import nbkit
+from nbkit.launch.gpu_pool import leases
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+from tests.launch.test_functions import launch
+
+
+def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(small):
+    run = nbkit.launch(
+        small(model="dies_once", steps=8, checkpoint_period_steps=2, max_restarts=1)
+    ).wait()
+
+    assert run.state is RunState.FINISHED
+    assert run.attempt == 1
+    first, second = run.record["attempts"]
+    assert (first["state"], second["state"]) == ("failed", "finished")
+    assert first["message"] == "killed by signal SIGKILL (not sent by nbkit)"
+    (restart,) = [event for event in run.events if event["event"] == "restart"]
+    assert (restart["cause"]["rank"], restart["restarts_left"]) == (1, 0)
+    # The second attempt went on from step 4; every step is there once.
+    steps = run.metrics()
+    assert [line["step"] for line in steps] == list(range(1, 9))
+    assert [line["attempt"] for line in steps] == [0] * 4 + [1] * 4
+    assert run.paths.rank(0, 1).stderr.exists()
+    assert not processes_of_run(run.paths)
+    assert leases() == {}
+
+
+def fails_on_rank_1():
+    if nbkit.context().rank == 1:
+        message = "as ever"
+        raise ValueError(message)
+
+
+def test_a_run_that_fails_in_every_attempt_fails_and_says_why():
+    run = launch(fails_on_rank_1, gpus=2, max_restarts=1)
+
+    run.wait(raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert (run.cause["kind"], run.cause["rank"]) == ("exception", 1)
+    assert [one["state"] for one in run.record["attempts"]] == ["failed", "failed"]
+    assert run.attempt == 1
+
+
+def test_what_another_attempt_would_only_repeat_is_not_tried_again(small, tmp_path):
+    (tmp_path / "empty").mkdir()
+
+    run = nbkit.launch(small(data=str(tmp_path / "empty"), max_restarts=5))
+
+    run.wait(raise_on_failure=False)
+    assert run.cause["kind"] == "config"
+    assert len(run.record["attempts"]) == 1
