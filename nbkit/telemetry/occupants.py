@@ -7,6 +7,7 @@ Prints a JSON object: what to say of each GPU or MIG instance that is in use.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -53,8 +54,11 @@ def ask_occupants(
     try:
         answer, _ = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        # In the driver it may not even end by SIGKILL: nobody waits for that.
         process.kill()
+        if process.stdout is not None:
+            process.stdout.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)  # in the driver it may not even end by SIGKILL
         message = f"the driver did not answer in {timeout_seconds:.0f} s; see dmesg."
         raise TimeoutError(message) from None
     return json.loads(answer) if process.returncode == 0 else {}

@@ -13,6 +13,7 @@ import pynvml
 import pytest
 
 import nbkit
+from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim, Lease, Waiting, leases
 from nbkit.launch.pool_folder import allocating, pool_folder
 from nbkit.store.record import RunState
@@ -199,6 +200,49 @@ def test_a_gpu_that_a_stranger_uses_is_waited_for(small, monkeypatch):
     assert run.cause["message"] == "stopped by user, before its ranks were started"
     assert run.record["queue"] is None
     assert leases() == {}
+
+
+@pytest.fixture
+def all_cpus_are_held(join, small):
+    config = small(gpus=1, oversubscribe=False)
+    wanted = request_devices(config)
+    lease = granted(
+        join("holder", len(wanted.candidates), candidates=wanted.candidates, kind="cpu")
+    )
+    yield config
+    lease.release()
+
+
+def test_a_waiting_run_ends_with_its_owner(all_cpus_are_held):
+    code = (
+        "import nbkit, sys\n"
+        "config = nbkit.ExperimentConfig.from_json(sys.argv[1])\n"
+        "print(nbkit.launch(config, on_owner_exit='stop').run_id, flush=True)\n"
+        "input()"
+    )
+    argv = [sys.executable, "-c", code, all_cpus_are_held.to_json()]
+    with subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as owner:
+        run = nbkit.attach(owner.stdout.readline().strip())
+        wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+        owner.communicate("\n")
+
+    run.wait(raise_on_failure=False)
+    assert run.state is RunState.STOPPED
+    assert run.cause["by"] == "owner exit"
+
+
+def test_a_waiting_run_whose_supervisor_is_killed_is_lost_and_out_of_the_queue(
+    all_cpus_are_held, join
+):
+    run = nbkit.launch(all_cpus_are_held)
+    wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+    behind = join("behind", 1, candidates=[("cpu-0", "CPU 0")], kind="cpu")
+    assert behind.attempt().position == 2
+
+    os.kill(run.record["supervisor"]["pid"], signal.SIGKILL)
+
+    wait_until(lambda: run.state is RunState.LOST, "its end")
+    assert behind.attempt().position == 1
 
 
 LAUNCH = (

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nbkit.server.progress import progress, total_steps
+from nbkit.store.progress import progress, total_steps
 
 
 def write(path, lines):

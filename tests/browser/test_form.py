@@ -1,0 +1,249 @@
+"""The form in a real notebook: every field, the GPUs, a launch beside a busy cell."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from typing import Any
+
+import nbformat
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+import nbkit
+from nbkit.widgets.form_fields import Control, fields_of, sections
+from tests.browser.rest import kernel_pid, kernels
+from tests.browser.sidebar import until
+from tests.browser.test_looks import EXPOSED, look
+
+CONTROLS = {it.path: it for section in sections() for it in section.controls}
+
+QUICK = """
+form.fill(nbkit.ExperimentConfig(
+    model="resnet20", device="replay", image_size=32, batch_size_per_gpu=4, steps=2,
+    warmup_steps=0, tensorboard=False, num_classes=10, devices=(7,),
+))
+"""
+
+CELLS = [
+    "import json, time, nbkit\nform = nbkit.ExperimentForm()\nform",
+    "print('FIELDS', json.dumps(form.panel.check.fields, sort_keys=True))",
+    "form.panel.checked = form.panel.checked | {'errors': dict.fromkeys("
+    "form.panel.controls, 'it is bad')}",
+    QUICK,
+    # It ends only if a run is launched while it runs.
+    "print('WAITS')\nwhile len(form.runs) < 2: time.sleep(0.1)\nprint('HEARD')",
+]
+
+
+class Notebook:
+    """A notebook with the form, in a page."""
+
+    def __init__(self, visitor: Page) -> None:
+        self.page = visitor
+        self.form = visitor.locator(".nbkf")
+
+    def run(self, place: int) -> Locator:
+        """Run a cell; return it."""
+        cell = self.page.locator(".jp-Notebook .jp-CodeCell").nth(place)
+        prompt = cell.locator(".jp-InputPrompt")
+        before = prompt.inner_text()
+
+        # A page that has just been opened may not listen to keys yet.
+        def runs() -> bool:
+            if prompt.inner_text() == before:
+                prompt.click()
+                self.page.keyboard.press("Control+Enter")
+            return prompt.inner_text() != before
+
+        until(self.page, runs, "a cell that runs")
+        return cell
+
+    def field(self, path: str) -> Locator:
+        return self.form.locator(f'[data-path="{path}"]')
+
+    def entered(self) -> dict[str, str | bool]:
+        """Return what all controls hold."""
+        return self.form.locator("[data-path]").evaluate_all(
+            """fields => Object.fromEntries(fields.map(field => {
+              const control = field.querySelector('input, select');
+              const isSwitch = control.type === 'checkbox';
+              return [field.dataset.path, isSwitch ? control.checked : control.value];
+            }))"""
+        )
+
+    def errors(self) -> dict[str, str]:
+        """Return what is shown beside fields, by their paths."""
+        return self.form.locator("[data-path]").evaluate_all(
+            """fields => Object.fromEntries(fields
+              .map(field => [field, field.querySelector('.nbkf-error')])
+              .filter(([field, error]) => error.checkVisibility())
+              .map(([field, error]) => [field.dataset.path, error.textContent]))"""
+        )
+
+    def wait_for_fields(self, fields: dict[str, Any]) -> None:
+        """Wait until the kernel has read these fields, the others at their defaults."""
+        expected = f"FIELDS {json.dumps(fields, sort_keys=True)}"
+
+        # A cell may overtake what was typed last: they reach the kernel on two ways.
+        def has_read() -> bool:
+            cell = self.run(1)
+            expect(cell.locator(".jp-OutputArea-output")).to_contain_text("FIELDS")
+            return expected in cell.locator(".jp-OutputArea-output").inner_text()
+
+        until(self.page, has_read, expected)
+
+    def enter(self, path: str, entered: str | bool) -> None:
+        """Enter something as a visitor does."""
+        control = self.field(path).locator("input, select")
+        if isinstance(entered, bool):
+            control.set_checked(entered)
+        elif CONTROLS[path].kind == "choice":
+            control.select_option(entered)
+        else:
+            control.fill(entered)
+
+
+def another(control: Control) -> str | bool:
+    """Return what is not the default of a field."""
+    if control.kind == "switch":
+        return not control.default
+    if control.kind == "choice":
+        return next(it for it, _ in control.choices if it != control.default)
+    return {"number": "7", "list": "3, 4.5", "text": "some text"}[control.kind]
+
+
+def bad(control: Control) -> str | None:
+    """Return text that is no value of a field; None if every text is one."""
+    if control.path == "name":
+        return None
+    if control.path == "data":
+        return ""
+    if control.path == "devices":
+        return "0, 0"
+    return {"number": "-1 apple", "list": "pear", "text": "plum"}.get(control.kind)
+
+
+@pytest.fixture
+def opened(lab, page):
+    """Return a server with replayed GPUs, and a notebook that shows a form."""
+    server = lab("replay:eight-gpus", EXPOSED)
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    content = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    content.cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    nbformat.write(content, server.root / "a.ipynb")
+    visitor = page(server.address("lab/tree/a.ipynb"), 1300, 1600)
+    notebook = Notebook(visitor)
+    expect(visitor.locator(".jp-Notebook .jp-CodeCell")).to_have_count(len(CELLS))
+    expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
+    notebook.run(0)
+    expect(notebook.form).to_be_visible()
+    return server, notebook
+
+
+def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened):
+    _, notebook = opened
+    form, controls = notebook.form, CONTROLS
+    for group in form.locator("details").all():
+        group.evaluate("group => group.open = true")
+    expect(form.locator("[data-path]")).to_have_count(len(controls))
+    launched = form.get_by_role("button", name="Launch")
+
+    # What is typed is what the kernel reads, and nothing else than that.
+    entered = {path: another(control) for path, control in controls.items()}
+    for path, typed in entered.items():
+        notebook.enter(path, typed)
+    notebook.wait_for_fields(fields_of(entered, controls))
+    assert notebook.entered() == entered
+    assert form.locator(".nbkf-mod-changed").count() == len(controls)
+
+    # Text that is no value stays, and the reason appears beside it.
+    wrong = {path: bad(control) for path, control in controls.items()}
+    wrong = {path: text for path, text in wrong.items() if text is not None}
+    typed_kinds = ("number", "list", "text")
+    assert {"name"} == {
+        path for path, it in controls.items() if it.kind in typed_kinds
+    } - set(wrong)
+    for path, text in wrong.items():
+        notebook.enter(path, text)
+    until(notebook.page, lambda: set(notebook.errors()) == set(wrong), "the errors")
+    assert notebook.errors()["loader_config.num_workers"] == (
+        "'-1 apple': is not a whole number; use one."
+    )
+    assert wrong.items() <= notebook.entered().items()
+    expect(form.get_by_role("alert")).to_contain_text("loader_config.num_workers")
+    launched.click()
+    expect(form.locator(".nbkf-said")).to_contain_text("ConfigError: ")
+    look(notebook.page, ".nbkf")
+
+    # So it does beside a choice, of which no value is wrong by itself.
+    notebook.run(2)
+    everywhere = dict.fromkeys(controls, "it is bad")
+    until(notebook.page, lambda: notebook.errors() == everywhere, "the errors")
+    invalid = form.locator("[data-path] [aria-invalid=true]")
+    expect(invalid).to_have_count(len(controls))
+
+    for path in controls:
+        form.get_by_role("button", name=f"Reset {path}", exact=True).click()
+    expect(form.locator(".nbkf-mod-changed, .nbkf-mod-bad")).to_have_count(0)
+    assert notebook.entered() == {path: it.default for path, it in controls.items()}
+    notebook.wait_for_fields({})
+
+    form.get_by_label("Filter fields").fill("trust coefficient")
+    expect(form.locator("[data-path]").filter(visible=True)).to_have_count(1)
+    expect(notebook.field("lars_eta")).to_be_visible()
+
+
+def test_gpus_are_picked_and_runs_launched_beside_a_busy_cell(opened, monkeypatch):
+    server, notebook = opened
+    monkeypatch.setenv("NBKIT_HOME", str(server.store))
+    form = notebook.form
+    said = form.locator(".nbkf-said")
+    launch = form.get_by_role("button", name="Launch")
+
+    form.get_by_role("button", name="GPU 6").click()
+    free = form.get_by_role("button", name=re.compile("GPU 7.*free"))
+    free.click()
+    expect(free).to_have_attribute("aria-pressed", "true")
+    picked = {"devices": "6, 7", "gpus": "2", "device": "replay"}
+    assert picked.items() <= notebook.entered().items()
+    form.get_by_role("button", name="GPU 6").click()
+    expect(form).to_contain_text("devices=(7,)")
+    presets = form.get_by_label("Preset")
+    expect(presets.locator("option", has_text="netapp_resnet50")).to_have_count(1)
+    presets.select_option("netapp_resnet50")
+    expect(said).to_contain_text("NetApp")
+    assert notebook.entered()["optimizer"] == "lars"
+
+    # The cell that fills in ends at once, and what was launched goes on by itself.
+    notebook.run(3)
+    expect(form).to_contain_text('model="resnet20"')
+    launch.click()
+    expect(said).to_contain_text("Launched")
+    first = str(said.text_content())
+    busy = notebook.run(4)
+    expect(busy).to_contain_text("WAITS")
+    launch.click()
+    expect(busy).to_contain_text("HEARD")
+    expect(said).not_to_have_text(first)
+
+    runs = nbkit.runs()
+    assert len(runs) == 2
+    view = notebook.page.locator(".nbkv")
+    expect(view).to_have_count(1)
+    expect(view).to_contain_text(runs[0].run_id)
+    for run in runs:
+        assert run.wait(240).state is nbkit.RunState.FINISHED
+        assert run.config.devices == (7,)
+        assert run.submission["origins"]["model"] == "form"
+
+    # A kernel that does not hear is not told to launch something some day.
+    pid = kernel_pid(server, kernels(server)[0])
+    os.kill(pid, signal.SIGSTOP)
+    launch.click()
+    expect(said).to_contain_text("Nothing was done")
+    os.kill(pid, signal.SIGCONT)
+    expect(notebook.run(1)).to_contain_text("FIELDS")
+    assert len(nbkit.runs()) == 2

@@ -1,0 +1,174 @@
+"""A run is followed in bounded memory, and what is shown is what was recorded."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from nbkit.analysis.live.log_tail import MOST_LINES, LogTail
+from nbkit.analysis.live.run import LiveRun
+from nbkit.analysis.live.series import MOST_POINTS, Series
+from tests.widgets.stored_run import WrittenRun, step
+
+
+def steps_of(live):
+    return [point[0] for point in live.snapshot()["series"]["loss"]]
+
+
+def test_a_long_line_keeps_a_thousand_points_and_its_spikes():
+    series = Series()
+    for x in range(100_000):
+        series.add(x, 50.0 if x == 70_001 else 1.0)
+
+    points = series.points()
+
+    assert MOST_POINTS / 2 <= len(points) <= MOST_POINTS
+    assert max(high for _, _, high, _ in points) == 50.0
+    assert points[0] == [0, 1.0, 1.0, 1.0]
+    assert [x for x, *_ in points] == sorted({x for x, *_ in points})
+
+
+def test_changes_of_a_line_add_up_to_all_of_it():
+    series, copy = Series(most_points=64), []
+    for x in range(1000):
+        series.add(x, float(x) if x % 7 else None)
+        if x % 13 == 0 and (change := series.take_changes()):
+            copy[change["from"] :] = change["points"]
+    if change := series.take_changes():
+        copy[change["from"] :] = change["points"]
+
+    assert copy == series.points()
+    assert series.take_changes() is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_repeated_steps_of_a_new_attempt_count_once_as_in_the_runs_metrics(
+    tmp_path, seed
+):
+    random.seed(seed)
+    written = WrittenRun(tmp_path)
+    live = LiveRun(written.run)
+    position = 0
+    for attempt in range(4):
+        for _ in range(random.randint(5, 30)):
+            position += 1
+            written.append(step(position, attempt, loss=random.random()))
+            if random.random() < 0.2:
+                values = {"attempt": attempt, "step": position}
+                kind = random.choice(["checkpoint", "evaluation"])
+                written.append({"kind": kind, **values, "top1_accuracy": 0.5})
+            if random.random() < 0.3:
+                live.read()
+        live.read()
+        position = random.randint(0, position)
+    expected = written.run.metrics()
+
+    assert steps_of(live) == [line["step"] for line in expected]
+    losses = [point[3] for point in live.snapshot()["series"]["loss"]]
+    assert losses == pytest.approx([line["loss"] for line in expected], rel=1e-5)
+
+
+def test_numbers_are_those_of_the_summary_once_the_run_has_ended(tmp_path):
+    written = WrittenRun(tmp_path)
+    live = LiveRun(written.run)
+    for number in range(1, 101):
+        written.append(step(number, step_time_seconds=1 + number % 3, warmup=number < 9))
+    assert live.read() is False
+    numbers = live.snapshot()["numbers"]
+    assert numbers["step"] == 100
+    assert numbers["seconds_left"] == 900 * 2
+    assert numbers["measured"] is None
+
+    written.record("finished")
+    assert live.read() is True
+
+    numbers, summary = live.snapshot()["numbers"], written.run.summary
+    assert numbers["measured"]["median"] == summary.images_per_second
+    assert numbers["measured"]["q25"] == summary.images_per_second_q25
+    assert numbers["measured"]["n"] == summary.n_steps
+    assert numbers["data_wait_share"] == summary.data_wait_share
+    assert numbers["loss"] == summary.loss
+
+
+def test_values_that_a_function_logs_are_numbers_and_lines(tmp_path):
+    written = WrittenRun(tmp_path, task="function")
+    live = LiveRun(written.run)
+    for number in range(3):
+        values = {"loss": 1.0 - number / 10, "lr": None if number == 1 else 0.1}
+        line = {"kind": "log", "attempt": 0, "step": number, "values": values}
+        written.append(line)
+
+    live.read()
+
+    shown = live.snapshot()
+    assert shown["numbers"]["logged"] == {"loss": 0.8, "lr": 0.1}
+    assert shown["numbers"]["total_steps"] is None
+    assert shown["series"]["lr"][1] == [1, None, None, None]
+
+
+def test_only_the_runs_own_gpus_and_instances_are_shown(tmp_path):
+    written = WrittenRun(tmp_path)
+    written.record("running", launch={"devices": ["GPU-b", "MIG-1"]})
+    gpus = [
+        {
+            "index": index,
+            "uuid": uuid,
+            "gpu_utilization_percent": 10 * index,
+            "memory_used_bytes": index << 30,
+            "memory_total_bytes": 80 << 30,
+            "power_watts": None,
+            "mig_instances": [{"uuid": f"MIG-{index}", "memory_used_bytes": 5 << 30}],
+        }
+        for index, uuid in enumerate(["GPU-a", "GPU-b", "GPU-c"])
+    ]
+    folder = written.run.paths.root / "system"
+    folder.mkdir()
+    line = {"kind": "sample", "t": 100.0, "gpus": gpus}
+    (folder / "here.jsonl").write_text(json.dumps(line) + "\n" + '{"half')
+    live = LiveRun(written.run)
+
+    live.read()
+
+    shown = live.snapshot()
+    assert [row["uuid"] for row in shown["devices"]] == ["GPU-b", "MIG-1"]
+    assert shown["devices"][1]["gpu_utilization_percent"] is None
+    assert shown["series"]["gpu_utilization_percent"] == [[100.0, 10, 10, 10]]
+    assert shown["series"]["memory_used_gibibytes"] == [[100.0, 1, 5, 3]]
+    assert "power_watts" not in shown["series"]
+
+
+def test_the_end_of_a_huge_log_is_read_and_the_rest_is_not(tmp_path):
+    path = tmp_path / "log"
+    line = b"all is well and nothing happens in this line of the log\n"
+    with path.open("wb") as file:
+        file.write(b"needle at the begin\n")
+        for _ in range(100):
+            file.write(line * (1 << 14))
+        file.write(b"\x1b[31mNeedle\x1b[0m near the end\n" + line * 1000)
+
+    tail = LogTail(path).last()
+    found = LogTail(path, "needle").last()
+
+    assert len(tail["lines"]) == MOST_LINES
+    assert tail["searched_bytes"] < 1 << 20 < tail["size_bytes"]
+    assert found["lines"] == ["Needle near the end"]
+    assert found["searched_bytes"] < found["size_bytes"]
+
+
+def test_what_is_added_to_a_log_comes_once_and_line_by_line(tmp_path):
+    path = tmp_path / "log"
+    tail = LogTail(path, "a")
+    assert tail.last()["lines"] == []
+
+    said = []
+    for text in ("first a\nsec", "ond a\nno\n", "10 %\r20 % a\r", "a" * 9999 + "\n"):
+        with path.open("a") as file:
+            file.write(text)
+        said += tail.new_lines()
+
+    assert said[:3] == ["first a", "second a", "20 % a"]
+    assert said[3] == "a" * 2000 + "…"
+    path.write_text("b" * (1 << 20))
+    assert tail.new_lines() is None

@@ -1,0 +1,180 @@
+"""What a notebook gets when a cell ends with a run, from a real kernel."""
+
+from __future__ import annotations
+
+import json
+import queue
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import nbkit
+from nbkit.store.record import RunState
+from tests.notebooks.kernel import running_kernel
+from tests.waiting import wait_until
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+LAUNCH = """
+import nbkit
+config = nbkit.ExperimentConfig(
+    model="resnet20", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
+    steps={steps}, warmup_steps=1, learning_rate={rate}, tensorboard=False, name="shown",
+)
+"""
+
+
+class Front:
+    """A kernel as a page with widgets talks to it."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._client = kernel.client
+        self.messages: list[dict[str, Any]] = []
+
+    def execute(self, code: str) -> str:
+        """Begin to execute a cell as JupyterLab does; return the request's id."""
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": True,
+        }
+        return self._send("execute_request", content, metadata={"cellId": "a-cell"})
+
+    def say(self, comm: str, subshell: str | None = None, **content: Any) -> None:
+        """Send a widget a message, to a subshell if one is named."""
+        data = {"method": "custom", "content": {"view": "a-view", **content}}
+        self._send("comm_msg", {"comm_id": comm, "data": data}, subshell=subshell)
+
+    def new_subshell(self) -> str:
+        """Let the kernel start a subshell."""
+        request = self._client.session.msg("create_subshell_request", {})
+        self._client.control_channel.send(request)
+        reply = self._client.get_control_msg(timeout=60)
+        return reply["content"]["subshell_id"]
+
+    def find(self, kind: str) -> list[dict[str, Any]]:
+        """Return contents of the kind that have come so far."""
+        try:
+            while True:
+                self.messages.append(self._client.get_iopub_msg(timeout=0.05))
+        except queue.Empty:
+            pass
+        return [
+            message["content"]
+            for message in self.messages
+            if message["msg_type"] == kind
+        ]
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """Return what the view told its page so far, of one kind."""
+        contents = [content["data"] for content in self.find("comm_msg")]
+        told = [data["content"] for data in contents if data["method"] == "custom"]
+        return [content for content in told if content["kind"] == kind]
+
+    def _send(
+        self,
+        kind: str,
+        content: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        subshell: str | None = None,
+    ) -> str:
+        session = self._client.session
+        message = session.msg(kind, content, metadata=metadata or {})
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        self._client.shell_channel.send(message)
+        return message["header"]["msg_id"]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+def test_the_view_goes_on_and_stops_the_run_while_the_next_cell_works(tmp_path):
+    go = tmp_path / "go"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n"
+    with running_kernel() as kernel:
+        front = Front(kernel)
+        launch = LAUNCH.format(steps=1_000_000, rate=0.1)
+        shown = front.execute(f"{launch}\nrun = nbkit.launch(config)\nrun")
+        front.execute(f"{wait}    time.sleep(0.05)")
+
+        assert kernel.reply_to(shown)["status"] == "ok"
+        # Nobody asked for it: the next cell is under way.
+        everything = wait_until(lambda: front.told("all"), "what there is")[0]
+        assert everything["values"]["head"]["name"] in (None, "shown")
+        run = nbkit.runs()[0]
+        wait_until(lambda: len(run.metrics()) > 20, "steps", 120)
+        changes = wait_until(
+            lambda: [
+                change
+                for change in front.told("change")
+                if change["values"].get("numbers", {}).get("step")
+            ][1:],
+            "steps in the view",
+        )
+        view, picture = [out["data"] for out in front.find("display_data")]
+        assert WIDGET in view
+        assert WIDGET not in picture
+        assert run.run_id in picture["text/html"]
+        assert changes[0]["number"] > everything["number"]
+
+        comm = view[WIDGET]["model_id"]
+        subshell = front.new_subshell()
+        front.say(comm, subshell, kind="ask", id="1")
+        wait_until(lambda: front.told("heard"), "an answer beside the cell")
+        front.say(comm, subshell, kind="do", id="2", action="stop")
+        wait_until(lambda: front.told("done"), "the deed")
+        assert run.wait(60, raise_on_failure=False).state is RunState.STOPPED
+
+        (new,) = wait_until(
+            lambda: front.find("update_display_data"), "the picture of its end"
+        )
+        assert "stopped by user" in new["data"]["text/plain"]
+        assert not go.exists()
+        go.touch()
+
+        front.say(comm, subshell, kind="do", id="3", action="resume")
+        wait_until(lambda: len(front.told("done")) > 1, "the other deed")
+        assert nbkit.attach(run.run_id).attempt == 1
+        run.stop(grace_seconds=0)
+
+
+def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
+    first, second = (LAUNCH.format(steps=6, rate=rate) for rate in (0.1, 0.2))
+    cells = [
+        f"{first}\na = nbkit.launch(config){second}\nb = nbkit.launch(config)\na",
+        "a.wait(), b.wait()",
+        "nbkit.runs()",
+        "nbkit.compare(a, b)",
+    ]
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    # A picture is replaced while the kernel lives.
+    pause = "from nbkit.widgets import picture\nimport time\n" + (
+        "while picture._unfinished._pictures: time.sleep(0.1)"
+    )
+    notebook.cells.insert(2, nbformat.v4.new_code_cell(pause))
+
+    NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
+
+    outputs = [cell.outputs for cell in notebook.cells]
+    assert WIDGET not in json.dumps(notebook)
+    (picture,) = outputs[0]
+    assert "finished" in picture.data["text/html"]
+    assert "<svg" in picture.data["text/html"]
+    assert "6 of 6" in picture.data["text/plain"]
+    (table,) = outputs[3]
+    assert table.data["text/html"].count("<tr>") == 3
+    assert table.data["text/plain"].count("finished") == 2
+    (comparison,) = outputs[4]
+    assert "learning_rate" in comparison.data["text/html"]
+    assert comparison.data["text/plain"].startswith("A / B")
