@@ -7,6 +7,7 @@ nbkit`` is quick and loads neither torch nor any part of Jupyter.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,18 +23,23 @@ if TYPE_CHECKING:
     from nbkit.launch.run import Run, attach, runs
     from nbkit.launch.start import launch
     from nbkit.launch.sweep import sweep
+    from nbkit.store.bundle import export
+    from nbkit.store.bundle_import import import_bundle
     from nbkit.store.record import RunState
     from nbkit.study.compare import compare
     from nbkit.study.notebooks import notebook
     from nbkit.study.parameters import params
     from nbkit.study.recipes import recipe
+    from nbkit.study.reproduce import reproduce
     from nbkit.study.study import Study
+    from nbkit.widgets.form import ExperimentForm
     from nbkit.worker.context import context, log
 
 _HOMES = {
     "AllReduceConfig": "nbkit.config",
     "DaliConfig": "nbkit.config",
     "ExperimentConfig": "nbkit.config",
+    "ExperimentForm": "nbkit.widgets.form",
     "LoaderConfig": "nbkit.config",
     "NbkitError": "nbkit.errors",
     "Run": "nbkit.launch.run",
@@ -42,6 +48,8 @@ _HOMES = {
     "attach": "nbkit.launch.run",
     "compare": "nbkit.study.compare",
     "context": "nbkit.worker.context",
+    "export": "nbkit.store.bundle",
+    "import_bundle": "nbkit.store.bundle_import",
     "launch": "nbkit.launch.start",
     "log": "nbkit.worker.context",
     "notebook": "nbkit.study.notebooks",
@@ -49,6 +57,7 @@ _HOMES = {
     "params": "nbkit.study.parameters",
     "published": "nbkit.analysis.published",
     "recipe": "nbkit.study.recipes",
+    "reproduce": "nbkit.study.reproduce",
     "runs": "nbkit.launch.run",
     "sweep": "nbkit.launch.sweep",
 }
@@ -57,6 +66,7 @@ __all__ = [
     "AllReduceConfig",
     "DaliConfig",
     "ExperimentConfig",
+    "ExperimentForm",
     "LoaderConfig",
     "NbkitError",
     "Run",
@@ -65,6 +75,8 @@ __all__ = [
     "attach",
     "compare",
     "context",
+    "export",
+    "import_bundle",
     "launch",
     "log",
     "notebook",
@@ -72,6 +84,7 @@ __all__ = [
     "params",
     "published",
     "recipe",
+    "reproduce",
     "runs",
     "sweep",
 ]
@@ -92,3 +105,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__", "datasets"]
+
+
+def _show_in_notebooks() -> None:
+    """Let the IPython of a kernel show runs by the widgets; elsewhere do nothing."""
+    # Not imported: where no IPython runs, there is none to tell.
+    module = sys.modules.get("IPython.core.getipython")
+    shell = module.get_ipython() if module else None
+    if hasattr(shell, "kernel"):
+        importlib.import_module("nbkit.widgets.display").register(shell)
+
+
+_show_in_notebooks()

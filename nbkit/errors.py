@@ -43,7 +43,19 @@ class NbkitError(Exception):
 
 
 class ConfigError(NbkitError, ValueError):
-    """A configuration that cannot be used; the text names every bad field at once."""
+    """A configuration that cannot be used; the text names every bad field at once.
+
+    Parameters
+    ----------
+    message
+        One line for every bad field.
+    fields
+        The same lines by field, such as ``loader_config.num_workers``.
+    """
+
+    def __init__(self, message: str, fields: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.fields = fields or {}
 
 
 class ParameterError(ConfigError):

@@ -1,6 +1,7 @@
 import {
   Clipboard,
   Dialog,
+  InputDialog,
   Notification,
   showDialog,
   showErrorMessage
@@ -12,7 +13,7 @@ import { CommandRegistry } from '@lumino/commands';
 import { hasEnded, IHolder, IRun, isSameProcess } from './messages';
 import { MonitorModel } from './model';
 import { request } from './requests';
-import { TensorBoards } from './tensorboard';
+import { ICurves, IStudy, ofStudy, TensorBoards } from './tensorboard';
 import { baseName } from './units';
 
 /** What a kernel is called, and what it holds, in the dialogs. */
@@ -112,13 +113,42 @@ export class Actions {
     );
   }
 
-  /** Show a run's curves; where that fails, say why and what else there is. */
-  async openTensorBoard(run: IRun): Promise<void> {
+  /** Show curves; where that fails, say why and what else there is. */
+  async openTensorBoard(curves: ICurves): Promise<void> {
     try {
-      await this._tensorBoards.open(run);
+      await this._tensorBoards.open(curves);
     } catch (error) {
-      await this._offerOtherTensorBoards(run, (error as Error).message);
+      const why = (error as Error).message;
+      if (curves.run) {
+        await this._offerOtherTensorBoards(curves.run, why);
+      } else {
+        await showErrorMessage(this._trans.__('TensorBoard did not open'), why);
+      }
     }
+  }
+
+  /** Let a person choose a study, and show its curves. */
+  async openTensorBoardOfStudy(): Promise<void> {
+    const trans = this._trans;
+    const { serverSettings } = this._services;
+    await this._try(async () => {
+      const { studies } = await request<{ studies: IStudy[] }>(
+        serverSettings,
+        'studies'
+      );
+      if (!studies.length) {
+        throw new Error(
+          trans.__('There is no study yet. nbkit.Study.create(…) makes one.')
+        );
+      }
+      const items = studies.map(({ study_id }) => study_id);
+      const title = trans.__('TensorBoard of Which Study?');
+      const { value } = await InputDialog.getItem({ title, items });
+      const study = studies.find(({ study_id }) => study_id === value);
+      if (study) {
+        await this.openTensorBoard(ofStudy(study, trans));
+      }
+    });
   }
 
   private async _offerOtherTensorBoards(run: IRun, why: string): Promise<void> {
@@ -197,13 +227,15 @@ export class Actions {
     const trans = this._trans;
     const sure = await this._confirm(
       trans.__('Stop the run %1?', run.name ?? run.run_id),
-      trans.__(
-        'Its processes on %1 end. What it has recorded is kept: %2.',
-        run.devices.length
-          ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
-          : trans.__('this machine'),
-        run.run_id
-      ),
+      run.state === 'queued'
+        ? trans.__('It leaves the queue and does not start: %1.', run.run_id)
+        : trans.__(
+            'Its processes on %1 end. What it has recorded is kept: %2.',
+            run.devices.length
+              ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
+              : trans.__('this machine'),
+            run.run_id
+          ),
       trans.__('Stop Run')
     );
     if (!sure) {

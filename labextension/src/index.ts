@@ -14,14 +14,15 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { Token } from '@lumino/coreutils';
 
 import { Actions } from './actions';
-import { gpuIcon } from './icons';
+import { gpuIcon, tensorBoardIcon } from './icons';
 import { addNotebooks, COPY_COMMAND } from './launcher';
 import { MonitorModel } from './model';
 import { MonitorPanel } from './panel';
 import { RunningRuns } from './running';
 import { Settings } from './settings';
 import { MonitorStatus } from './status';
-import { TensorBoards } from './tensorboard';
+import { allRuns, TensorBoards } from './tensorboard';
+import { followWidgets } from './widget_events';
 
 const PANEL_PLUGIN = 'nbkit:plugin';
 const OPEN_COMMAND = 'nbkit:open-panel';
@@ -70,6 +71,7 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       new TensorBoards(labShell, serverSettings, trans),
       trans
     );
+    followWidgets(model, actions, trans);
     const widget = new MonitorPanel({ trans, model, actions }, settings);
     app.shell.add(widget, 'left', { rank: 600, type: 'nbkit' });
     restorer?.add(widget, widget.id);
@@ -84,7 +86,22 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       isEnabled: () => !['live', 'idle'].includes(model.connection),
       execute: () => model.retry()
     });
-    for (const command of [OPEN_COMMAND, 'nbkit:reconnect']) {
+    app.commands.addCommand('nbkit:tensorboard-all-runs', {
+      label: trans.__('Open TensorBoard for All Runs'),
+      icon: tensorBoardIcon,
+      execute: () => actions.openTensorBoard(allRuns(trans))
+    });
+    app.commands.addCommand('nbkit:tensorboard-study', {
+      label: trans.__('Open TensorBoard for a Study…'),
+      icon: tensorBoardIcon,
+      execute: () => actions.openTensorBoardOfStudy()
+    });
+    for (const command of [
+      OPEN_COMMAND,
+      'nbkit:reconnect',
+      'nbkit:tensorboard-all-runs',
+      'nbkit:tensorboard-study'
+    ]) {
       palette?.addItem({ command, category: CATEGORY });
     }
     if (registry) {

@@ -108,6 +108,15 @@ export type RunState =
   | 'stopped'
   | 'lost';
 
+/** Where a run waits that needs devices which others hold. */
+export interface IQueue {
+  /** Counted from 1. */
+  position: number;
+  length: number;
+  reason: string;
+  since: string;
+}
+
 export interface IRun {
   run_id: string;
   name: string | null;
@@ -120,6 +129,10 @@ export interface IRun {
   images_per_second: number | null;
   loss: number | null;
   devices: string[];
+  /** Null for a run that does not wait. */
+  queue: IQueue | null;
+  /** The machine from which the run was brought; null for one of this. */
+  imported_from: string | null;
   notebook: string | null;
   /** Below the server's root; null where Lab does not show it. */
   folder: string | null;

@@ -8,6 +8,7 @@ import { tensorBoardIcon } from './icons';
 import { hasEnded, IRun, RunState } from './messages';
 import { Meter } from './meter';
 import { StopRun } from './stop_run';
+import { allRuns, oneRun } from './tensorboard';
 import { duration, significant } from './units';
 
 const FEW = 5;
@@ -25,7 +26,7 @@ const SIGNS: Record<RunState, string> = {
 
 /** The newest runs; those that go on come first, then those that ended last. */
 export function Runs(): JSX.Element {
-  const { trans, model } = usePanel();
+  const { trans, actions, model } = usePanel();
   const [all, setAll] = React.useState(false);
   const runs = model.runs ?? [];
   const fault = model.status?.runs_fault;
@@ -42,11 +43,16 @@ export function Runs(): JSX.Element {
     <section className="nbk-section" aria-label={trans.__('Runs')}>
       <h3 className="nbk-heading">
         {trans.__('Runs')}
-        {going > 0 && (
-          <span className="nbk-heading-note">
-            {trans._n('%1 going on', '%1 going on', going)}
-          </span>
-        )}
+        <span className="nbk-heading-note nbk-heading-tools">
+          {going > 0 && trans._n('%1 going on', '%1 going on', going)}
+          {runs.some(run => run.tensorboard) && (
+            <IconButton
+              icon={tensorBoardIcon}
+              label={trans.__('Open TensorBoard for all runs')}
+              onClick={() => void actions.openTensorBoard(allRuns(trans))}
+            />
+          )}
+        </span>
       </h3>
       {fault && (
         <p className="nbk-note">
@@ -121,7 +127,7 @@ function Run({ run }: { run: IRun }): JSX.Element {
           <IconButton
             icon={tensorBoardIcon}
             label={trans.__('Open TensorBoard for %1', name)}
-            onClick={() => void actions.openTensorBoard(run)}
+            onClick={() => void actions.openTensorBoard(oneRun(run, trans))}
           />
         )}
         {run.folder !== null && actions.canOpenFolder() ? (
@@ -141,6 +147,8 @@ function Run({ run }: { run: IRun }): JSX.Element {
       </div>
       {hasEnded(run) ? (
         <div className="nbk-note">{result(run, trans)}</div>
+      ) : run.state === 'queued' ? (
+        <Queued run={run} />
       ) : (
         <>
           {progress !== null && (
@@ -171,6 +179,29 @@ function Run({ run }: { run: IRun }): JSX.Element {
   );
 }
 
+/** Where a run waits, and for what. */
+function Queued({ run }: { run: IRun }): JSX.Element | null {
+  const { trans, model } = usePanel();
+  if (run.queue === null) {
+    return null;
+  }
+  const { position, length, reason, since } = run.queue;
+  const seconds = model.serverTime - Date.parse(since) / 1000;
+  return (
+    <>
+      <div className="nbk-note">
+        {joined(
+          trans.__('place %1 of %2', position, length),
+          seconds > 0 ? trans.__('for %1', duration(seconds, trans)) : null
+        )}
+      </div>
+      <div className="nbk-note nbk-cause" title={reason}>
+        {reason}
+      </div>
+    </>
+  );
+}
+
 function steps(run: IRun, trans: TranslationBundle): string {
   if (run.step === null) {
     return trans.__('no step yet');
@@ -196,7 +227,8 @@ function result(run: IRun, trans: TranslationBundle): string {
     moment && run.state === 'lost' ? trans.__('last sign %1', moment) : moment,
     run.step === null ? null : steps(run, trans),
     speed(run, trans),
-    loss(run, trans)
+    loss(run, trans),
+    run.imported_from && trans.__('from %1', run.imported_from)
   );
 }
 

@@ -1,5 +1,5 @@
 import { ILabShell } from '@jupyterlab/application';
-import { MainAreaWidget } from '@jupyterlab/apputils';
+import { MainAreaWidget, Notification } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -10,7 +10,56 @@ import { tensorBoardIcon } from './icons';
 import { IRun } from './messages';
 import { request } from './requests';
 
-/** What the server answers once a run's TensorBoard is there. */
+/** What a TensorBoard shows. */
+export interface ICurves {
+  /** What tells it from all others. */
+  key: string;
+  /** Where to ask for it, below nbkit's API. */
+  request: string;
+  /** What a person reads on its tab. */
+  label: string;
+  /** The run, if it is of a single one. */
+  run: IRun | null;
+}
+
+export interface IStudy {
+  study_id: string;
+  /** Null where the study does not tell it. */
+  name: string | null;
+}
+
+/** The curves of one run. */
+export function oneRun(run: IRun, trans: TranslationBundle): ICurves {
+  return {
+    key: run.run_id,
+    request: `runs/${encodeURIComponent(run.run_id)}/tensorboard`,
+    label: trans.__('TensorBoard: %1', run.name ?? run.run_id),
+    run
+  };
+}
+
+/** The curves of a study's runs. */
+export function ofStudy(study: IStudy, trans: TranslationBundle): ICurves {
+  const { study_id, name } = study;
+  return {
+    key: `study-${study_id}`,
+    request: `studies/${encodeURIComponent(study_id)}/tensorboard`,
+    label: trans.__('TensorBoard: study %1', name ?? study_id),
+    run: null
+  };
+}
+
+/** The curves of the newest runs of the store. */
+export function allRuns(trans: TranslationBundle): ICurves {
+  return {
+    key: 'all-runs',
+    request: 'tensorboard',
+    label: trans.__('TensorBoard: all runs'),
+    run: null
+  };
+}
+
+/** What the server answers once a TensorBoard is there. */
 interface IOpened {
   /** Below the server's base URL. */
   path: string;
@@ -18,6 +67,10 @@ interface IOpened {
   started: boolean;
   /** It ends when nobody has asked for it for so long. */
   idle_seconds: number;
+  /** Of several runs: how many it shows. */
+  shown?: number;
+  /** Of several runs: how many there are. */
+  total?: number;
 }
 
 /** A page that is seen again after its TensorBoard has ended waits at most so long. */
@@ -33,7 +86,7 @@ const ALLOWED: IFrame.SandboxExceptions[] = [
   'allow-scripts'
 ];
 
-/** TensorBoards of single runs: a tab of Lab each, or of the browser where Lab is not. */
+/** TensorBoards: a tab of Lab each, or of the browser where Lab is not. */
 export class TensorBoards {
   constructor(
     private _shell: ILabShell | null,
@@ -42,30 +95,33 @@ export class TensorBoards {
   ) {}
 
   /**
-   * Show a run's curves.
+   * Show curves.
    *
    * Rejects with what the server said if there is no TensorBoard.
    */
-  async open(run: IRun): Promise<void> {
+  async open(curves: ICurves): Promise<void> {
     const shell = this._shell;
     if (shell === null) {
-      await this._openInBrowser(run);
+      await this._openInBrowser(curves);
       return;
     }
-    const tab = this._tabs.get(run.run_id);
+    const tab = this._tabs.get(curves.key);
     if (!tab) {
-      await this._addTab(run, shell);
+      await this._addTab(curves, shell);
       return;
     }
     shell.activateById(tab.id);
     if (tab.isRevealed) {
-      await this._renew(run, tab);
+      await this._renew(curves, tab);
     }
   }
 
   /** Start a TensorBoard that has ended, of which a tab has the page. */
-  private async _renew(run: IRun, tab: MainAreaWidget<IFrame>): Promise<void> {
-    const { url, started } = await this._start(run);
+  private async _renew(
+    curves: ICurves,
+    tab: MainAreaWidget<IFrame>
+  ): Promise<void> {
+    const { url, started } = await this._start(curves);
     if (started && !tab.isDisposed) {
       tab.content.url = url;
     }
@@ -73,25 +129,25 @@ export class TensorBoards {
 
   /** Keep the TensorBoard of a tab as long as the tab is seen. */
   private _keep(
-    run: IRun,
+    curves: ICurves,
     tab: MainAreaWidget<IFrame>,
     idleSeconds: number
   ): void {
     const seconds = Math.min(LONGEST_WAIT_SECONDS, idleSeconds / 3);
     const poll = new Poll({
       name: tab.id,
-      factory: () => this._renew(run, tab),
+      factory: () => this._renew(curves, tab),
       frequency: { interval: 1000 * seconds },
       standby: () => document.hidden || !tab.isVisible
     });
     tab.disposed.connect(() => poll.dispose());
   }
 
-  private async _addTab(run: IRun, shell: ILabShell): Promise<void> {
+  private async _addTab(curves: ICurves, shell: ILabShell): Promise<void> {
     const content = new IFrame({ sandbox: ALLOWED });
-    const label = this._trans.__('TensorBoard: %1', run.name ?? run.run_id);
+    const { label } = curves;
     content.node.querySelector('iframe')!.title = label;
-    const starting = this._start(run);
+    const starting = this._start(curves);
     // A tab without content closes itself.
     const reveal = starting.then(
       ({ url }) => {
@@ -100,24 +156,25 @@ export class TensorBoards {
       () => content.dispose()
     );
     const tab = new MainAreaWidget({ content, reveal });
-    tab.id = `nbkit-tensorboard-${run.run_id}`;
+    tab.id = `nbkit-tensorboard-${curves.key}`;
     tab.title.label = label;
-    tab.title.caption = `${label}\n${run.run_id}`;
+    tab.title.caption = `${label}\n${curves.key}`;
     tab.title.icon = tensorBoardIcon;
     tab.toolbar.hide();
-    this._tabs.set(run.run_id, tab);
-    tab.disposed.connect(() => this._tabs.delete(run.run_id));
+    this._tabs.set(curves.key, tab);
+    tab.disposed.connect(() => this._tabs.delete(curves.key));
     shell.add(tab, 'main', { type: 'TensorBoard' });
     shell.activateById(tab.id);
-    const { idleSeconds } = await starting;
+    const { idleSeconds, note } = await starting;
     if (!tab.isDisposed) {
-      this._keep(run, tab, idleSeconds);
+      this._say(note);
+      this._keep(curves, tab, idleSeconds);
     }
   }
 
-  private async _openInBrowser(run: IRun): Promise<void> {
+  private async _openInBrowser(curves: ICurves): Promise<void> {
     // Only while it handles the click may a page open another.
-    const page = window.open('', `nbkit-tensorboard-${run.run_id}`);
+    const page = window.open('', `nbkit-tensorboard-${curves.key}`);
     if (page === null) {
       const message = this._trans.__(
         'The browser opens no other tab from this page; allow pop-ups for it.'
@@ -127,9 +184,10 @@ export class TensorBoards {
     // By its name it may be a tab that the visitor has already.
     const isNew = isBlank(page);
     try {
-      const { url, started } = await this._start(run);
+      const { url, started, note } = await this._start(curves);
       if (isNew || started) {
         page.location.replace(url);
+        this._say(note);
       }
     } catch (error) {
       if (isNew) {
@@ -139,19 +197,32 @@ export class TensorBoards {
     }
   }
 
-  private async _start(run: IRun): Promise<{
+  /** Tell what is left out. */
+  private _say(note: string | null): void {
+    if (note !== null) {
+      Notification.info(note, { autoClose: 10_000 });
+    }
+  }
+
+  private async _start(curves: ICurves): Promise<{
     url: string;
     started: boolean;
     idleSeconds: number;
+    note: string | null;
   }> {
-    const id = encodeURIComponent(run.run_id);
-    const { path, started, idle_seconds } = await request<IOpened>(
-      this._settings,
-      `runs/${id}/tensorboard`,
-      {}
-    );
+    const { path, started, idle_seconds, shown, total } =
+      await request<IOpened>(this._settings, curves.request, {});
     const url = URLExt.join(this._settings.baseUrl, path);
-    return { url, started, idleSeconds: idle_seconds };
+    const note =
+      shown !== undefined && total !== undefined && shown < total
+        ? this._trans.__(
+            '%1 shows %2 of %3 runs: the newest of those with curves.',
+            curves.label,
+            shown,
+            total
+          )
+        : null;
+    return { url, started, idleSeconds: idle_seconds, note };
   }
 
   private _tabs = new Map<string, MainAreaWidget<IFrame>>();

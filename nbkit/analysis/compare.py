@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nbkit.statistics import Ratio, ratio
 
-__all__ = ["Comparison", "Difference", "RunFacts", "compare_arms"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "RunFacts",
+    "compare_arms",
+    "difference_table",
+    "differences",
+]
 
-_PARTS = ("configuration", "code", "environment", "machine", "storage", "devices")
+_PARTS = (
+    "configuration",
+    "data",
+    "code",
+    "environment",
+    "machine",
+    "storage",
+    "devices",
+)
 
 # Names of this one run or process: they differ always and explain nothing.
 _OWN = {
@@ -31,7 +47,10 @@ class RunFacts:
     images_per_second: float | None
     """Median over the measured steps; None where nothing was measured."""
     parts: Mapping[str, Mapping[str, Any]]
-    """Facts by part: configuration, code, environment, machine, storage, devices."""
+    """Facts by part: configuration, data, code, environment, machine, storage,
+    devices."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Text of what ran, by file: changes since the commit, cells, local modules."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +73,9 @@ class Comparison:
     ratio: Ratio | None
     """A's throughput over B's; None where a run has measured none."""
     differences: tuple[Difference, ...]
+    code_diff: str = ""
+    """From A's code to B's as a unified diff, of the first run of each; empty where
+    both ran the same, or kept nothing of it."""
 
     @property
     def sentence(self) -> str:
@@ -65,20 +87,26 @@ class Comparison:
     def __str__(self) -> str:
         if not self.differences:
             return f"{self.sentence}\nNothing else that is recorded differs."
-        head = Difference("", "", self.a_name, self.b_name)
-        rows = [head, *self.differences]
-        cells = [(row.part, row.name, _cut(row.a), _cut(row.b)) for row in rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-            ).rstrip()
-            for row in cells
-        ]
-        return "\n".join([self.sentence, "", *lines])
+        table = difference_table(self.differences, self.a_name, self.b_name)
+        return f"{self.sentence}\n\n{table}"
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def difference_table(
+    differences: Sequence[Difference], a_name: str, b_name: str
+) -> str:
+    """Return differences as lines of text with aligned columns."""
+    rows = [Difference("", "", a_name, b_name), *differences]
+    cells = [(row.part, row.name, _cut(row.a), _cut(row.b)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in cells
+    )
 
 
 def compare_arms(
@@ -109,10 +137,26 @@ def compare_arms(
     found = None
     if known == rates:
         found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
-    return Comparison(a_name, b_name, found, tuple(_differences(a, b)))
+    found_differences = tuple(differences(a, b))
+    code_diff = _code_diff(a[0], b[0]) if a and b else ""
+    return Comparison(a_name, b_name, found, found_differences, code_diff)
 
 
-def _differences(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> Iterator[Difference]:
+def _code_diff(a: RunFacts, b: RunFacts) -> str:
+    lines: list[str] = []
+    for name in sorted(a.code.keys() | b.code.keys()):
+        lines += difflib.unified_diff(
+            a.code.get(name, "").splitlines(),
+            b.code.get(name, "").splitlines(),
+            f"{a.run_id}/{name}",
+            f"{b.run_id}/{name}",
+            lineterm="",
+        )
+    return "\n".join(lines)
+
+
+def differences(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> Iterator[Difference]:
+    """Yield every fact in which two arms of runs differ."""
     for part in _PARTS:
         flat_a = [_flat(run.parts.get(part) or {}) for run in a]
         flat_b = [_flat(run.parts.get(part) or {}) for run in b]

@@ -35,9 +35,10 @@ class Model(BaseModel):
             fields = list(type(self).model_fields)
             lines: dict[str, str] = {}
             for detail in error.errors(include_url=False):
-                # A union reports each of its members: the first says enough.
-                lines.setdefault(str(detail["loc"][:1]), _sentence(detail, fields))
-            raise ConfigError("\n".join(lines.values())) from None
+                for path, line in _lines(detail, fields).items():
+                    # A union reports each of its members: the first says enough.
+                    lines.setdefault(path, line)
+            raise ConfigError("\n".join(lines.values()), lines) from None
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated anew.
@@ -70,6 +71,18 @@ class Model(BaseModel):
     def to_json(self) -> str:
         """Return every field, defaults included, as indented JSON."""
         return self.model_dump_json(indent=1)
+
+
+def _lines(error: Any, fields: list[str]) -> dict[str, str]:
+    """Return the lines of one pydantic error, by the paths of their fields."""
+    first = ".".join(map(str, error["loc"][:1]))
+    inside = error.get("ctx", {}).get("error")
+    if isinstance(inside, ConfigError) and inside.fields:
+        # A configuration inside this one has said what is wrong with its fields.
+        return {
+            f"{first}.{path}": f"{first}.{it}" for path, it in inside.fields.items()
+        }
+    return {first: _sentence(error, fields)}
 
 
 def _sentence(error: Any, fields: list[str]) -> str:

@@ -57,34 +57,39 @@ def run_attempts(
     description = Description(run.config, run.paths, Path(submission["cwd"]))
 
     def take_descriptions() -> None:
+        if description.ident is None:
+            description.start()  # behind the ranks, which somebody waits for
         if found := description.take():
             journal.record.update(found)
             journal.write_record()
 
     restarts_left = run.config.max_restarts
     while True:
-        journal.set_state(RunState.STARTING)
+        journal.begin()
         attempt = Attempt(run, journal, submission, place, requests, take_descriptions)
-        if not description.ident:
-            description.start()
         attempt.run()
         # Its git must have ended by itself before leftovers are killed: a diff cut
         # short would pass for a whole one.
         description.finish(_DESCRIBE_SECONDS)
         take_descriptions()
-        _end_leftovers(run, journal)
+        all_gone = _end_leftovers(run, journal)
         state, cause = attempt.verdict()
         journal.record["attempts"].append(attempt.to_dict(state, cause))
         again = state is RunState.FAILED and cause and cause["kind"] not in _NO_NEW_TRY
-        if not again or not restarts_left or requests.look():
+        if not (again and restarts_left and all_gone) or requests.look():
             break
         restarts_left -= 1
-        journal.event("restart", cause=cause, restarts_left=restarts_left)
+        journal.event("restart", cause=_brief(cause), restarts_left=restarts_left)
         journal.record["attempt"] += 1
     _write_numbers(run, journal)
     journal.record["cause"] = cause
     place.leave()
-    journal.set_state(state, cause=cause)
+    journal.set_state(state, cause=_brief(cause))
+
+
+def _brief(cause: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a cause without its stacks, which may be many: the record has them."""
+    return cause and {key: value for key, value in cause.items() if key != "stacks"}
 
 
 def _write_numbers(run: StoredRun, journal: Journal) -> None:
@@ -102,8 +107,8 @@ def _write_numbers(run: StoredRun, journal: Journal) -> None:
         traceback.print_exc()
 
 
-def _end_leftovers(run: StoredRun, journal: Journal) -> None:
-    """Leave no process of the run but this one, and no zombie."""
+def _end_leftovers(run: StoredRun, journal: Journal) -> bool:
+    """Leave no process of the run but this one, and no zombie; say if that is so."""
     me = ProcessIdentity.of()
     deadline = time.monotonic() + 5
     while left := [one for one in processes_of_run(run.paths) if one != me]:
@@ -112,9 +117,10 @@ def _end_leftovers(run: StoredRun, journal: Journal) -> None:
         _wait_for_orphans()
         if time.monotonic() > deadline:
             journal.event("leftovers", pids=[process.pid for process in left])
-            return
+            return False
         time.sleep(0.02)
     _wait_for_orphans()
+    return True
 
 
 def _wait_for_orphans() -> None:

@@ -41,7 +41,8 @@ _LOST_NEIGHBOUR = re.compile(
 _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
 
-_STACKS_BYTES = 8_192
+_MOST_STACKS_BYTES = 262_144
+_STACK_CHARACTERS = 4_096
 
 _WHAT = {
     Phase.STARTING: "starting",
@@ -131,22 +132,30 @@ def hang_cause(
             f"{others.step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
-    message += "; what every rank was doing is in the record's stacks"
+    message += "; where every rank was is in the stacks of this cause"
     return _cause("hang", behind[0], message, log)
 
 
 def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
-    """Return what a rank's log holds behind an offset: its stacks, if it answered.
+    """Return the main thread's stack from what a rank's log holds behind an offset.
 
-    No more than 8 KiB, since a record may hold those of many ranks.
+    Empty if the rank did not answer. All its threads are in the log; a record may hold
+    the stacks of many ranks.
     """
     try:
         with log.open("rb") as file:
             file.seek(offset)
-            stacks = file.read(_STACKS_BYTES).decode(errors="replace")
+            text = file.read(_MOST_STACKS_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    return _with_cells(stacks, paths) or ""
+    return _with_cells(_current_thread(text), paths) or ""
+
+
+def _current_thread(stacks: str) -> str:
+    """Return the stack of the thread that faulthandler calls the current one."""
+    _, found, rest = stacks.rpartition("Current thread ")
+    own, _, _ = rest.partition("\n\n")
+    return (found + own)[:_STACK_CHARACTERS] if found else ""
 
 
 def early_exit_cause(
@@ -258,16 +267,19 @@ def _signal_cause(
 
 
 def _fatal_stack(log: Path) -> str | None:
-    """Return the stacks that Python prints when a signal ends it; None for SIGKILL."""
+    """Return the stack that Python prints when a signal ends it; None for SIGKILL."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LAST_WORDS_BYTES))
+            file.seek(max(0, size - _MOST_STACKS_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
         return None
-    _, found, stacks = text.rpartition("Fatal Python error: ")
-    return found + stacks[:_STACKS_BYTES] if found else None
+    _, found, rest = text.rpartition("Fatal Python error: ")
+    if not found:
+        return None
+    first, _, _ = rest.partition("\n")
+    return f"{found}{first}\n\n{_current_thread(rest)}\n"
 
 
 def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
+from nbkit.launch.claims import leases
+from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
 from nbkit.telemetry.visible import visible, visible_instances
@@ -18,7 +20,13 @@ if TYPE_CHECKING:
     from nbkit.telemetry.gpu_source import GpuSource
     from nbkit.telemetry.sample import GpuDevice, GpuSample
 
-__all__ = ["Candidate", "DeviceRequest", "request_devices", "visible_gpus"]
+__all__ = [
+    "Candidate",
+    "DeviceRequest",
+    "request_devices",
+    "visible_gpus",
+    "whole_gpus",
+]
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,7 @@ class Candidate:
     """A device that a run may get."""
 
     name: str
-    """UUID of a GPU or of a MIG instance, or a slot such as ``cpu-3``."""
+    """UUID of a GPU or of a MIG instance, or a CPU such as ``cpu-3``."""
     label: str
     """What people call it: ``GPU 0``."""
     product: str | None = None
@@ -46,10 +54,10 @@ class DeviceRequest:
     candidates: tuple[tuple[str, str], ...]
     """Name and label of each device that will do, in the order of preference."""
     count: int
-    """One a rank."""
+    """GPUs: one a rank. CPUs: one for each thread of every rank, at most all."""
     oversubscribe: bool
     cpus_per_rank: int
-    """Usable CPUs shared equally between the ranks, at least 1."""
+    """``OMP_NUM_THREADS``, or the usable CPUs shared equally between the ranks."""
 
     @property
     def device_type(self) -> str:
@@ -71,7 +79,8 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
         holds one, or a named one is unknown.
     """
     cpus = max(1, int(usable_cpus()))
-    cpus_per_rank = max(1, cpus // config.gpus)
+    cpus_per_rank = _threads() or max(1, cpus // config.gpus)
+    count = config.gpus
     if config.device == "replay":
         found, kind = _replayed_gpus(), "replay"
     else:
@@ -83,11 +92,14 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
         message = f"devices={config.devices}: there is no GPU here; remove devices."
         raise DeviceError(message)
     else:
-        chosen = _slots(config, cpus)
+        chosen = _cpus(config, cpus)
+        # Whoever holds a CPU has it to itself: every thread of a rank needs one.
+        count = min(cpus, config.gpus * cpus_per_rank)
+    _refuse_to_wait_for_itself(kind, chosen, count, config)
     return DeviceRequest(
         kind,
         tuple((one.name, one.label) for one in chosen),
-        config.gpus,
+        count,
         config.oversubscribe,
         cpus_per_rank,
     )
@@ -140,7 +152,9 @@ def _replayed_gpus() -> list[Candidate]:
         raise DeviceError(message) from error
 
 
-def _candidates(open_source: Callable[[], GpuSource], setting: str | None) -> Any:
+def _candidates(
+    open_source: Callable[[], GpuSource], setting: str | None
+) -> list[Candidate]:
     """Return the devices of a source that a setting leaves."""
     source = open_source()
     try:
@@ -195,6 +209,12 @@ def _choose(config: ExperimentConfig, gpus: Sequence[Candidate]) -> list[Candida
     """Return the GPUs that will do."""
     if config.devices is not None:
         named = [_named(name, gpus) for name in config.devices][: config.gpus]
+        if len(set(named)) < len(named):
+            message = (
+                f"devices={config.devices} names a GPU twice; name each once "
+                "(oversubscribe=True shares)."
+            )
+            raise DeviceError(message)
         if config.gpus > 1:
             _refuse_instances(config, named)
         return named
@@ -207,8 +227,8 @@ def _choose(config: ExperimentConfig, gpus: Sequence[Candidate]) -> list[Candida
             message += (
                 f"{len(gpus) - len(usable)} MIG instances serve runs of one rank only; "
             )
-        few = max(len(usable), 1)
-        message += f"use gpus={few} or oversubscribe=True."
+        message += f"use gpus={max(len(usable), 1)}"
+        message += " or oversubscribe=True." if usable else "."
         raise DeviceError(message)
     return list(usable)
 
@@ -236,13 +256,43 @@ def _named(name: int | str, gpus: Sequence[Candidate]) -> Candidate:
     raise DeviceError(message)
 
 
-def _slots(config: ExperimentConfig, cpus: int) -> list[Candidate]:
-    """Return one slot for each CPU that this process may keep busy."""
+def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
+    """Return the CPUs on which this process may run."""
     if config.gpus > cpus and not config.oversubscribe:
         message = (
             f"gpus={config.gpus} ranks: there is no GPU to use here, and {cpus} usable "
             f"CPUs (affinity and quota); use gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
-    numbers = sorted(os.sched_getaffinity(0))[:cpus]
+    numbers = sorted(os.sched_getaffinity(0))
     return [Candidate(f"cpu-{number}", f"CPU {number}") for number in numbers]
+
+
+def _threads() -> int | None:
+    """Return how many threads the ranks will be told to use; None if nobody says."""
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(told) if told.isdecimal() and int(told) else None
+
+
+def _refuse_to_wait_for_itself(
+    kind: str, chosen: Sequence[Candidate], count: int, config: ExperimentConfig
+) -> None:
+    """Raise if a rank launches what could only start once its own run has ended."""
+    own = os.environ.get(RUN_ID_VARIABLE)
+    if own is None or config.oversubscribe:
+        return
+    mine = {name for name, runs in leases(kind).items() if own in runs}
+    others = [one for one in chosen if one.name not in mine]
+    if len(others) < count:
+        message = (
+            f"{count} of {len(chosen)} devices are wanted, but run {own}, which "
+            f"launches this, holds all but {len(others)}: it would wait for itself. "
+            "Use fewer, or oversubscribe=True."
+        )
+        raise DeviceError(message)
+
+
+def whole_gpus(gpus: Sequence[Candidate]) -> int:
+    """Return on how many devices one run can be: all GPUs, or one MIG instance."""
+    whole = sum(not gpu.is_instance for gpu in gpus)
+    return whole or min(len(gpus), 1)

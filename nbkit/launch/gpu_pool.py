@@ -1,4 +1,4 @@
-"""Leases of GPUs and CPU slots, shared by every user and notebook of one host.
+"""Leases of GPUs and CPUs, shared by every user and notebook of one host.
 
 ::
 
@@ -7,10 +7,12 @@
     <pool>/claims/<number>-<run_id>.json   who waits or holds: locked by its supervisor
 
 A device is held as long as any process has its file locked (``flock``, shared). The
-supervisor locks it and every rank inherits the descriptor, so that the last of them to
-end frees it, whatever was killed. An exclusive lock that can be taken says that nobody
-holds the device; it is tried only under the pool's lock. Claims are served in the order
-of their numbers; a claim whose own lock is free belongs to a process that is gone.
+supervisor locks it and every rank inherits the descriptor, as do the loading processes
+that a rank forks, so that the last of them to end frees it, whatever was killed. (A
+spawned loading process does not: it ends with its rank.) An exclusive lock that can be
+taken says that nobody holds the device; it is tried only under the pool's lock. Claims
+are served in the order of their numbers; one whose lock is free, or whose process is
+gone, waits no more.
 
 Locks of a network file system would be another host's business too: the pool lies in
 memory or on a local disk.
@@ -23,24 +25,34 @@ import fcntl
 import getpass
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
+from nbkit.errors import DeviceError
+from nbkit.launch.claims import (
+    PATIENCE_SECONDS,
+    SCHEMA,
+    Entry,
+    check_name,
+    claim_file,
+    device_file,
+    holders_of,
+    read_entries,
+)
 from nbkit.launch.pool_folder import (
-    READ_FLAGS,
     allocating,
     lock,
     open_shared,
+    pool_errors,
     pool_folder,
+    unlock,
 )
+from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now
 
-__all__ = ["Claim", "Lease", "Waiting", "leases"]
+__all__ = ["Claim", "Lease", "Waiting"]
 
-_PATIENCE_SECONDS = 10.0
-_MOST_BYTES = 1 << 20
 _NOUNS = {"cuda": "GPU", "replay": "replayed GPU", "cpu": "CPU"}
 
 Look = Callable[[Sequence[str]], Mapping[str, str]]
@@ -53,53 +65,36 @@ class Waiting:
     position: int
     """1 is next."""
     length: int
-    """Claims that wait for devices of the same kind."""
+    """Claims that wait, of those that want some of the same devices."""
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lease:
     """Devices that this process holds until `release`, or until its last heir ends."""
 
     devices: tuple[str, ...]
-    """Names: UUIDs of GPUs or MIG instances, or slots such as ``cpu-3``."""
+    """Names: UUIDs of GPUs or MIG instances, or CPUs such as ``cpu-3``."""
     descriptors: tuple[int, ...]
     """Open files to hand on to ranks; each keeps its device held."""
     shared: bool
     """Whether ranks share a device with each other or with another run."""
 
     def release(self) -> None:
-        """Let go; a rank that still runs goes on holding."""
-        for descriptor in self.descriptors:
+        """Let go; a rank that still runs goes on holding. A second call does nothing.
+
+        The files are closed, not unlocked: that would be done for the ranks, too.
+        """
+        descriptors, self.descriptors = self.descriptors, ()
+        for descriptor in descriptors:
             os.close(descriptor)
 
 
-@dataclass
-class _Entry:
-    """A claim as its file tells it."""
-
-    path: Path
-    number: int
-    values: dict[str, Any]
-    is_alive: bool
-
-    @property
-    def waits(self) -> bool:
-        return self.is_alive and self.values["granted"] is None
-
-    @property
-    def granted(self) -> list[str]:
-        return self.values["granted"] or []
-
-    @property
-    def who(self) -> str:
-        return f"{self.values['run_id']} of {self.values['user']}"
-
-
 class Claim:
-    """The place of one run in the queue, as long as any process has its file open.
+    """The place of one run in the queue, as long as its process runs.
 
-    `enter` makes it, in the launcher; the supervisor inherits the open file.
+    `enter` makes it, in the launcher; the supervisor inherits the open file and takes
+    it over by making a `Claim` of it.
 
     Parameters
     ----------
@@ -110,12 +105,15 @@ class Claim:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._pool = pool_folder()
-        self._values = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        size = os.fstat(descriptor).st_size
+        self._values: dict[str, Any] = json.loads(os.pread(descriptor, size, 0))
         self.kind: str = self._values["kind"]
         self._number: int = self._values["number"]
         self._labels = dict(self._values["candidates"])
         self._count: int = self._values["count"]
         self._oversubscribe: bool = self._values["oversubscribe"]
+        with pool_errors(self._pool):
+            self._write(process=ProcessIdentity.of().to_dict())
 
     @classmethod
     def enter(cls, run_id: str, request: Mapping[str, Any]) -> Self:
@@ -135,19 +133,22 @@ class Claim:
         Raises
         ------
         DeviceError
-            If the pool cannot be used.
+            If the pool cannot be used, or the request can never be served.
         """
-        pool = pool_folder()
-        with allocating(pool, _PATIENCE_SECONDS):
-            entries = _entries(pool)
-            number = max((entry.number for entry in entries), default=0) + 1
-            path = _claim_file(pool, number, run_id)
-            descriptor = os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
+        names = _names(request["candidates"])
+        fewest = 1 if request["oversubscribe"] else request["count"]
+        if len(names) < fewest:
+            message = (
+                f"{request['count']} devices of {len(names)} are wanted, which would "
+                "wait for ever; ask for fewer."
             )
-            os.fchmod(descriptor, 0o644)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            raise DeviceError(message)
+        pool = pool_folder()
+        with pool_errors(pool), allocating(pool, PATIENCE_SECONDS):
+            numbers = [entry.number for entry in read_entries(pool)]
+            number = max(numbers, default=0) + 1
             values = {
+                "schema": SCHEMA,
                 "number": number,
                 "run_id": run_id,
                 "user": _user(),
@@ -158,15 +159,26 @@ class Claim:
                 "oversubscribe": request["oversubscribe"],
                 "granted": None,
             }
-            _write(descriptor, values)
-        return cls(descriptor)
+            path = claim_file(pool, number, run_id)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o644)
+            try:
+                os.fchmod(descriptor, 0o644)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                os.pwrite(descriptor, json.dumps(values).encode(), 0)
+                return cls(descriptor)
+            except BaseException:
+                # As long as it is locked, everybody behind it waits.
+                path.unlink(missing_ok=True)
+                unlock(descriptor)
+                raise
 
     @property
     def since(self) -> str:
         """When it was made: UTC, ISO 8601."""
         return self._values["since"]
 
-    def attempt(self, look: Look | None = None) -> Lease | Waiting:
+    def attempt(self, look: Look | None = None) -> Lease | Waiting | None:
         """Take the devices if it is this claim's turn and they are free.
 
         Parameters
@@ -175,15 +187,52 @@ class Claim:
             Asked about devices that nobody holds, by their names: returns those that
             processes outside the pool use, with what to say of each.
 
+        Returns
+        -------
+        Lease or Waiting or None
+            None tells nothing: another run chooses its devices right now.
+
         Raises
         ------
         DeviceError
             If the pool cannot be used.
         """
-        with allocating(self._pool) as alone:
+        if look is None or self._oversubscribe:
+            return self._try(self._labels, {})
+        # What takes long is asked while nobody has to wait for it.
+        free = self._try(None, {})
+        if not isinstance(free, list):
+            return free
+        busy = look(free)
+        return self._try([name for name in free if name not in busy], busy)
+
+    def close(self) -> None:
+        """Leave the queue; a second call does nothing. A lease is not touched."""
+        if self.descriptor >= 0:
+            with contextlib.suppress(OSError):
+                claim_file(self._pool, self._number, self._values["run_id"]).unlink()
+            unlock(self.descriptor)
+            self.descriptor = -1
+
+    def hand_over(self) -> None:
+        """Close the file here; the supervisor, which inherited it, has the claim."""
+        os.close(self.descriptor)
+        self.descriptor = -1
+
+    def _write(self, **changes: Any) -> None:
+        # In place: a new file would not be locked. It never gets shorter than its
+        # first form, so that blanks fill it up.
+        self._values |= changes
+        size = os.fstat(self.descriptor).st_size
+        data = json.dumps(self._values).encode().ljust(size)
+        os.pwrite(self.descriptor, data, 0)
+
+    def _try(self, approved: Collection[str] | None, busy: Mapping[str, str]) -> Any:
+        """Take devices among those approved; with None, only say which could be."""
+        with pool_errors(self._pool), allocating(self._pool) as alone:
             if not alone:
-                return Waiting(1, 1, "another run is choosing its devices")
-            entries = _entries(self._pool)
+                return None
+            entries = read_entries(self._pool)
             others = [
                 entry
                 for entry in entries
@@ -193,157 +242,87 @@ class Claim:
             if ahead and not self._oversubscribe:
                 reason = f"{ahead[0].who} is next"
                 return Waiting(len(ahead) + 1, len(others) + 1, reason)
-            return self._take(entries, len(others) + 1, look)
-
-    def close(self) -> None:
-        """Leave the queue; what was granted is not touched."""
-        path = _claim_file(self._pool, self._number, self._values["run_id"])
-        path.unlink(missing_ok=True)
-        self.hand_over()
-
-    def hand_over(self) -> None:
-        """Close the file here; whoever inherited it has the claim."""
-        os.close(self.descriptor)
-
-    def _meets(self, entry: _Entry) -> bool:
-        """Return whether another claim wants devices that this one would take."""
-        names = {name for name, _ in entry.values["candidates"]}
-        same = entry.values["kind"] == self.kind
-        return same and not names.isdisjoint(self._labels)
-
-    def _take(
-        self, entries: list[_Entry], length: int, look: Look | None
-    ) -> Lease | Waiting:
-        """Lock as many devices as are wanted, or none."""
-        with contextlib.ExitStack() as opened:
-            files: dict[str, int] = {}
-            for name in self._labels:
-                path = _device_file(self._pool, self.kind, name)
-                files[name] = open_shared(path)
-                opened.callback(os.close, files[name])
-            free = [name for name, file in files.items() if lock(file, fcntl.LOCK_EX)]
-            enough = len(free) >= self._count and not self._oversubscribe
-            busy = look(free) if look is not None and enough else {}
-            free = [name for name in free if name not in busy]
-            held = [name for name in files if name not in free]
-            chosen = free[: self._count]
-            if self._oversubscribe:
-                chosen = [*free, *held][: self._count]
-            elif len(chosen) < self._count:
-                return Waiting(1, length, self._reason(len(free), held, busy, entries))
-            for name in chosen:
-                # Nobody else tries meanwhile: they all wait for the pool's lock.
-                fcntl.flock(files[name], fcntl.LOCK_SH)
-            self._values["granted"] = chosen
-            _write(self.descriptor, self._values)
+            with _Files(self, self._pool, entries) as files:
+                if approved is None and len(files.free) >= self._count:
+                    return files.free
+                free = [name for name in files.free if name in (approved or ())]
+                held = [name for name in self._labels if name not in free]
+                chosen = free[: self._count]
+                if self._oversubscribe:
+                    chosen = [*free, *held][: self._count]
+                elif len(chosen) < self._count:
+                    reason = self._reason(len(free), held, busy, entries)
+                    return Waiting(1, len(others) + 1, reason)
+                descriptors = files.share(chosen)
+                self._write(granted=chosen)
             shared = len(chosen) < self._count or not set(chosen).isdisjoint(held)
-            # A duplicate keeps the lock when the first descriptor is closed.
-            heirs = tuple(os.dup(files[name]) for name in chosen)
-            return Lease(tuple(chosen), heirs, shared)
+            return Lease(tuple(chosen), descriptors, shared)
+
+    def _meets(self, entry: Entry) -> bool:
+        """Return whether another claim wants devices that this one would take."""
+        return entry.kind == self.kind and not entry.candidates.isdisjoint(self._labels)
 
     def _reason(
         self,
         n_free: int,
         held: Sequence[str],
         busy: Mapping[str, str],
-        entries: list[_Entry],
+        entries: list[Entry],
     ) -> str:
-        labels = self._labels
         holders: dict[str, list[str]] = {}
         for name in held:
-            who = busy.get(name) or _holder(name, self.kind, entries)
-            holders.setdefault(who, []).append(labels[name])
+            who = busy.get(name) or holders_of(name, self.kind, entries)
+            holders.setdefault(who, []).append(self._labels[name])
         wanted = f"{self._count} {_NOUNS[self.kind]}{'s' if self._count > 1 else ''}"
         told = "; ".join(
             f"{who} holds {_and(devices)}" for who, devices in holders.items()
         )
-        return f"{wanted} wanted, {n_free} of {len(labels)} free: {told}"
+        return f"{wanted} wanted, {n_free} of {len(self._labels)} free: {told}"
 
 
-def leases() -> dict[str, tuple[str, ...]]:
-    """Return ids of the runs that hold devices of this host, by name of the device.
+class _Files(contextlib.AbstractContextManager["_Files"]):
+    """The files of a claim's candidates, those that are free locked."""
 
-    Runs of every user count; slots of CPUs are named like ``cpu-3``.
+    def __init__(self, claim: Claim, pool: Any, entries: Sequence[Entry]) -> None:
+        # A file that somebody removed under a run is free, and its device is not.
+        taken = {
+            name
+            for entry in entries
+            if entry.kind == claim.kind
+            for name in entry.granted or ()
+        }
+        self.free: list[str] = []
+        """Names of the devices that nobody holds."""
+        self._files: dict[str, int] = {}
+        self._shared: set[str] = set()
+        for name in claim._labels:
+            file = self._files[name] = open_shared(device_file(pool, claim.kind, name))
+            if lock(file, fcntl.LOCK_EX) and name not in taken:
+                self.free.append(name)
 
-    Raises
-    ------
-    DeviceError
-        If the pool cannot be used, or somebody keeps it locked.
-    """
-    pool = pool_folder()
-    with allocating(pool, _PATIENCE_SECONDS):
-        return _granted(_entries(pool))
+    def share(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Hold devices as others may, too; return descriptors that keep them held."""
+        for name in names:
+            # Nobody else tries meanwhile: they all wait for the pool's lock.
+            fcntl.flock(self._files[name], fcntl.LOCK_SH)
+        self._shared.update(names)
+        # A duplicate keeps the lock when the first descriptor is closed.
+        return tuple(os.dup(self._files[name]) for name in names)
 
-
-def _granted(entries: Sequence[_Entry]) -> dict[str, tuple[str, ...]]:
-    holders: dict[str, list[str]] = {}
-    for entry in entries:
-        for name in entry.granted:
-            holders.setdefault(name, []).append(entry.values["run_id"])
-    return {name: tuple(runs) for name, runs in holders.items()}
-
-
-def _claim_file(pool: Path, number: int, run_id: str) -> Path:
-    return pool / "claims" / f"{number:08d}-{run_id}.json"
-
-
-def _write(descriptor: int, values: dict[str, Any]) -> None:
-    # In place: a new file would not be locked. Readers have the pool's lock.
-    data = json.dumps(values).encode()
-    os.pwrite(descriptor, data, 0)
-    os.ftruncate(descriptor, len(data))
-
-
-def _device_file(pool: Path, kind: str, name: str) -> Path:
-    # What is replayed may bear the UUID of a GPU that is there as well.
-    return pool / "devices" / (f"replay-{name}" if kind == "replay" else name)
+    def __exit__(self, *_: object) -> None:
+        for name, file in self._files.items():
+            if name in self._shared:
+                os.close(file)
+            else:
+                unlock(file)
 
 
-def _entries(pool: Path) -> list[_Entry]:
-    """Return every claim that waits or holds something, in their order.
-
-    Called under the pool's lock: a look at a lock takes it for a moment. What ended
-    claims left behind is removed where this user may.
-    """
-    found: list[_Entry] = []
-    for path in sorted((pool / "claims").glob("*.json")):
-        try:
-            descriptor = os.open(path, READ_FLAGS)
-        except OSError:
-            continue  # it ended meanwhile
-        try:
-            is_alive = not lock(descriptor, fcntl.LOCK_SH)
-            values = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
-            entry = _Entry(path, int(path.name.partition("-")[0]), values, is_alive)
-        except ValueError:
-            continue  # it was just made, or its maker was killed as it wrote
-        finally:
-            os.close(descriptor)
-        if is_alive or any(
-            _is_held(pool, entry.values["kind"], name) for name in entry.granted
-        ):
-            found.append(entry)
-        else:
-            with contextlib.suppress(OSError):  # another user's
-                path.unlink()
-    return found
-
-
-def _is_held(pool: Path, kind: str, name: str) -> bool:
-    descriptor = open_shared(_device_file(pool, kind, name))
+def _names(candidates: Sequence[tuple[str, str]]) -> set[str]:
     try:
-        return not lock(descriptor, fcntl.LOCK_EX)
-    finally:
-        os.close(descriptor)
-
-
-def _holder(name: str, kind: str, entries: list[_Entry]) -> str:
-    who = [
-        entry.who
-        for entry in entries
-        if entry.values["kind"] == kind and name in entry.granted
-    ]
-    return " and ".join(who) or "a process of a run that is gone"
+        return {check_name(name) for name, _ in candidates}
+    except ValueError as error:
+        message = f"devices: {error}; such a device cannot be leased, name others."
+        raise DeviceError(message) from error
 
 
 def _and(words: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from nbkit.store.record import RECORD_SCHEMA, RunState, read_json, utc_now, writ
 __all__ = ["Journal"]
 
 _RESERVE_BYTES = 256 * 1024
+_DESCRIBED = ("code", "environment", "machine", "storage", "worker", "system")
 _FROM_SUBMISSION = (
     "engine",
     "owner",
@@ -72,6 +73,12 @@ class Journal:
         self.event(state.value, **details)
         self.write_record()
 
+    def begin(self) -> None:
+        """Write that an attempt begins: its devices are there."""
+        self.record["queue"] = None
+        self.record["time"]["started"] = self.record["time"]["started"] or utc_now()
+        self.set_state(RunState.STARTING)
+
     def event(self, event: str, **details: Any) -> None:
         """Append an event."""
         line = {"time": utc_now(), "attempt": self.attempt, "event": event, **details}
@@ -104,9 +111,11 @@ class Journal:
 
 
 def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of a run that starts now; None is what is unknown yet."""
+    """Return the record of an attempt that comes now; None is what is unknown yet."""
     config = read_json(paths.config) or {}
     earlier = read_json(paths.record) or {}
+    unknown = {"torchrun": None, "devices": [], "oversubscribed": None}
+    launch = unknown | earlier.get("launch", {})
     return {
         "schema": RECORD_SCHEMA,
         "run_id": paths.run_id,
@@ -117,17 +126,15 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
         "supervisor": ProcessIdentity.of().to_dict(),
         "time": {
             "submitted": submission["time"],
-            "started": utc_now(),
+            "started": None,
             "running": None,
             "ended": None,
         },
         "queue": None,
         "launch": {
+            **{key: launch[key] for key in unknown},
             **{key: submission[key] for key in _FROM_SUBMISSION},
-            "torchrun": None,
-            "devices": [],
             "replayed": submission["request"]["kind"] == "replay",
-            "oversubscribed": None,
         },
         "origins": submission["origins"],
         "tags": submission["tags"],
@@ -136,10 +143,6 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
             "deterministic": config.get("deterministic"),
         },
         "attempts": earlier.get("attempts", []),
-        "code": None,
-        "environment": None,
-        "machine": None,
-        "storage": None,
-        "worker": None,
-        "system": None,
+        # Of the attempt before, until this one's are known: it may end in the queue.
+        **{part: earlier.get(part) for part in _DESCRIBED},
     }

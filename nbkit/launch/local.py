@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
@@ -78,13 +79,22 @@ class LocalEngine:
         """Start the supervisor in a session of its own; return its identity."""
         log = paths.supervisor_log(attempt)
         log.parent.mkdir(parents=True, exist_ok=True)
+        # Made here, so that runs are served in the order in which they were launched.
+        claim = Claim.enter(paths.run_id, wanted["request"])
+        try:
+            supervisor = self._detach(paths, log, claim)
+        except BaseException:
+            claim.close()  # or everybody behind it would wait for this process
+            raise
+        claim.hand_over()
+        return supervisor
+
+    def _detach(self, paths: RunPaths, log: Path, claim: Claim) -> dict[str, Any]:
         inherited = {
             name: value
             for name, value in os.environ.items()
             if name in _NBKIT_SETTINGS or not name.startswith(_NOT_INHERITED)
         }
-        # Made here, so that runs are served in the order in which they were launched.
-        claim = Claim.enter(paths.run_id, wanted["request"])
         argv = supervisor_argv(paths.root, claim.descriptor)
         shell = subprocess.run(
             ["/bin/sh", "-c", _DETACH, str(log), *argv],
@@ -95,7 +105,6 @@ class LocalEngine:
             start_new_session=True,
             check=True,
         )
-        claim.hand_over()
         try:
             return ProcessIdentity.of(int(shell.stdout)).to_dict()
         except ProcessLookupError:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import codecs
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from nbkit.errors import ConfigError
-from nbkit.launch.devices import visible_gpus
+from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.launch.run import Run
 from nbkit.launch.start import launch
 
@@ -54,7 +53,7 @@ def notebook_launcher(
     num_nodes
         Machines; this call knows one.
     max_restarts
-        Not used: a run that failed is not started again.
+        How often a run is started again whose process failed.
     use_port, master_addr, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id, \
 monitor_interval, log_line_prefix_template
         Accepted and not needed: nbkit finds a free port and watches by itself.
@@ -83,10 +82,7 @@ monitor_interval, log_line_prefix_template
     if num_processes is not None and num_processes < 1:
         message = f"num_processes={num_processes} is below 1; use None for one a GPU."
         raise ConfigError(message)
-    if max_restarts:
-        message = f"max_restarts={max_restarts} is not used: a failed run stays failed."
-        warnings.warn(message, stacklevel=2)
-    gpus = len(visible_gpus("auto"))
+    gpus = whole_gpus(visible_gpus("auto"))
     environment = {"ACCELERATE_MIXED_PRECISION": precision}
     if not gpus:
         # Without it, an Accelerator on processors does not look for the other ranks.
@@ -98,21 +94,40 @@ monitor_interval, log_line_prefix_template
         on_owner_exit="stop",
         gpus=num_processes or gpus or 1,
         nnodes=num_nodes,
+        max_restarts=max_restarts,
     )
-    files = [run.paths.rank(run.attempt, rank) for rank in range(run.config.world_size)]
-    outputs = [_Echo(file.stdout, sys.stdout) for file in files]
-    outputs += [_Echo(file.stderr, sys.stderr) for file in files]
-
-    def show(run: Run) -> None:
-        for output in outputs:
-            output.show()
-
+    shown = _Shown()
     try:
-        return run.wait(on_poll=show)
+        return run.wait(on_poll=shown.show)
     except BaseException:
         if not run.state.is_final:
             run.stop()
         raise
+
+
+class _Shown:
+    """What a cell shows of a run: why it waits, and what its processes print."""
+
+    def __init__(self) -> None:
+        self._position: int | None = None
+        self._attempt: int | None = None
+        self._outputs: list[_Echo] = []
+
+    def show(self, run: Run) -> None:
+        """Show what is new."""
+        queue = run.record.get("queue")
+        if queue is not None and queue["position"] != self._position:
+            self._position = queue["position"]
+            where = f"{queue['position']} of {queue['length']}"
+            sys.stdout.write(f"queued, {where}: {queue['reason']}\n")
+        if run.attempt != self._attempt:
+            self._attempt = run.attempt
+            ranks = range(run.config.world_size)
+            files = [run.paths.rank(run.attempt, rank) for rank in ranks]
+            self._outputs += [_Echo(file.stdout, sys.stdout) for file in files]
+            self._outputs += [_Echo(file.stderr, sys.stderr) for file in files]
+        for output in self._outputs:
+            output.show()
 
 
 class _Echo:

@@ -18,7 +18,9 @@ __all__ = [
     "allocating",
     "lock",
     "open_shared",
+    "pool_errors",
     "pool_folder",
+    "unlock",
 ]
 
 POOL_VARIABLE = "NBKIT_POOL"
@@ -41,13 +43,27 @@ def pool_folder() -> Path:
     Raises
     ------
     DeviceError
-        If there is none, or it is not safe to share.
+        If there is none, or it cannot be made.
     """
     told = os.environ.get(POOL_VARIABLE)
-    pool = Path(told).absolute() if told else _first_place() / "nbkit"
-    try:
+    if told and not told.startswith("/"):
+        message = (
+            f"{POOL_VARIABLE}={told!r} means another folder wherever it is read; name "
+            "it from the root on, such as /run/lock/nbkit."
+        )
+        raise DeviceError(message)
+    pool = Path(told) if told else _first_place() / "nbkit"
+    with pool_errors(pool):
         for folder in (pool, pool / "devices", pool / "claims"):
             _make(folder)
+    return pool
+
+
+@contextlib.contextmanager
+def pool_errors(pool: Path) -> Iterator[None]:
+    """Say of an error of the system that it is the pool's, and what to do now."""
+    try:
+        yield
     except OSError as error:
         message = (
             f"{pool}, which keeps the leases of devices, cannot be used "
@@ -55,7 +71,6 @@ def pool_folder() -> Path:
             "disk that every user may write."
         )
         raise DeviceError(message) from error
-    return pool
 
 
 def _first_place() -> Path:
@@ -71,14 +86,15 @@ def _first_place() -> Path:
 
 
 def _make(folder: Path) -> None:
-    try:
+    with contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True)
-        # The umask took rights away that other users need.
+    status = folder.lstat()
+    # A link could lead to files of somebody else's choice.
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(20, f"{folder} is no folder")
+    # The umask took rights away that other users need.
+    if status.st_uid == os.geteuid() and status.st_mode & _EVERYBODY != _EVERYBODY:
         folder.chmod(_EVERYBODY)
-    except FileExistsError:
-        # A link could lead to files of somebody else's choice.
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise NotADirectoryError(20, f"{folder} is no folder") from None
 
 
 @contextlib.contextmanager
@@ -112,7 +128,7 @@ def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bo
             raise DeviceError(message)
         yield held
     finally:
-        os.close(descriptor)
+        unlock(descriptor)
 
 
 def open_shared(path: Path) -> int:
@@ -134,3 +150,13 @@ def lock(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def unlock(descriptor: int) -> None:
+    """Unlock and close a file.
+
+    To close it would not do where another thread has forked meanwhile: the child has
+    the file open, too.
+    """
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from nbkit.errors import StoreError
 from nbkit.launch.gpu_pool import Claim, Lease, Waiting
 from nbkit.launch.journal import Journal
 from nbkit.launch.requests import StopRequests
+from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 
 __all__ = ["Place", "wait_for_devices"]
@@ -24,7 +27,7 @@ class Place:
 
     def __init__(self, claim: Claim, lease: Lease) -> None:
         self._claim = claim
-        self._lease: Lease | None = lease
+        self._lease = lease
         self.gpus = lease.devices if claim.kind == "cuda" else ()
         """UUIDs of GPUs or MIG instances to compute on, by local rank."""
         self.replayed = lease.devices if claim.kind == "replay" else ()
@@ -36,24 +39,28 @@ class Place:
 
     def leave(self) -> None:
         """Let the devices go; a second call does nothing."""
-        if self._lease is not None:
-            self._lease.release()
-            self._claim.close()
-            self._lease = None
+        self._lease.release()
+        self._claim.close()
 
 
 def wait_for_devices(
-    journal: Journal, claim: Claim, owner_pid: int, requests: StopRequests
+    root: Path,
+    journal: Journal,
+    claim: Claim,
+    owner: ProcessIdentity,
+    requests: StopRequests,
 ) -> Place | dict[str, Any]:
     """Return the devices of a run, or the request to stop that came before them.
 
     Parameters
     ----------
+    root
+        The run's folder; nobody waits for one that was removed.
     journal
         Where the place in the queue is written.
     claim
         What is wanted; its place in the queue.
-    owner_pid
+    owner
         Whose processes on a GPU do not count.
     requests
         Who wants the run to stop.
@@ -62,54 +69,65 @@ def wait_for_devices(
     ------
     DeviceError
         If the pool cannot be used.
+    StoreError
+        If the folder was removed or cannot be written.
     """
-    look = _Strangers(owner_pid).look if claim.kind == "cuda" else None
+    look = _Strangers(owner).look if claim.kind == "cuda" else None
+    position = 1
     while True:
         if standing := requests.look():
-            claim.close()
             return standing[0]
         answer = claim.attempt(look)
         if isinstance(answer, Lease):
             journal.record["queue"] = None
             return Place(claim, answer)
-        _tell(journal, answer, claim.since)
+        if not root.is_dir():
+            message = f"{root} was removed."
+            raise StoreError(message)
+        if answer is not None:
+            position = answer.position
+            _tell(journal, answer, claim.since)
         if journal.error is not None:
-            claim.close()
             raise journal.error
         # Who is next looks often; a long queue should not keep a processor busy.
-        time.sleep(min(_POLL_SECONDS * answer.position, _LONGEST_POLL_SECONDS))
+        time.sleep(min(_POLL_SECONDS * position, _LONGEST_POLL_SECONDS))
 
 
 def _tell(journal: Journal, answer: Waiting, since: str) -> None:
+    """Write the place in the queue; as an event only where the position is new."""
+    before = journal.record["queue"]
     queue = {
         "position": answer.position,
         "length": answer.length,
         "reason": answer.reason,
         "since": since,
     }
-    if queue != journal.record["queue"]:
-        journal.record["queue"] = queue
+    journal.record["queue"] = queue
+    if before is None or before["position"] != answer.position:
         journal.set_state(RunState.QUEUED, **queue)
+    elif before != queue:
+        journal.write_record()
 
 
 class _Strangers:
     """Processes that use GPUs and know nothing of the pool."""
 
-    def __init__(self, owner_pid: int) -> None:
-        self._owner_pid = owner_pid
+    def __init__(self, owner: ProcessIdentity) -> None:
+        from nbkit.telemetry.occupants import Occupants
+
+        self._owner = owner
+        self._occupants = Occupants()
         self._known: dict[str, str] = {}
+        self._asked: set[str] = set()
         self._asked_at = float("-inf")
 
-    def look(self, names: Collection[str]) -> dict[str, str]:
+    def look(self, names: Sequence[str]) -> dict[str, str]:
         """Return what to say of each device that one of them uses."""
-        from nbkit.telemetry.occupants import ask_occupants
-
-        now = time.monotonic()
-        if now - self._asked_at > _LOOK_SECONDS:
-            try:
-                self._known = ask_occupants(names, but=self._owner_pid)
-            except TimeoutError:
-                # Whoever started ranks now would see them hang too.
-                self._known = dict.fromkeys(names, "a driver that does not answer")
+        is_old = time.monotonic() - self._asked_at > _LOOK_SECONDS
+        if is_old or not self._asked.issuperset(names):
+            # Another process may have its number by now.
+            own = self._owner.pid if self._owner.is_alive() else None
+            self._known = self._occupants.ask(names, own)
+            self._asked = set(names)
             self._asked_at = time.monotonic()
         return self._known

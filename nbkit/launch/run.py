@@ -72,8 +72,10 @@ class Run(StoredRun):
                 on_poll(self)
             waited = time.monotonic() - start
             if timeout_seconds is not None and waited > timeout_seconds:
+                queue = self.record.get("queue")
+                why = f" ({queue['reason']})" if queue else ""
                 message = (
-                    f"run {self.run_id} is {state} after {waited:.0f} s (limit "
+                    f"run {self.run_id} is {state}{why} after {waited:.0f} s (limit "
                     f"{timeout_seconds:.0f} s); it goes on: wait again, or stop() it."
                 )
                 raise TimeoutError(message)
@@ -267,9 +269,7 @@ class Run(StoredRun):
         said_enough = cause.get("kind") in ("config", "device", "store")
         if cause.get("traceback") and not said_enough:
             message += f"\n\n{cause['traceback'].rstrip()}\n"
-        message += (
-            f"\nlog: {cause.get('log') or self.paths.supervisor_log(self.attempt)}"
-        )
+        message += f"\nlog: {cause.get('log') or self.supervisor_log}"
         raise RunFailedError(message, cause)
 
 

@@ -23,15 +23,17 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import NbkitError, StoreError
+from nbkit.errors import ConfigError, DeviceError, StoreError
 from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.journal import Journal
 from nbkit.launch.queue import Place, wait_for_devices
 from nbkit.launch.requests import StopRequests
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import RunState, read_json
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, read_json, utc_now
 
 _PR_SET_CHILD_SUBREAPER = 36
+_KINDS = {StoreError: "store", DeviceError: "device", ConfigError: "config"}
 
 
 def supervise(root: Path, claim_fd: int) -> None:
@@ -45,14 +47,16 @@ def supervise(root: Path, claim_fd: int) -> None:
         The open file of the run's place in the queue, made by its launcher.
     """
     paths = RunPaths(root)
-    submission = _await_submission(paths)
-    journal = Journal(paths, submission)
-    requests = StopRequests(paths, submission, submission["stop_grace_seconds"])
+    claim = Claim(claim_fd)
+    journal: Journal | None = None
     place: Place | dict[str, Any] | None = None
     try:
-        claim = Claim(claim_fd)
-        owner_pid = submission["owner"]["pid"]
-        place = wait_for_devices(journal, claim, owner_pid, requests)
+        submission = _await_submission(paths)
+        journal = Journal(paths, submission)
+        journal.write_record()
+        requests = StopRequests(paths, submission, submission["stop_grace_seconds"])
+        owner = ProcessIdentity.from_dict(submission["owner"])
+        place = wait_for_devices(root, journal, claim, owner, requests)
         if isinstance(place, Place):
             from nbkit.launch.attempts import run_attempts
 
@@ -64,15 +68,17 @@ def supervise(root: Path, claim_fd: int) -> None:
             _end(journal, RunState.STOPPED, "stopped", what, **more)
     except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
         traceback.print_exc()
-        kind, what = "supervisor", f"the supervisor failed: {error!r}"
-        if isinstance(error, NbkitError):
-            kind = "store" if isinstance(error, StoreError) else "device"
-            what = str(error)
-        _end(journal, RunState.FAILED, kind, what)
+        if journal is not None:
+            kind = _KINDS.get(type(error), "supervisor")
+            known = kind != "supervisor"
+            what = str(error) if known else f"the supervisor failed: {error!r}"
+            _end(journal, RunState.FAILED, kind, what)
     finally:
         if isinstance(place, Place):
             place.leave()
-        journal.close()
+        claim.close()
+        if journal is not None:
+            journal.close()
 
 
 def _end(
@@ -81,15 +87,26 @@ def _end(
     """Write the last word of a run that came to no verdict of its own."""
     from nbkit.launch.cause import simple_cause
 
+    cause = simple_cause(kind, message) | more
     journal.record["queue"] = None
-    journal.record["cause"] = simple_cause(kind, message) | more
-    journal.set_state(state, cause=journal.record["cause"])
+    journal.record["cause"] = cause
+    journal.record["attempts"].append(
+        {
+            "number": journal.attempt,
+            "state": state,
+            "started": journal.record["time"]["started"],
+            "ended": utc_now(),
+            "message": message,
+            "ranks": [],
+        }
+    )
+    journal.set_state(state, cause=cause)
 
 
 def _await_submission(paths: RunPaths) -> dict[str, Any]:
     """Return the submission that names this process; it is written right now."""
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and paths.root.is_dir():
         submission = read_json(paths.submission) or {}
         if submission.get("supervisor", {}).get("pid") == os.getpid():
             return submission

@@ -11,9 +11,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
-import nbkit
 from nbkit.errors import StoreError
 from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.server.feed import Feed
@@ -108,7 +108,7 @@ class Monitor:
     @functools.cached_property
     def version(self) -> str:
         """The version of nbkit."""
-        return nbkit.__version__
+        return version("nbkit")
 
     def watch(self) -> None:
         """Begin to watch; a second call does nothing."""

@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nbkit.errors import RunNotFoundError, StoreError
-from nbkit.server.progress import progress, total_steps
 from nbkit.server.sessions import Kernel
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.progress import progress, total_steps
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
 
@@ -194,7 +194,9 @@ class RunTable:
             lambda: {"name": record.get("name")},
             lambda: _times(record),
             lambda: _last_sign(paths) if seen.state is RunState.LOST else {},
-            lambda: {"devices": [str(one) for one in submission.get("devices") or []]},
+            lambda: {"devices": [str(one) for one in _devices(record, submission)]},
+            lambda: _queue(record) if seen.state is RunState.QUEUED else {},
+            lambda: {"imported_from": (read_json(paths.imported) or {}).get("host")},
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
             lambda: {"tensorboard": paths.tensorboard.is_dir()},
@@ -268,6 +270,8 @@ def _empty_row(paths: RunPaths) -> Row:
         "images_per_second": None,
         "loss": None,
         "devices": [],
+        "queue": None,
+        "imported_from": None,
         "notebook": None,
         "folder": None,
         "folder_path": str(paths.root.absolute()),
@@ -288,6 +292,22 @@ def _times(record: Row) -> Row:
     for moment in filter(None, (started, ended)):
         _seconds(moment)  # what is no time is damage
     return {"started": started, "ended": ended}
+
+
+def _devices(record: Row, submission: Row) -> Any:
+    """Return what a run holds or held; an older record says what it asked for."""
+    held = (record.get("launch") or {}).get("devices")
+    return (submission.get("devices") if held is None else held) or []
+
+
+def _queue(record: Row) -> Row:
+    """Return a run's place among those that wait, and for what."""
+    queue = record.get("queue")
+    if queue is None:
+        return {}
+    _seconds(queue["since"])  # what is no time is damage
+    known = ("position", "length", "reason", "since")
+    return {"queue": {name: queue[name] for name in known}}
 
 
 def _last_sign(paths: RunPaths) -> Row:

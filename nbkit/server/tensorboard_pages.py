@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote_plus
@@ -14,6 +15,12 @@ from tornado.iostream import StreamClosedError
 from nbkit.errors import RunError, RunNotFoundError
 from nbkit.server.handler import ApiHandler, NbkitHandler, unreadable
 from nbkit.server.runs import find_exactly
+from nbkit.server.tensorboard_groups import (
+    Curves,
+    all_curves,
+    curves_of_study,
+    list_studies,
+)
 from nbkit.store.paths import RunPaths
 
 __all__ = ["TENSORBOARD_ROUTES"]
@@ -49,18 +56,15 @@ _OWN_PAGES = ("text/html", "application/javascript", "text/javascript")
 is opened by itself must not run scripts as the visitor."""
 
 
-class OpenHandler(ApiHandler):
-    """A TensorBoard of one run."""
-
-    # It changes nothing: who may see runs may see their curves.
-    @web.authenticated
-    @authorized("read")
-    async def post(self, run_id: str) -> None:
-        """Have it started, unless it is there."""
+class _Opener(ApiHandler):
+    async def _open(self, key: str, find: Callable[[], Path | Curves]) -> None:
+        """Have a TensorBoard of what is found started, unless it is there."""
+        boards = self.monitor.tensorboards
         try:
             self.body()
-            folder = await self.monitor.store.do(lambda: _event_files(run_id))
-            started = await self.monitor.tensorboards.open(run_id, folder)
+            found = await self.monitor.store.do(find)
+            files = found.folders if isinstance(found, Curves) else found
+            started = await boards.open(key, files)
         except ValueError as error:
             self.refuse(400, str(error))
         except RunNotFoundError as error:
@@ -70,13 +74,60 @@ class OpenHandler(ApiHandler):
         except RunError as error:
             self.refuse(503, str(error))
         else:
-            self.reply(
-                {
-                    "path": f"nbkit/tensorboard/{run_id}/",
-                    "started": started,
-                    "idle_seconds": self.monitor.tensorboards.idle_seconds,
-                }
-            )
+            answer = {
+                "path": f"nbkit/tensorboard/{key}/",
+                "started": started,
+                "idle_seconds": boards.idle_seconds,
+            }
+            if isinstance(found, Curves):
+                answer |= {"shown": len(found.folders), "total": found.total}
+            self.reply(answer)
+
+
+class OpenHandler(_Opener):
+    """A TensorBoard of one run."""
+
+    # It changes nothing: who may see runs may see their curves.
+    @web.authenticated
+    @authorized("read")
+    async def post(self, run_id: str) -> None:
+        """Have it started, unless it is there."""
+        await self._open(run_id, lambda: _event_files(run_id))
+
+
+class OpenStudyHandler(_Opener):
+    """A TensorBoard of the runs of a study."""
+
+    @web.authenticated
+    @authorized("read")
+    async def post(self, study_id: str) -> None:
+        """Have it started, or have it show the study's runs of now."""
+        await self._open(f"study-{study_id}", lambda: curves_of_study(study_id))
+
+
+class OpenAllHandler(_Opener):
+    """A TensorBoard of the store's newest runs."""
+
+    @web.authenticated
+    @authorized("read")
+    async def post(self) -> None:
+        """Have it started, or have it show the runs of now."""
+        await self._open("all-runs", all_curves)
+
+
+class StudiesHandler(ApiHandler):
+    """The newest studies."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Return their ids and names."""
+        try:
+            studies = await self.monitor.store.do(list_studies)
+        except OSError as error:
+            self.refuse(503, unreadable(error))
+            return
+        self.reply({"studies": studies})
 
 
 class PageHandler(NbkitHandler, JupyterHandler):
@@ -235,5 +286,8 @@ def _event_files(run_id: str) -> Path:
 
 TENSORBOARD_ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/runs/([^/]+)/tensorboard", OpenHandler),
+    (r"/nbkit/api/studies", StudiesHandler),
+    (r"/nbkit/api/studies/([^/]+)/tensorboard", OpenStudyHandler),
+    (r"/nbkit/api/tensorboard", OpenAllHandler),
     (r"/nbkit/tensorboard/([^/]+)/(.*)", PageHandler),
 )

@@ -1,4 +1,4 @@
-"""TensorBoards of single runs: started when one is asked for, ended when unused.
+"""TensorBoards of a run, or of several: started when asked for, ended when unused.
 
 Each is a process of its own (`nbkit.server.tensorboard_process`).
 """
@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,12 @@ _ENDED = (
 )
 
 
+EventFiles = Path | Mapping[str, Path]
+"""A folder of event files; or such folders by the names under which they are shown."""
+
+
 class TensorBoards:
-    """One TensorBoard for each run that somebody looks at.
+    """One TensorBoard for each run, study or store that somebody looks at.
 
     Parameters
     ----------
@@ -70,22 +74,24 @@ class TensorBoards:
         self._log = log
         self._command = [sys.executable, "-P", *command]
         self._boards: dict[str, Board] = {}
+        """By what they show: a run's id, or the name of a group of runs."""
         self._making = asyncio.Lock()
         """Held from ending one to starting another: there are never too many."""
 
-    def find(self, run_id: str) -> Board | None:
-        """Return the TensorBoard of a run, if there is one."""
-        return self._boards.get(run_id)
+    def find(self, key: str) -> Board | None:
+        """Return the TensorBoard of a run or a group, if there is one."""
+        return self._boards.get(key)
 
-    async def open(self, run_id: str, folder: Path) -> bool:
-        """Have a TensorBoard of a run; return whether it was started now.
+    async def open(self, key: str, files: EventFiles) -> bool:
+        """Have a TensorBoard; return whether it was started now.
 
         Parameters
         ----------
-        run_id
-            The run.
-        folder
-            Its event files.
+        key
+            The run, or the group of runs.
+        files
+            Of the run; or of every run of the group, which may be others than at the
+            last time.
 
         Raises
         ------
@@ -93,16 +99,18 @@ class TensorBoards:
             If it does not start, with what it said, or if too many others are in use.
         """
         async with self._making:
-            board = self._boards.get(run_id)
+            board = self._boards.get(key)
             if board is not None and board.is_ending:
                 await asyncio.wait([board.task])
                 board = None
             is_new = board is None
             if board is None:
                 await self._make_room()
-                board = Board(folder, self.idle_seconds, self._command)
-                self._boards[run_id] = board
-                board.task.add_done_callback(lambda _: self._forget(run_id, board))
+                board = Board(files, self.idle_seconds, self._command)
+                self._boards[key] = board
+                board.task.add_done_callback(lambda _: self._forget(key, board))
+            else:
+                board.show(files)
         try:
             with board.use():
                 # Who goes away must not end what others wait for.
@@ -129,12 +137,12 @@ class TensorBoards:
                     f"{self.idle_seconds:g} s."
                 )
                 raise RunError(message)
-            oldest = min(unused, key=lambda run_id: unused[run_id].used)
+            oldest = min(unused, key=lambda key: unused[key].used)
             await self._boards.pop(oldest).close()
 
-    def _forget(self, run_id: str, board: Board) -> None:
-        if self._boards.get(run_id) is board:
-            del self._boards[run_id]
+    def _forget(self, key: str, board: Board) -> None:
+        if self._boards.get(key) is board:
+            del self._boards[key]
         if not board.task.cancelled() and (error := board.task.exception()) is not None:
             self._log.error("nbkit: TensorBoard's keeper failed", exc_info=error)
 
@@ -144,8 +152,8 @@ class Board:
 
     Parameters
     ----------
-    folder
-        Of event files.
+    files
+        What it shows.
     idle_seconds
         It ends when it was not used for so long.
     command
@@ -153,10 +161,13 @@ class Board:
     """
 
     def __init__(
-        self, folder: Path, idle_seconds: float, command: Sequence[str]
+        self, files: EventFiles, idle_seconds: float, command: Sequence[str]
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._command = [*command, "--logdir", str(folder)]
+        self._command = command
+        self._files = files
+        self._links: Path | None = None
+        """A folder of links to the runs of a group, as long as it runs."""
         self._idle_seconds = idle_seconds
         self._requests = 0
         self._is_cleaning_up = False
@@ -182,6 +193,12 @@ class Board:
     def in_use(self) -> bool:
         """Whether a request is under way, or somebody waits for its start."""
         return self._requests > 0
+
+    def show(self, files: EventFiles) -> None:
+        """Show other runs from now on; TensorBoard notices within some seconds."""
+        self._files = files
+        if self._links is not None:
+            self._link(self._links)
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
@@ -213,8 +230,15 @@ class Board:
             self._fail(f"it cannot be started: {error}")
 
     async def _keep(self, path: Path) -> None:
+        logdir = self._files
+        if not isinstance(logdir, Path):
+            logdir = self._links = path.with_name("runs")
+            logdir.mkdir()
+            self._link(logdir)
         process = await asyncio.create_subprocess_exec(
             *self._command,
+            "--logdir",
+            str(logdir),
             "--socket",
             str(path),
             stdin=PIPE,
@@ -240,6 +264,7 @@ class Board:
                 await self._wait_until_unused(process)
         finally:
             self._is_cleaning_up = True
+            self._links = None
             client, self.client = self.client, None
             if client is not None:
                 client.close()
@@ -261,6 +286,17 @@ class Board:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await process.wait()
+
+    def _link(self, folder: Path) -> None:
+        """Have a link for every run of the group, and for no other."""
+        files = self._files
+        assert isinstance(files, Mapping)
+        for link in folder.iterdir():
+            if link.name not in files:
+                link.unlink()
+        for name, target in files.items():
+            with contextlib.suppress(FileExistsError):  # of an earlier time
+                (folder / name).symlink_to(target.absolute())
 
     def _fail(self, reason: str, returncode: int | None = None) -> None:
         if returncode == NOT_INSTALLED:

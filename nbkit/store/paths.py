@@ -20,7 +20,10 @@
         tensorboard/         rank 0
         code/                the supervisor: git commit, diff
         code/{entry.json,entry.pkl,source/}  the launcher, once: function or script
+        code/worktree/       the launcher, once: files of the commit that is run again
+        imported.json        the importer, once; only in runs of another machine
     <store>/studies/<study_id>/study.json   the process that executes the study
+    <store>/studies/<study_id>/imported.json   as in a run
     <store>/datasets/<stamp>.jsonl   manifests of data sets, by the first run with each
 """
 
@@ -157,6 +160,16 @@ class RunPaths:
         return self.code / "source"
 
     @property
+    def worktree(self) -> Path:
+        """The files of the commit that a reproduction runs; most runs have none."""
+        return self.code / "worktree"
+
+    @property
+    def imported(self) -> Path:
+        """From which bundle the run came, and when; only if it was imported."""
+        return self.root / "imported.json"
+
+    @property
     def logs(self) -> Path:
         """The folder of attempts' logs."""
         return self.root / "logs"
@@ -234,3 +247,8 @@ class StudyPaths:
     def study(self) -> Path:
         """Plan, order and run ids."""
         return self.root / "study.json"
+
+    @property
+    def imported(self) -> Path:
+        """From which bundle the study came, and when; only if it was imported."""
+        return self.root / "imported.json"

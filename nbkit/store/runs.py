@@ -99,9 +99,14 @@ class StoredRun:
                 "rank": None,
                 "message": "the supervisor process is gone without a last word "
                 "(killed, or the host went down); metrics up to the last step are kept",
-                "log": str(self.paths.supervisor_log(self.attempt)),
+                "log": str(self.supervisor_log),
             }
         return record.get("cause")
+
+    @property
+    def supervisor_log(self) -> Path:
+        """The newest supervisor's own output; it may have made several attempts."""
+        return self.paths.supervisor_log(int(self.submission.get("attempt", 0)))
 
     @property
     def attempt(self) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbkit.analysis.compare import Comparison, RunFacts, compare_arms
 from nbkit.errors import ConfigError, RunError
 from nbkit.launch.run import Run, attach
+from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
 
-__all__ = ["compare"]
+__all__ = ["code_facts", "compare", "environment_facts", "run_facts"]
+
+_LARGEST_SOURCE_BYTES = 1 << 20
+"""Of a larger file nobody reads the differences."""
 
 
 def compare(a: Run | str | Sequence[Run], b: Run | str | Sequence[Run]) -> Comparison:
@@ -49,7 +54,7 @@ def compare(a: Run | str | Sequence[Run], b: Run | str | Sequence[Run]) -> Compa
     names = [_name(arms[0], "A"), _name(arms[1], "B")]
     if names[0] == names[1]:
         names = ["A", "B"]
-    of_a, of_b = ([_facts(run) for run in arm] for arm in arms)
+    of_a, of_b = ([run_facts(run) for run in arm] for arm in arms)
     return compare_arms(of_a, of_b, *names)
 
 
@@ -75,17 +80,10 @@ def _name(runs: Sequence[Run], otherwise: str) -> str:
     return str(name) if name else otherwise
 
 
-def _facts(run: Run) -> RunFacts:
+def run_facts(run: Run) -> RunFacts:
+    """Return what is compared of a run."""
     record, worker = run.record, run.worker
-    environment: dict[str, Any] = dict(record.get("environment") or {})
-    variables = environment.get("variables") or {}
-    # What nbkit sets itself is in the configuration already.
-    environment["variables"] = {
-        name: value
-        for name, value in variables.items()
-        if not name.startswith("NBKIT_")
-    }
-    launch = record.get("launch") or {}
+    launch, system = record.get("launch") or {}, record.get("system") or {}
     devices = {
         "device_type": launch.get("device_type"),
         "names": ", ".join(
@@ -95,20 +93,55 @@ def _facts(run: Run) -> RunFacts:
         "cpus_per_rank": launch.get("cpus_per_rank"),
         "oversubscribed": launch.get("oversubscribed"),
         **{name: worker.get(name) for name in ("torch", "cuda", "cudnn", "nccl")},
+        **{
+            name: system.get(name) for name in ("driver_version", "cuda_driver_version")
+        },
     }
-    code = dict(record.get("code") or {})
-    diff = run.paths.root / str(code.get("diff"))
-    if diff.is_file():
-        code["diff_sha256"] = hashlib.sha256(diff.read_bytes()).hexdigest()
     return RunFacts(
         run.run_id,
         run.summary.images_per_second,
         {
             "configuration": run.config.model_dump(mode="json"),
-            "code": code,
-            "environment": environment,
+            "data": {"fingerprint": (worker.get("data") or {}).get("fingerprint")},
+            "code": code_facts(record.get("code") or {}, run.paths),
+            "environment": environment_facts(record.get("environment") or {}),
             "machine": record.get("machine") or {},
             "storage": record.get("storage") or {},
             "devices": devices,
         },
+        _code(run),
     )
+
+
+def _code(run: Run) -> dict[str, str]:
+    """Return what is kept of the code that ran, as far as it is text."""
+    paths = [run.paths.code / "diff.patch", *run.paths.source.rglob("*")]
+    found: dict[str, str] = {}
+    for path in paths:
+        if path.is_file() and path.stat().st_size <= _LARGEST_SOURCE_BYTES:
+            with contextlib.suppress(UnicodeDecodeError):  # no text
+                name = path.relative_to(run.paths.code).as_posix()
+                found[name] = path.read_text(encoding="utf-8")
+    return found
+
+
+def code_facts(code: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
+    """Return a record's code, with the saved diff as its hash."""
+    diff = paths.root / str(code.get("diff"))
+    if not diff.is_file():
+        return dict(code)
+    return {**code, "diff_sha256": hashlib.sha256(diff.read_bytes()).hexdigest()}
+
+
+def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record's environment without what nbkit sets itself.
+
+    That is in the configuration already.
+    """
+    variables = environment.get("variables") or {}
+    own = {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("NBKIT_")
+    }
+    return {**environment, "variables": own}

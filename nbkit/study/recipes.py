@@ -21,7 +21,7 @@ from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 from nbkit.study.report import Table
 
-__all__ = ["Recipe", "Setting", "recipe"]
+__all__ = ["Recipe", "Setting", "recipe", "recipe_names"]
 
 _FILES = resources.files("nbkit.study") / "recipes"
 
@@ -230,11 +230,7 @@ def recipe(name: str) -> Recipe:
     >>> nbkit.recipe("netapp_resnet50").config().batch_size_per_gpu  # doctest: +SKIP
     408
     """
-    names = sorted(
-        file.name.removesuffix(".json")
-        for file in _FILES.iterdir()
-        if file.name.endswith(".json")
-    )
+    names = recipe_names()
     if name not in names:
         message = (
             f"recipe={name!r} is not one of nbkit's; use one of {', '.join(names)}."
@@ -243,6 +239,15 @@ def recipe(name: str) -> Recipe:
         raise ConfigError(message)
     text = (_FILES / f"{name}.json").read_text(encoding="utf-8")
     return Recipe(name, json.loads(text))
+
+
+def recipe_names() -> list[str]:
+    """Return the names of nbkit's recipes, sorted."""
+    return sorted(
+        file.name.removesuffix(".json")
+        for file in _FILES.iterdir()
+        if file.name.endswith(".json")
+    )
 
 
 def _put(fields: dict[str, Any], path: str, value: Any) -> None:

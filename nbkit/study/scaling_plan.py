@@ -11,7 +11,7 @@ from nbkit import registry
 from nbkit.analysis.projection import DeviceType
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
-from nbkit.launch.devices import visible_gpus
+from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.launch.start import existing_data
 from nbkit.study.parameters import Parameters
 from nbkit.study.report import Note
@@ -169,13 +169,13 @@ def find_devices(device: str, engine: str, gpus: int) -> Devices:
     Parameters
     ----------
     device
-        ``auto``, ``cuda`` or ``cpu``.
+        ``auto``, ``cuda``, ``cpu`` or ``replay``.
     engine
         Only ``local`` nodes can be looked at; others are taken at their word.
     gpus
         What is asked of each node.
     """
-    if device == "cpu":
+    if device in ("cpu", "replay"):
         return Devices("cpu", int(usable_cpus()))
     if engine != "local":
         return Devices("cuda", gpus)
@@ -183,7 +183,7 @@ def find_devices(device: str, engine: str, gpus: int) -> Devices:
     if not found:
         return Devices("cpu", int(usable_cpus()))
     names = {gpu.product for gpu in found if gpu.product}
-    return Devices("cuda", len(found), " and ".join(sorted(names)) or None)
+    return Devices("cuda", whole_gpus(found), " and ".join(sorted(names)) or None)
 
 
 def _require_gpus(devices: Devices, gpus: int) -> None:

@@ -19,49 +19,64 @@ import psutil
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.sample import GpuProcess, GpuSample
 
-__all__ = ["ask_occupants", "occupants"]
+__all__ = ["Occupants", "occupants"]
 
+_SILENT = "a driver that does not answer"
 _SHARE = 0.05
 """Processes with less of a GPU's memory leave room for a run: a bare CUDA context takes
 0.3 to 0.5 GiB, which a notebook keeps that only looked at the GPU once."""
 
 
-def ask_occupants(
-    names: Collection[str], *, but: int | None, timeout_seconds: float = 5.0
-) -> dict[str, str]:
-    """Return what to say of each device that a process uses, by its name.
+class Occupants:
+    """Asks who uses GPUs, now and then.
 
     Parameters
     ----------
-    names
-        UUIDs of GPUs or MIG instances to look at.
-    but
-        A process whose tree does not count.
     timeout_seconds
-        A driver that takes longer tells nothing.
-
-    Raises
-    ------
-    TimeoutError
-        If the driver took longer.
+        A driver that takes longer is taken to hang.
     """
-    argv = [sys.executable, "-P", "-m", "nbkit.telemetry.occupants", *names]
-    if but is not None:
-        argv += ["--but", str(but)]
-    process = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-    )
-    try:
-        answer, _ = process.communicate(timeout=timeout_seconds)
-    except subprocess.TimeoutExpired:
+
+    def __init__(self, timeout_seconds: float = 5.0) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._stuck: subprocess.Popen[bytes] | None = None
+
+    def ask(self, names: Collection[str], but: int | None = None) -> dict[str, str]:
+        """Return what to say of each device that a process uses, by its name.
+
+        Of a driver that does not answer, nobody can tell: every device counts as used.
+
+        Parameters
+        ----------
+        names
+            UUIDs of GPUs or MIG instances to look at.
+        but
+            Pid of a process whose tree does not count.
+        """
+        if self._stuck is not None and self._stuck.poll() is None:
+            return dict.fromkeys(names, _SILENT)  # no second one beside it
+        argv = [sys.executable, "-P", "-m", "nbkit.telemetry.occupants", *names]
+        if but is not None:
+            argv += ["--but", str(but)]
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        try:
+            answer, _ = process.communicate(timeout=self._timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self._leave(process)
+            return dict.fromkeys(names, _SILENT)
+        if process.returncode:
+            return dict.fromkeys(names, "nobody knows who (see the supervisor's log)")
+        return json.loads(answer)
+
+    def _leave(self, process: subprocess.Popen[bytes]) -> None:
+        """End a helper that hangs; in the driver it may not even end by SIGKILL."""
         process.kill()
         if process.stdout is not None:
             process.stdout.close()
+        self._stuck = process
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)  # in the driver it may not even end by SIGKILL
-        message = f"the driver did not answer in {timeout_seconds:.0f} s; see dmesg."
-        raise TimeoutError(message) from None
-    return json.loads(answer) if process.returncode == 0 else {}
+            process.wait(1)
 
 
 def occupants(

@@ -239,7 +239,7 @@ class Context:
         from nbkit.worker.metrics_log import tensorboard_writer
 
         if self._tensorboard is None:
-            self._tensorboard = tensorboard_writer(self._rank.paths.tensorboard)
+            self._tensorboard = tensorboard_writer(self._rank, step)
         for name, value in numbers.items():
             if value is not None:
                 self._tensorboard.add_scalar(name, value, step)

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
@@ -159,7 +158,7 @@ class MetricsLog:
     def _to_tensorboard(self, lines: list[dict[str, Any]]) -> None:
         if self._tensorboard is None:
             # Imported behind the first step: it takes a second that the warm-up drops.
-            self._tensorboard = tensorboard_writer(self._rank.paths.tensorboard)
+            self._tensorboard = tensorboard_writer(self._rank, lines[0]["step"])
         for line in lines:
             rate = line["images"] / line["step_time_seconds"]
             values = {
@@ -172,8 +171,18 @@ class MetricsLog:
                 self._tensorboard.add_scalar(name, value, line["step"])
 
 
-def tensorboard_writer(folder: Path) -> Any:
-    """Return what writes TensorBoard event files into a folder."""
+def tensorboard_writer(rank: Rank, first_step: int) -> Any:
+    """Return what writes TensorBoard event files into the run's folder.
+
+    Parameters
+    ----------
+    rank
+        Of the run.
+    first_step
+        Of this attempt: what an earlier one wrote from there on is not shown.
+    """
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    return SummaryWriter(str(folder), flush_secs=5)
+    purge = first_step if rank.attempt else None
+    folder = str(rank.paths.tensorboard)
+    return SummaryWriter(folder, purge_step=purge, flush_secs=5)

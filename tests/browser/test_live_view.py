@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -11,9 +12,10 @@ from playwright.sync_api import Locator, Page, expect
 import nbkit
 from nbkit.store.record import RunState
 from tests.browser.rest import ask, kernels
-from tests.browser.sidebar import open_panel, until
-from tests.waiting import wait_until
+from tests.browser.sidebar import until
 
+AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
+KERNEL_SETTINGS = "@jupyterlab/apputils-extension:kernels-settings"
 EXPOSED = "--LabApp.expose_app_in_browser=True"
 LAUNCH = """
 import nbkit
@@ -26,7 +28,7 @@ run
 """
 WAIT = """
 import pathlib, time
-while not pathlib.Path("go").exists():
+while not pathlib.Path("{}").exists():
     time.sleep(0.05)
 """
 ATTACH = "import nbkit\nnbkit.attach(nbkit.runs()[0].run_id)"
@@ -42,18 +44,21 @@ def write(server: Any, name: str, *cells: str) -> None:
 
 def open_notebook(visitor: Page, name: str) -> None:
     """Bring a notebook to the front, and wait until its kernel answers."""
+    until(visitor, lambda: visitor.evaluate("'jupyterapp' in window"), "Lab")
+    expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
+    # What is said of a notebook may come before Lab has restored what was open.
     visitor.evaluate(
-        "path => jupyterapp.commands.execute('docmanager:open', {path})", name
+        """path => jupyterapp.restored.then(
+          () => jupyterapp.commands.execute('docmanager:open', {path})
+        ).then(() => undefined)""",
+        name,
     )
-    until(
-        visitor,
-        lambda: visitor.evaluate(
-            "jupyterapp.shell.currentWidget?.context?.path === '%s' && "
-            "jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status"
-            " === 'idle'" % name
-        ),
-        f"the kernel of {name}",
-    )
+    is_ready = """path => {
+      const {context, sessionContext} = jupyterapp.shell.currentWidget ?? {};
+      return context?.path === path &&
+        sessionContext.session?.kernel?.status === 'idle';
+    }"""
+    until(visitor, lambda: visitor.evaluate(is_ready, name), f"the kernel of {name}")
 
 
 def command(visitor: Page, name: str) -> None:
@@ -78,11 +83,67 @@ def grows(visitor: Page, view: Locator) -> int:
     return step_in(view)
 
 
+def says_that_it_cannot_stop(view: Locator, run: nbkit.Run) -> None:
+    """Try to stop a run through a kernel that does not hear it."""
+    view.get_by_role("button", name="Stop", exact=True).click()
+    view.get_by_role("button", name="Stop the run").click()
+    expect(view.get_by_role("alert")).to_contain_text("Stop it in nbkit's sidebar")
+    expect(view.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    assert not run.paths.stop.exists()
+
+
+def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
+    """Stop a run, after thinking better of it once."""
+    busy = visitor.locator(".jp-InputPrompt:visible", has_text="[*]")
+    stop = view.get_by_role("button", name="Stop", exact=True)
+    expect(view.locator(".nbkv-state")).to_have_text("running")
+    expect(busy).to_be_visible()
+    stop.click()
+    expect(view.get_by_role("button", name="Keep it")).to_be_focused()
+    visitor.keyboard.press("Escape")
+    expect(stop).to_be_focused()
+    assert not run.paths.stop.exists()
+
+    stop.click()
+    view.get_by_role("button", name="Stop the run").click()
+
+    expect(view.locator(".nbkv-state")).to_have_text("stopped")
+    expect(view.locator(".nbkv-cause")).to_contain_text("stopped by user")
+    expect(busy).to_be_visible()
+    assert run.state is RunState.STOPPED
+    # Whoever looks at the end sees the last step that was recorded.
+    last = run.metrics()[-1]["step"]
+    until(visitor, lambda: step_in(view) == last, "the last step")
+
+
+def read_by_everybody(visitor: Page) -> None:
+    """Look for faults in the view, in both themes."""
+    visitor.evaluate(AXE.read_text())
+    # Lab's body has no height of its own, so that axe believes that nobody sees it.
+    visitor.evaluate("document.body.style.height = '100vh'")
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        visitor.evaluate(
+            "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})",
+            theme,
+        )
+        body = visitor.locator("body")
+        expect(body).to_have_attribute("data-jp-theme-name", theme)
+        expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
+        found = visitor.evaluate("axe.run('.nbkv')")
+        assert [
+            (each["id"], node["html"], node["failureSummary"])
+            for each in found["violations"]
+            for node in each["nodes"]
+        ] == []
+        assert "color-contrast" in {each["id"] for each in found["passes"]}
+
+
 def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkeypatch):
     server = lab("replay:no-gpu", EXPOSED)
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
-    write(server, "a.ipynb", LAUNCH, WAIT)
-    write(server, "b.ipynb", ATTACH, RUNS)
+    write(server, "a.ipynb", LAUNCH, WAIT.format("never"))
+    write(server, "b.ipynb", ATTACH, RUNS, WAIT.format("b"))
+    write(server, "c.ipynb", ATTACH, WAIT.format("c"))
     visitor = page(server.address("lab/tree/a.ipynb"))
     expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
     view = visitor.locator(".nbkv:visible").first
@@ -102,6 +163,8 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         grows(visitor, view)
         visitor.evaluate("jupyterapp.commands.execute('docmanager:save')")
         seen = step_in(view)
+        # From now on Lab has no way around a busy kernel.
+        server.set(KERNEL_SETTINGS, commsOverSubshells="disabled")
         visitor.reload()
         expect(view.locator(".nbkv-state")).to_have_text("running")
         assert grows(visitor, view) > seen
@@ -113,6 +176,8 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         run_all(visitor)
         expect(view.locator(".nbkv-state")).to_have_text("running")
         assert grows(visitor, view) > seen
+        says_that_it_cannot_stop(view, run)
+        (server.root / "b").touch()
         row = visitor.locator(".nbkv-runs tbody tr:visible")
         expect(row).to_have_count(1)
         expect(row).to_contain_text("running")
@@ -120,6 +185,7 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         # The server ends and comes back: without a kernel a picture is left.
         server.stop()
         assert run.state is RunState.RUNNING
+        server.set(KERNEL_SETTINGS)
         server.start()
         visitor.goto(server.address("lab/tree/a.ipynb"))
         expect(visitor.locator(".nbkit-picture")).to_be_visible()
@@ -129,7 +195,7 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         lines = run.metrics()
         assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
 
-        # A click in the table shows the run below, whose buttons work.
+        # A click in the table shows the run below, with its curves.
         row.get_by_role("button", name="Show kept").click()
         below = visitor.locator(".nbkv[aria-label^='Run ']:visible").nth(1)
         expect(below.locator(".nbkv-state")).to_have_text("running")
@@ -138,37 +204,13 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
             "tab", name="TensorBoard: kept"
         )
         expect(tab).to_have_attribute("aria-selected", "true")
+
+        # The button stops the run while a cell works.
+        open_notebook(visitor, "c.ipynb")
+        run_all(visitor)
+        stops_by_its_button(visitor, view, run)
+        (server.root / "c").touch()
+        read_by_everybody(visitor)
     finally:
-        nbkit.runs()[0].stop(grace_seconds=0)
-
-
-def test_the_stop_button_works_while_a_cell_does_or_says_that_it_cannot(
-    lab, page, run
-):
-    server = lab("replay:no-gpu", EXPOSED)
-    started = run(server)
-    write(server, "b.ipynb", ATTACH, WAIT)
-    write(server, "c.ipynb", "import nbkit")
-    visitor = page(server.address("lab/tree/b.ipynb"))
-    expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
-    open_notebook(visitor, "b.ipynb")
-    run_all(visitor)
-    view = visitor.locator(".nbkv:visible")
-    expect(view.locator(".nbkv-state")).to_have_text("running")
-    busy = visitor.locator(".jp-InputPrompt", has_text="[*]")
-    expect(busy).to_be_visible()
-
-    view.get_by_role("button", name="Stop", exact=True).click()
-    expect(view.get_by_role("button", name="Keep it")).to_be_focused()
-    visitor.keyboard.press("Escape")
-    expect(view.get_by_role("button", name="Stop", exact=True)).to_be_focused()
-    assert not started.paths.stop.exists()
-    view.get_by_role("button", name="Stop", exact=True).click()
-    view.get_by_role("button", name="Stop the run").click()
-
-    expect(view.locator(".nbkv-state")).to_have_text("stopped")
-    expect(view.locator(".nbkv-cause")).to_contain_text("stopped by user")
-    expect(busy).to_be_visible()
-    assert wait_until(lambda: started.state.is_final, "its end")
-    (server.root / "go").touch()
-    expect(busy).to_have_count(0)
+        for each in nbkit.runs():
+            each.stop(grace_seconds=0)

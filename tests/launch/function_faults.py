@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import nbkit
-from nbkit.launch.gpu_pool import leases
+from nbkit.launch.claims import leases
 from nbkit.launch.run import Run
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
@@ -92,7 +92,7 @@ def check_fault(kernel: Kernel, how: str, bad: int) -> float:
         assert f", line {line}" in told, told
         assert "Cell In[" in told, told
     assert not processes_of_run(run.paths)
-    assert leases() == {}
+    assert leases("cpu") == {}
     return time.time() - _last_step_at(run) - (patience if how == "hang" else 0)
 
 
@@ -139,12 +139,12 @@ def check_stop(kernel: Kernel) -> float:
     # Supervisor and sampler, two ranks, and two loading processes of each.
     wait_until(lambda: len(processes_of_run(run.paths)) == 8, "all processes", 120)
     wait_until(lambda: run.metrics("log"), "a first step", 120)
-    assert len(leases()) == 2
+    assert len(leases("cpu")) == 2
     began = time.monotonic()
     run.stop(grace_seconds=1)
     assert run.state is RunState.STOPPED
     assert run.cause is not None
     assert run.cause["forced"] is True
     assert not processes_of_run(run.paths)
-    assert leases() == {}
+    assert leases("cpu") == {}
     return time.monotonic() - began - 1

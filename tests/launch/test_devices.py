@@ -98,14 +98,34 @@ def test_several_ranks_never_meet_over_mig_instances(small, fields):
         names(config, visible_candidates(DIVIDED, INSTANCES, None))
 
 
-def test_cpus_are_shared_between_ranks(small, monkeypatch):
+def test_cpus_are_shared_between_ranks_and_all_that_are_used_are_wanted(
+    small, monkeypatch
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 9.5)
 
     wanted = request_devices(small(gpus=2, device="cpu"))
 
-    assert (wanted.kind, wanted.device_type, wanted.count) == ("cpu", "cpu", 2)
+    assert (wanted.kind, wanted.device_type, wanted.count) == ("cpu", "cpu", 8)
     assert wanted.cpus_per_rank == 4
     assert all(name.startswith("cpu-") for name, _ in wanted.candidates)
+
+
+@pytest.mark.parametrize(("threads", "count"), [("1", 2), ("3", 6), ("64", 9)])
+def test_ranks_that_are_told_how_many_threads_to_use_want_as_many_cpus(
+    threads, count, small, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 9.5)
+
+    assert request_devices(small(gpus=2, device="cpu")).count == count
+
+
+def test_a_gpu_that_is_named_twice_is_an_error(small):
+    config = small(device="cuda", devices=(1, "GPU-1111-x"), oversubscribe=False)
+
+    with pytest.raises(DeviceError, match="names a GPU twice"):
+        names(config)
 
 
 def test_replayed_gpus_need_a_replay(small, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -140,15 +141,25 @@ def test_interrupting_the_cell_stops_the_processes():
     assert run.state is RunState.STOPPED
 
 
-def test_what_makes_no_sense_is_refused_and_what_is_not_used_is_said():
+def test_what_makes_no_sense_is_refused():
     with pytest.raises(ConfigError, match="mixed_precision='int4' is not one of"):
         nbkit.notebook_launcher(precision, mixed_precision="int4")
     with pytest.raises(ConfigError, match="num_processes=0 is below 1"):
         nbkit.notebook_launcher(precision, num_processes=0)
     with pytest.raises(ConfigError, match="nnodes=2"):
         nbkit.notebook_launcher(precision, num_nodes=2)
-    with pytest.warns(UserWarning, match="max_restarts=3 is not used"):
-        nbkit.notebook_launcher(lambda: None, num_processes=1, max_restarts=3)
+
+
+def fail_once(word):
+    print(word, nbkit.context().attempt, flush=True)
+    if nbkit.context().attempt == 0:
+        os.abort()
+
+
+def test_a_failed_process_is_started_again_where_that_was_asked_for(capsys):
+    nbkit.notebook_launcher(fail_once, args=("try",), num_processes=1, max_restarts=3)
+
+    assert "try 0\n" in capsys.readouterr().out
 
 
 def _says(kernel, word):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import nbkit
-from nbkit.launch.gpu_pool import leases
+from nbkit.launch.claims import leases
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
 from tests.launch.test_functions import launch
@@ -27,7 +27,7 @@ def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(small):
     assert [line["attempt"] for line in steps] == [0] * 4 + [1] * 4
     assert run.paths.rank(0, 1).stderr.exists()
     assert not processes_of_run(run.paths)
-    assert leases() == {}
+    assert leases("cpu") == {}
 
 
 def fails_on_rank_1():

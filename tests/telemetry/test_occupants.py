@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nbkit.telemetry.occupants import ask_occupants, occupants
+from nbkit.telemetry.occupants import Occupants, occupants
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 from nbkit.telemetry.sampler import Sampler
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu, FakeMig
@@ -68,16 +68,23 @@ def test_the_tree_of_whoever_asks_does_not_count(drive_child):
         pids = [os.getpid(), child.pid, *(NOBODY + n for n in range(3))]
         drive_child({"uuid": "GPU-a", "pids": pids})
         # Three strangers of 1 GiB each are less than a twentieth of 80 GiB.
-        assert ask_occupants(["GPU-a"], but=os.getpid()) == {}
-        assert f"process {os.getpid()} (" in ask_occupants(["GPU-a"], but=None)["GPU-a"]
+        assert Occupants().ask(["GPU-a"], os.getpid()) == {}
+        assert f"process {os.getpid()} (" in Occupants().ask(["GPU-a"])["GPU-a"]
         child.communicate(b"\n")
 
 
 def test_a_driver_that_hangs_is_not_waited_for(drive_child):
     drive_child({"uuid": "GPU-a", "hangs_in": "nvmlDeviceGetMemoryInfo"})
 
-    with pytest.raises(TimeoutError, match="did not answer in 3 s"):
-        ask_occupants(["GPU-a"], but=None, timeout_seconds=3)
+    answer = Occupants(timeout_seconds=3).ask(["GPU-a", "GPU-b"])
+
+    assert answer == dict.fromkeys(["GPU-a", "GPU-b"], "a driver that does not answer")
+
+
+def test_a_question_that_fails_is_no_answer_that_nobody_is_there(monkeypatch):
+    monkeypatch.setattr("nbkit.telemetry.occupants.sys.executable", "/bin/false")
+
+    assert "nobody knows who" in Occupants().ask(["GPU-a"])["GPU-a"]
 
 
 def test_the_sampler_reads_the_gpu_that_contains_an_instance(drive):

@@ -1,4 +1,4 @@
-"""Who looks at a run is told all of it once, then each change, and then nothing more."""
+"""Who looks at a run is told all of it once, then each change, and no more."""
 
 from __future__ import annotations
 
@@ -129,6 +129,26 @@ def test_the_thread_ends_with_the_run_and_with_the_last_display(followed):
     follower.hear(page.question("here"))
     wait_until(lambda: page.steps == [1, 2, 3, 4], "the next attempt")
     assert page.state == "running"
+
+
+def test_a_silent_page_is_gone_only_when_the_kernel_could_have_heard_it(tmp_path):
+    written = WrittenRun(tmp_path)
+    asked: list[bool] = []
+    busy = threading.Event()
+    busy.set()
+
+    def could_hear() -> bool:
+        asked.append(not busy.is_set())
+        return asked[-1]
+
+    live = LiveRun(written.run)
+    follower = Follower(live, lambda _: None, could_hear, gone_after_seconds=1.0)
+    look(follower, {}, "a")
+    wait_until(lambda: len(asked) > 4, "more than a second of silence")
+    assert thread_of(written)
+
+    busy.clear()
+    wait_until(lambda: not thread_of(written), "the end of the thread")
 
 
 def test_each_display_reads_the_log_that_it_chose(followed):

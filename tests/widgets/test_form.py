@@ -22,6 +22,8 @@ from nbkit.config import experiment as experiment_source
 from nbkit.errors import ConfigError
 from nbkit.launch.gpu_pool import Claim, Lease
 from nbkit.study.recipes import recipe, recipe_names
+from nbkit.telemetry.gpu_reader import GpuReader
+from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.widgets import form_gpus
 from nbkit.widgets.form_check import Check, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
@@ -170,6 +172,8 @@ def test_a_preset_fills_in_a_published_experiment(form):
         name, _, run = preset.partition(": ")
         assert form.config == recipe(name).config(run or None)
         assert f'nbkit.recipe("{name}")' in said["text"]
+        is_missing = form.config.data != "synthetic"
+        assert ("is not here: set data" in said["text"]) is is_missing
     assert len(form.panel.presets) > len(recipe_names()) > 0
 
 
@@ -215,10 +219,14 @@ def test_where_nobody_can_use_a_widget_a_table_is_shown(form):
     ast.parse(line)
 
 
+def gpus_of(trace):
+    reader = GpuReader(SourceSetting("replay", trace))
+    return describe_gpus(reader.read(), replayed=True)
+
+
 def test_the_gpus_say_who_holds_them(monkeypatch, tmp_path):
     monkeypatch.setenv("NBKIT_POOL", str(tmp_path))
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
-    last = describe_gpus()["gpus"][7]
+    last = gpus_of("eight-gpus")["gpus"][7]
     assert last["is_free"]
     wanted = {
         "kind": "replay",
@@ -231,7 +239,7 @@ def test_the_gpus_say_who_holds_them(monkeypatch, tmp_path):
     lease = claim.attempt()
     assert isinstance(lease, Lease)
     try:
-        found = describe_gpus()
+        found = gpus_of("eight-gpus")
     finally:
         lease.release()
         claim.close()
@@ -240,14 +248,13 @@ def test_the_gpus_say_who_holds_them(monkeypatch, tmp_path):
     assert found["text"].startswith("Replayed, not of this machine: 0 of 8 free")
     assert found["gpus"][7]["holders"] == ["run 20260101-me"]
     assert found["gpus"][4]["holders"] == ["kernel notes/explore.ipynb of ann"]
-    assert describe_gpus()["gpus"][7]["is_free"]
+    assert gpus_of("eight-gpus")["gpus"][7]["is_free"]
 
 
 def test_instances_are_offered_in_the_place_of_a_divided_gpu(monkeypatch, tmp_path):
     monkeypatch.setenv("NBKIT_POOL", str(tmp_path))
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:mig")
 
-    titles = {gpu["title"]: gpu["device"] for gpu in describe_gpus()["gpus"]}
+    titles = {gpu["title"]: gpu["device"] for gpu in gpus_of("mig")["gpus"]}
 
     assert titles.pop("GPU 1") == "1"
     assert list(titles) == ["GPU 0 MIG 0", "GPU 0 MIG 1", "GPU 0 MIG 2"]
@@ -279,6 +286,7 @@ def test_a_driver_that_hangs_is_said_to_hang(monkeypatch, tmp_path):
     look.start()
     look.wait()
 
+    look.close()
     texts = [it["text"] for it in shown]
     assert len(texts) == 2
     assert texts[0].startswith("The GPU driver has not answered")

@@ -74,7 +74,8 @@ def test_numbers_are_those_of_the_summary_once_the_run_has_ended(tmp_path):
     written = WrittenRun(tmp_path)
     live = LiveRun(written.run)
     for number in range(1, 101):
-        written.append(step(number, step_time_seconds=1 + number % 3, warmup=number < 9))
+        seconds = 1 + number % 3
+        written.append(step(number, step_time_seconds=seconds, warmup=number < 9))
     assert live.read() is False
     numbers = live.snapshot()["numbers"]
     assert numbers["step"] == 100

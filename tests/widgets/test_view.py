@@ -22,7 +22,8 @@ LAUNCH = """
 import nbkit
 config = nbkit.ExperimentConfig(
     model="resnet20", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
-    steps={steps}, warmup_steps=1, learning_rate={rate}, tensorboard=False, name="shown",
+    steps={steps}, warmup_steps=1, learning_rate={rate}, tensorboard=False,
+    name="shown",
 )
 """
 

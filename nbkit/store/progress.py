@@ -6,17 +6,17 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from nbkit.statistics import step_images_per_second
 
-__all__ = ["progress", "total_steps"]
+__all__ = ["RATE_STEPS", "newest_rate", "progress", "total_steps"]
 
 _TAIL_BYTES = 1 << 15
-_STEPS = 20
+RATE_STEPS = 20
 """The rate is the median of so many newest steps."""
 _LOGGED = {"loss", "images_per_second"}
 """What a function's own values may tell of its progress."""
@@ -61,11 +61,21 @@ def progress(metrics: Path) -> dict[str, Any]:
     return {"step": newest["step"], **found(itertools.chain([newest], lines))}
 
 
+def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return images per second now: the median of the newest steps; None without one.
+
+    Parameters
+    ----------
+    steps
+        The newest `RATE_STEPS` lines of kind ``step``, or fewer.
+    """
+    return round(median(step_images_per_second(steps)), 2) if steps else None
+
+
 def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     steps = (line for line in lines if line["kind"] == "step")
-    newest = list(itertools.islice(steps, _STEPS))
-    rate = median(step_images_per_second(newest))
-    return {"loss": newest[0]["loss"], "images_per_second": round(rate, 2)}
+    newest = list(itertools.islice(steps, RATE_STEPS))
+    return {"loss": newest[0]["loss"], "images_per_second": newest_rate(newest)}
 
 
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,162 @@
+"""`LiveDevices`: the GPUs of a run, from the samples that were taken beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nbkit.analysis.live.series import Series
+
+__all__ = ["LiveDevices"]
+
+_WHOLE_BYTES = 4 << 20
+"""So much of a file's end is read when it is first seen: about a quarter of an hour of
+eight GPUs. A file of a day has hundreds of MB."""
+_EARLIER_SAMPLES = 500
+"""Of what lies before, so many samples are read, evenly spread."""
+_BLOCK_BYTES = 1 << 20
+_GIB = 1 << 30
+
+Row = dict[str, Any]
+Value = Callable[[Row], float | None]
+
+
+def _gibibytes(row: Row) -> float | None:
+    used = row["memory_used_bytes"]
+    return None if used is None else used / _GIB
+
+
+_CHARTS: dict[str, Value] = {
+    "gpu_utilization_percent": lambda row: row["gpu_utilization_percent"],
+    "memory_used_gibibytes": _gibibytes,
+    "power_watts": lambda row: row["power_watts"],
+}
+
+
+class LiveDevices:
+    """The newest sample of every GPU of a run, and lines over time.
+
+    A line has the mean over the run's GPUs, and the lowest and highest of them.
+
+    Parameters
+    ----------
+    folder
+        Where each host's sampler writes a file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._offsets: dict[Path, int] = {}
+        self._newest: dict[str, list[Row]] = {}
+        self.series: dict[str, Series] = {}
+        """Lines by name, over Unix time in seconds; none without GPUs."""
+
+    def rows(self) -> list[Row]:
+        """Return the newest values of each GPU, by host."""
+        return [row for host in sorted(self._newest) for row in self._newest[host]]
+
+    def read(self, uuids: Sequence[str]) -> None:
+        """Read what is new.
+
+        Parameters
+        ----------
+        uuids
+            GPUs and MIG instances of the run; all that the files have if empty.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read.
+        """
+        own = frozenset(uuids)
+        for path in sorted(self._folder.glob("*.jsonl")):
+            for sample in self._new_samples(path):
+                rows = list(_own_rows(sample, own, path.stem))
+                if rows:
+                    self._newest[path.stem] = rows
+                    self._add(sample["t"], rows)
+
+    def _add(self, t: float, rows: list[Row]) -> None:
+        for name, value in _CHARTS.items():
+            values = [known for row in rows if (known := value(row)) is not None]
+            if values:
+                series = self.series.setdefault(name, Series())
+                mean = sum(values) / len(values)
+                series.add_band(t, min(values), max(values), mean)
+
+    def _new_samples(self, path: Path) -> Iterator[Row]:
+        with path.open("rb") as file:
+            offset = self._offsets.get(path)
+            if offset is None:
+                size = file.seek(0, os.SEEK_END)
+                offset = max(0, size - _WHOLE_BYTES)
+                yield from _spread_samples(file, offset)
+                file.seek(offset)
+                if offset:
+                    offset += len(file.readline())  # it may be half a line
+            file.seek(offset)
+            while True:
+                data = file.read(_BLOCK_BYTES)
+                end = data.rfind(b"\n") + 1
+                offset += end
+                self._offsets[path] = offset
+                for line in data[:end].splitlines():
+                    yield from _sample(line)
+                if len(data) < _BLOCK_BYTES or not end:
+                    return
+                file.seek(offset)
+
+
+def _spread_samples(file: BinaryIO, end: int) -> Iterator[Row]:
+    """Yield samples of a file's beginning, evenly spread over its bytes."""
+    last = -1
+    for number in range(_EARLIER_SAMPLES if end else 0):
+        file.seek(number * end // _EARLIER_SAMPLES)
+        if number:
+            file.readline()
+        begin = file.tell()
+        line = file.readline()
+        if begin > last and begin < end and line.endswith(b"\n"):
+            last = begin
+            yield from _sample(line)
+
+
+def _sample(line: bytes) -> Iterator[Row]:
+    """Yield the sample in a line, if it is one."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return  # the host went down while it was written
+    if row.get("kind") == "sample":
+        yield row
+
+
+def _own_rows(sample: Row, own: frozenset[str], host: str) -> Iterator[Row]:
+    for gpu in sample.get("gpus") or ():
+        label = {"host": host, "index": gpu["index"], "name": gpu.get("name")}
+        if not own or gpu.get("uuid") in own:
+            yield {
+                **label,
+                "uuid": gpu.get("uuid"),
+                "gpu_utilization_percent": gpu.get("gpu_utilization_percent"),
+                "memory_used_bytes": gpu.get("memory_used_bytes"),
+                "memory_total_bytes": gpu.get("memory_total_bytes"),
+                "power_watts": gpu.get("power_watts"),
+                "power_limit_watts": gpu.get("power_limit_watts"),
+            }
+        for instance in gpu.get("mig_instances") or ():
+            if instance["uuid"] in own:
+                # Utilization and power are those of the whole board, others' work too.
+                yield {
+                    **label,
+                    "name": instance.get("name"),
+                    "uuid": instance["uuid"],
+                    "gpu_utilization_percent": None,
+                    "memory_used_bytes": instance.get("memory_used_bytes"),
+                    "memory_total_bytes": instance.get("memory_total_bytes"),
+                    "power_watts": None,
+                    "power_limit_watts": None,
+                }

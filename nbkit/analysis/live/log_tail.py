@@ -1,0 +1,123 @@
+"""`LogTail`: the end of a log of any length, filtered, and what is added to it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MOST_LINES", "LogTail"]
+
+MOST_LINES = 500
+"""More is kept by nobody: the file is there."""
+_MOST_CHARACTERS = 2000
+"""A longer line is cut."""
+_BLOCK_BYTES = 1 << 18
+_SEARCHED_BYTES = 32 << 20
+"""A filter looks through so much of the file's end: some tenths of a second."""
+
+# Colours and cursor movements of terminals (ECMA-48 control sequences).
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]")
+
+
+class LogTail:
+    """The last lines of a file that contain a text.
+
+    Parameters
+    ----------
+    path
+        The file, which need not be there yet.
+    text
+        Upper and lower case are the same; empty for all lines.
+    """
+
+    def __init__(self, path: Path, text: str = "") -> None:
+        self._path = path
+        self._text = text.casefold()
+        self._offset = 0
+
+    def last(self) -> dict[str, Any]:
+        """Return the last lines, and where the file was looked at.
+
+        Returns
+        -------
+        dict
+            ``lines``, at most 500, oldest first; ``size_bytes`` of the file;
+            ``searched_bytes``, of its end.
+
+        Raises
+        ------
+        OSError
+            If the file is there and cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                begin, found = size, []
+                unfinished = b""
+                while begin > 0 and len(found) < MOST_LINES:
+                    if size - begin >= _SEARCHED_BYTES:
+                        break
+                    end, begin = begin, max(0, begin - _BLOCK_BYTES)
+                    file.seek(begin)
+                    data = file.read(end - begin) + unfinished
+                    if begin > 0:
+                        # Its first line may begin before; the next block has that.
+                        head, newline, data = data.partition(b"\n")
+                        if not newline and len(head) < 4 * _BLOCK_BYTES:
+                            unfinished = head
+                            continue
+                        unfinished = head if newline else b""
+                    found = self._matching(data) + found
+        except FileNotFoundError:
+            self._offset = 0
+            return {"lines": [], "size_bytes": 0, "searched_bytes": 0}
+        self._offset = size
+        return {
+            "lines": found[-MOST_LINES:],
+            "size_bytes": size,
+            "searched_bytes": size - begin,
+        }
+
+    def new_lines(self) -> list[str] | None:
+        """Return the lines that came since; None if there are too many to tell.
+
+        An unfinished line waits for its end, or for being written over.
+
+        Raises
+        ------
+        OSError
+            If the file is there and cannot be read.
+        """
+        try:
+            size = self._path.stat().st_size
+            if size == self._offset:
+                return []
+            if not 0 < size - self._offset <= _BLOCK_BYTES:
+                return None
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_BLOCK_BYTES)
+        except FileNotFoundError:
+            return []
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._offset += end
+        return self._matching(data[:end])[-MOST_LINES:]
+
+    def _matching(self, data: bytes) -> list[str]:
+        text = data.decode(errors="replace").replace("\r\n", "\n")
+        lines = text.split("\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        shown = (_as_on_a_terminal(line) for line in lines)
+        return [line for line in shown if self._text in line.casefold()]
+
+
+def _as_on_a_terminal(line: str) -> str:
+    """Return what is left of a line that was written over itself, without colours."""
+    if "\r" in line:
+        line = next((part for part in reversed(line.split("\r")) if part), "")
+    if "\x1b" in line:
+        line = _CONTROL.sub("", line)
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"

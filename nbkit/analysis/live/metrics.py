@@ -1,0 +1,240 @@
+"""`LiveMetrics`: what `metrics.jsonl` says, followed while it grows."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from collections import deque
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from nbkit import statistics
+from nbkit.analysis.live.series import Series
+from nbkit.store.progress import RATE_STEPS, newest_rate
+
+__all__ = ["LiveMetrics"]
+
+_BLOCK_BYTES = 1 << 18
+"""Read at once: who reads 300 MB in a kernel lets others go on in between."""
+_PAUSE_SECONDS = 0.002
+_MOST_CHARTS = 12
+_MOST_NAMES = 100
+"""A function may log under any names; so many are kept, and fewer are drawn."""
+_KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce")
+_ACCURACIES = ("top1_accuracy", "mean_auroc")
+
+Line = dict[str, Any]
+
+
+class _Restart(NamedTuple):
+    """The first line of an attempt: what comes again behind it counts, not before.
+
+    The rule of `StoredRun.metrics`, for a reader that keeps no lines.
+    """
+
+    attempt: int
+    kind: str
+    step: int
+
+    @property
+    def first_step_again(self) -> int:
+        """The first step that the attempt repeats.
+
+        A step comes again; what follows a step (an evaluation) comes behind it.
+        """
+        return self.step if self.kind in ("step", "log") else self.step + 1
+
+    def replaces(self, line: Line) -> bool:
+        """Tell whether a line of an earlier attempt is repeated."""
+        return line["attempt"] < self.attempt and (
+            line["step"] >= self.first_step_again
+            or (line["kind"], line["step"]) == (self.kind, self.step)
+        )
+
+
+class LiveMetrics:
+    """Numbers and lines of one run; nothing of it grows with the run but its rates.
+
+    Parameters
+    ----------
+    path
+        The file, which need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._restarts: list[_Restart] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._offset = 0
+        self._attempt = 0
+        self._highest_step = -1
+        self._newest: deque[Line] = deque(maxlen=RATE_STEPS)
+        self._rates = array("d")
+        self._data_wait_seconds = self._measured_seconds = 0.0
+        self.damaged_lines = 0
+        """Lines that are no JSON; the others are shown."""
+        self.step: int | None = None
+        """The newest step, or the last that a function has logged."""
+        self.loss: float | None = None
+        self.logged: dict[str, float | None] = {}
+        """The last value of each name that a function has logged."""
+        self.evaluation: Line = {}
+        """The last one."""
+        self.checkpoint_step: int | None = None
+        self.series: dict[str, Series] = {}
+        """Lines by name, over steps; ``loss`` and ``images_per_second`` come first."""
+
+    def read(self, limit_seconds: float = float("inf")) -> bool:
+        """Read what is new.
+
+        Parameters
+        ----------
+        limit_seconds
+            Return after that time even if there is more.
+
+        Returns
+        -------
+        bool
+            Whether everything that is there was read.
+
+        Raises
+        ------
+        OSError
+            If the file is there and cannot be read.
+        """
+        deadline = time.monotonic() + limit_seconds
+        while self._read_block():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE_SECONDS)
+        return True
+
+    @property
+    def images_per_second(self) -> float | None:
+        """The rate now, or the last that a function has logged."""
+        return newest_rate(self._newest) or self.logged.get("images_per_second")
+
+    @property
+    def data_wait_share(self) -> float | None:
+        """Of the time of the measured steps, on rank 0."""
+        return statistics.share([self._data_wait_seconds], [self._measured_seconds])
+
+    @property
+    def accuracy(self) -> tuple[str, float] | None:
+        """Name and value of the last evaluation; None without one."""
+        for name in _ACCURACIES:
+            if self.evaluation.get(name) is not None:
+                return name, self.evaluation[name]
+        return None
+
+    def measured(self) -> dict[str, Any]:
+        """Return n, median and quartiles of images per second over measured steps."""
+        low, high = statistics.quartiles(self._rates) if self._rates else (None, None)
+        return {
+            "n": len(self._rates),
+            "median": median(self._rates) if self._rates else None,
+            "q25": low,
+            "q75": high,
+        }
+
+    def seconds_left(self, total_steps: int | None) -> float | None:
+        """Return how long the remaining steps take at the newest steps' pace."""
+        if total_steps is None or self.step is None or not self._newest:
+            return None
+        pace = median(line["step_time_seconds"] for line in self._newest)
+        return max(0, total_steps - self.step) * pace
+
+    def _read_block(self) -> bool:
+        """Read some lines; return whether there may be more."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_BLOCK_BYTES)
+                end = data.rfind(b"\n") + 1
+                if not end and len(data) == _BLOCK_BYTES:
+                    data += file.readline()  # a line that is longer than a block
+                    end = data.rfind(b"\n") + 1
+        except FileNotFoundError:
+            return False
+        self._offset += end
+        for text in data[:end].splitlines():
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:
+                self.damaged_lines += 1
+                continue
+            if self._begins_attempt(line):
+                # The lines kept so far cannot be taken apart again.
+                self._begin()
+                return True
+            self._take(line)
+        return len(data) >= _BLOCK_BYTES
+
+    def _begins_attempt(self, line: Line) -> bool:
+        """Note a new attempt; return whether it repeats what was read already."""
+        attempt = line.get("attempt", 0)
+        if attempt <= self._attempt:
+            return False
+        self._attempt = attempt
+        if any(restart.attempt == attempt for restart in self._restarts):
+            return False
+        restart = _Restart(attempt, line["kind"], line["step"])
+        self._restarts.append(restart)
+        return self._highest_step >= min(restart.first_step_again, restart.step)
+
+    def _take(self, line: Line) -> None:
+        line.setdefault("attempt", 0)
+        if self._restarts and any(one.replaces(line) for one in self._restarts):
+            return
+        self._highest_step = max(self._highest_step, line["step"])
+        if line["kind"] in _KINDS:
+            getattr(self, f"_take_{line['kind']}")(line)
+
+    def _take_step(self, line: Line) -> None:
+        self.step, self.loss = line["step"], line["loss"]
+        self._newest.append(line)
+        rate = line["images"] / line["step_time_seconds"]
+        if not line["warmup"]:
+            self._rates.append(rate)
+            self._data_wait_seconds += line["data_wait_seconds"]
+            self._measured_seconds += line["step_time_seconds"]
+        self._add("loss", line["step"], line["loss"])
+        self._add("images_per_second", line["step"], rate)
+
+    def _take_log(self, line: Line) -> None:
+        self.step = line["step"]
+        for name, value in line["values"].items():
+            if name in self.logged or len(self.logged) < _MOST_NAMES:
+                self.logged[name] = value
+                self._add(name, line["step"], value)
+        self.loss = self.logged.get("loss")
+
+    def _take_evaluation(self, line: Line) -> None:
+        self.evaluation = line
+        if self.accuracy is not None:
+            name, value = self.accuracy
+            self._add(name, line["step"], value)
+
+    def _take_checkpoint(self, line: Line) -> None:
+        self.checkpoint_step = line["step"]
+
+    def _take_allreduce(self, line: Line) -> None:
+        timing = statistics.allreduce_timing(line)
+        gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9
+        self.logged = {
+            "message_bytes": timing.message_bytes,
+            "bus_bandwidth_gigabytes_per_second": gigabytes,
+        }
+        self._add("bus_bandwidth_gigabytes_per_second", timing.message_bytes, gigabytes)
+
+    def _add(self, name: str, step: int, value: float | None) -> None:
+        series = self.series.get(name)
+        if series is None:
+            if len(self.series) >= _MOST_CHARTS:
+                return
+            series = self.series[name] = Series()
+        series.add(step, value)

@@ -1,0 +1,238 @@
+"""`LiveRun`: all that is shown of one run, as a whole and then in changes."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from nbkit import statistics
+from nbkit.analysis.live.devices import LiveDevices
+from nbkit.analysis.live.log_tail import LogTail
+from nbkit.analysis.live.metrics import LiveMetrics
+from nbkit.analysis.live.series import Series
+from nbkit.store.progress import total_steps
+from nbkit.store.record import RunState, read_json
+from nbkit.store.runs import StoredRun
+
+__all__ = ["LiveRun"]
+
+_MOST_TRACEBACK_CHARACTERS = 20_000
+_MOST_DEVICES = 64
+
+Values = dict[str, Any]
+
+
+class LiveRun:
+    """Follows the files of one run; used by one thread at a time.
+
+    Parameters
+    ----------
+    run
+        Any run of the store, under way or ended.
+    """
+
+    def __init__(self, run: StoredRun) -> None:
+        self.run = run
+        self.state = RunState.STARTING
+        """As of the last `read`."""
+        self.metrics = LiveMetrics(run.paths.metrics)
+        self.devices = LiveDevices(run.paths.root / "system")
+        self._record: Values = {}
+        self._record_stamp: tuple[int, ...] = ()
+        self._config = read_json(run.paths.config) or {}
+        self._parts: Values = {}
+        self._sent: Values = {}
+        self._sent_series: dict[str, Series] = {}
+
+    def read(self, limit_seconds: float = float("inf")) -> bool:
+        """Read what is new in all files.
+
+        Parameters
+        ----------
+        limit_seconds
+            Of metrics, read no more after that time.
+
+        Returns
+        -------
+        bool
+            Whether nothing is left to read, now or ever: the run has ended.
+
+        Raises
+        ------
+        OSError
+            If a file is there and cannot be read; a `StoreError` is one.
+        """
+        # First: what a run writes before its end is read after its end was seen.
+        self.state = self.run.state
+        self._read_record()
+        has_all = self.metrics.read(limit_seconds)
+        self.devices.read(self._device_uuids())
+        self._parts = {
+            "head": self._head(),
+            "numbers": self._numbers(has_all=has_all),
+            "devices": self.devices.rows()[:_MOST_DEVICES],
+            "more_devices": max(0, len(self.devices.rows()) - _MOST_DEVICES),
+        }
+        return has_all and self.state.is_final
+
+    def snapshot(self) -> Values:
+        """Return everything that is shown, as of the last `read`."""
+        series = {name: line.points() for name, line in self._series().items()}
+        return {**self._parts, "series": series}
+
+    def take_changes(self) -> Values:
+        """Return what has changed since the last call, in the form of `snapshot`.
+
+        ``series`` has for each line what `Series.take_changes` says; lines that are
+        shown no more are None.
+        """
+        changed = {
+            name: part
+            for name, part in self._parts.items()
+            if self._sent.get(name) != part
+        }
+        self._sent = dict(self._parts)
+        series: Values = {}
+        now = self._series()
+        for name, line in now.items():
+            if (change := line.take_changes()) is not None:
+                series[name] = change
+        series.update(dict.fromkeys(self._sent_series.keys() - now.keys()))
+        self._sent_series = now
+        return {**changed, "series": series} if series else changed
+
+    def log(self, rank: int, stream: str, text: str = "") -> LogTail:
+        """Return the end of what a rank printed in the newest attempt.
+
+        Parameters
+        ----------
+        rank
+            Global rank; -1 is the supervisor, whose log is one for both streams.
+        stream
+            ``stdout`` or ``stderr``.
+        text
+            Only lines with this text.
+        """
+        attempt = self.run.attempt
+        if rank < 0:
+            return LogTail(self.run.paths.supervisor_log(attempt), text)
+        files = self.run.paths.rank(attempt, rank)
+        return LogTail(files.stdout if stream == "stdout" else files.stderr, text)
+
+    def _series(self) -> dict[str, Series]:
+        return dict(chain(self.metrics.series.items(), self.devices.series.items()))
+
+    def _read_record(self) -> None:
+        try:
+            status = self.run.paths.record.stat()
+        except FileNotFoundError:
+            return
+        # Replaced as a whole each time, so that its inode changes too.
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if stamp != self._record_stamp:
+            self._record = self.run.record
+            self._record_stamp = stamp
+
+    def _device_uuids(self) -> list[str]:
+        launch: Mapping[str, Any] = self._record.get("launch") or {}
+        return [str(uuid) for uuid in launch.get("devices") or []]
+
+    def _head(self) -> Values:
+        record, state = self._record, self.state
+        times = record.get("time") or {}
+        cause = self.run.cause if state.is_final else None
+        is_resumable = state.is_final and state is not RunState.FINISHED
+        return {
+            "run_id": self.run.run_id,
+            "name": record.get("name") or self._config.get("name"),
+            "state": str(state),
+            "is_final": state.is_final,
+            "attempt": self.run.attempt,
+            "queue": record.get("queue") if state is RunState.QUEUED else None,
+            "cause": _cause(cause),
+            "submitted_at": _unix(times.get("submitted")),
+            "started_at": _unix(times.get("running") or times.get("started")),
+            "ended_at": _unix(times.get("ended")),
+            "task": self._config.get("task", "train"),
+            "num_ranks": self._num_ranks(),
+            "num_devices": len(self._device_uuids()),
+            "device_type": (record.get("launch") or {}).get("device_type"),
+            "folder": str(self.run.paths.root),
+            "log": (cause or {}).get("log")
+            or str(self.run.paths.attempt(self.run.attempt)),
+            "can_resume": is_resumable
+            and any(self.run.paths.checkpoints.glob("*/complete.json")),
+            "has_curves": self.run.paths.tensorboard.is_dir(),
+        }
+
+    def _numbers(self, *, has_all: bool) -> Values:
+        metrics = self.metrics
+        total = self._total_steps()
+        name, value = metrics.accuracy or (None, None)
+        is_running = self.state is RunState.RUNNING
+        ended = self.state.is_final and has_all
+        return {
+            "step": metrics.step,
+            "total_steps": total,
+            "seconds_left": metrics.seconds_left(total) if is_running else None,
+            "loss": metrics.loss,
+            "images_per_second": metrics.images_per_second,
+            "measured": metrics.measured() if ended else None,
+            "data_wait_share": self._data_wait_share(),
+            "accuracy_name": name,
+            "accuracy": value,
+            "accuracy_step": metrics.evaluation.get("step"),
+            "checkpoint_step": metrics.checkpoint_step,
+            "logged": metrics.logged.copy(),
+            "is_complete": has_all,
+            "damaged_lines": metrics.damaged_lines,
+        }
+
+    def _data_wait_share(self) -> float | None:
+        """Return the share over all ranks once they have told, else of rank 0."""
+        ranks = (self.run.worker.get("ranks") if self.state.is_final else None) or []
+        if not ranks:
+            return self.metrics.data_wait_share
+        return statistics.share(
+            [rank["data_wait_seconds"] for rank in ranks],
+            [rank["step_time_seconds"] for rank in ranks],
+        )
+
+    def _num_ranks(self) -> int:
+        gpus, nodes = self._config.get("gpus"), self._config.get("nnodes")
+        return int(gpus or 1) * int(nodes or 1)
+
+    def _total_steps(self) -> int | None:
+        total = total_steps(self._config)
+        epochs = self._config.get("epochs")
+        if total is None and epochs and self._config.get("task", "train") == "train":
+            per_epoch = self.run.worker.get("steps_per_epoch")
+            return epochs * per_epoch if per_epoch else None
+        return total
+
+
+def _cause(cause: Values | None) -> Values | None:
+    if cause is None:
+        return None
+    trace = cause.get("traceback")
+    if trace and len(trace) > _MOST_TRACEBACK_CHARACTERS:
+        # The exception itself is at the end.
+        trace = f"…{trace[-_MOST_TRACEBACK_CHARACTERS:]}"
+    stacks = cause.get("stacks") or {}
+    return {
+        "kind": cause.get("kind"),
+        "rank": cause.get("rank"),
+        "message": cause.get("message"),
+        "traceback": trace,
+        "log": cause.get("log"),
+        "stacks": {
+            rank: str(stack)[-_MOST_TRACEBACK_CHARACTERS:]
+            for rank, stack in list(stacks.items())[:_MOST_DEVICES]
+        },
+    }
+
+
+def _unix(time: str | None) -> float | None:
+    return None if time is None else datetime.datetime.fromisoformat(time).timestamp()

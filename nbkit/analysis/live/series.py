@@ -1,0 +1,120 @@
+"""`Series`: a line of any length in about a thousand points, with its spikes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["MOST_POINTS", "Series"]
+
+MOST_POINTS = 1000
+"""More than a small chart has pixels."""
+
+Point = list[Any]
+
+
+class Series:
+    """A line whose resolution is halved whenever it grows too long.
+
+    A point stands for one value, or for as many neighbours as the resolution says:
+    their lowest and highest are kept, so that a spike stays visible.
+
+    Parameters
+    ----------
+    most_points
+        At most so many are kept.
+    """
+
+    def __init__(self, most_points: int = MOST_POINTS) -> None:
+        self._most = most_points
+        self._values_per_point = 1
+        self._points: list[_Merged] = []
+        self._changed_from = 0
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(self, x: float, y: float | None) -> None:
+        """Add a value; None is unknown."""
+        self.add_band(x, y, y, y)
+
+    def add_band(
+        self, x: float, low: float | None, high: float | None, mean: float | None
+    ) -> None:
+        """Add several values of one moment."""
+        if not self._points or self._points[-1].count >= self._values_per_point:
+            self._points.append(_Merged(x))
+        self._points[-1].add(low, high, mean)
+        self._changed_from = min(self._changed_from, len(self._points) - 1)
+        if len(self._points) > self._most:
+            self._halve()
+
+    def points(self) -> list[Point]:
+        """Return all points: x of its first value, lowest, highest, mean."""
+        return [point.to_list() for point in self._points]
+
+    def take_changes(self) -> dict[str, Any] | None:
+        """Return the points that are new or changed since the last call.
+
+        Returns
+        -------
+        dict
+            ``from``, an index, and ``points``, which take the place of all from there
+            on; None if nothing has changed.
+        """
+        begin = self._changed_from
+        if begin >= len(self._points):
+            return None
+        self._changed_from = len(self._points)
+        return {
+            "from": begin,
+            "points": [point.to_list() for point in self._points[begin:]],
+        }
+
+    def _halve(self) -> None:
+        pairs = zip(self._points[::2], [*self._points[1::2], None], strict=False)
+        self._points = [first.merged_with(second) for first, second in pairs]
+        self._values_per_point *= 2
+        self._changed_from = 0
+
+
+class _Merged:
+    """Neighbouring values as one point."""
+
+    __slots__ = ("count", "high", "known", "low", "total", "x")
+
+    def __init__(self, x: float) -> None:
+        self.x = x
+        self.count = 0
+        self.known = 0
+        self.total = 0.0
+        self.low = float("inf")
+        self.high = float("-inf")
+
+    def add(self, low: float | None, high: float | None, mean: float | None) -> None:
+        self.count += 1
+        if low is None or high is None or mean is None:
+            return
+        self.known += 1
+        self.total += mean
+        self.low = min(self.low, low)
+        self.high = max(self.high, high)
+
+    def merged_with(self, other: _Merged | None) -> _Merged:
+        if other is not None:
+            self.count += other.count
+            self.known += other.known
+            self.total += other.total
+            self.low = min(self.low, other.low)
+            self.high = max(self.high, other.high)
+        return self
+
+    def to_list(self) -> Point:
+        if not self.known:
+            return [self.x, None, None, None]
+        values = self.low, self.high, self.total / self.known
+        return [self.x, *(_short(value) for value in values)]
+
+
+def _short(value: float) -> float:
+    """Return six figures: more than a chart can show, and a third of the bytes."""
+    return float(f"{value:.6g}")

@@ -1,0 +1,112 @@
+"""Which curves a TensorBoard of several runs shows: of a study, or of the store.
+
+Everything here is done by the store's thread (`nbkit.server.store_thread`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.server.runs import find_exactly
+from nbkit.store.paths import RunPaths, StudyPaths, studies_folder
+from nbkit.store.record import read_json
+from nbkit.store.runs import list_run_folders
+
+__all__ = ["MOST_RUNS", "Curves", "all_curves", "curves_of_study", "list_studies"]
+
+MOST_RUNS = 100
+"""TensorBoard reads every one into its memory, and draws a line for each."""
+_MOST_LOOKED_AT = 1000
+_MOST_STUDIES = 100
+_STUDY_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Event files of several runs."""
+
+    folders: dict[str, Path]
+    """By the name with which TensorBoard shows a run."""
+    total: int
+    """How many runs there are, with curves or without."""
+
+
+def all_curves() -> Curves:
+    """Return the curves of the newest runs of the store.
+
+    Raises
+    ------
+    RunNotFoundError
+        If none of them has any.
+    """
+    folders = list_run_folders()
+    named = ((folder.name, folder.name) for folder in folders[:_MOST_LOOKED_AT])
+    return Curves(_existing("the store", named), len(folders))
+
+
+def curves_of_study(study_id: str) -> Curves:
+    """Return the curves of a study's newest runs, by arm and repeat.
+
+    Raises
+    ------
+    RunNotFoundError
+        If there is no such study, or none of its runs has curves.
+    StoreError
+        If its file cannot be read.
+    """
+    content = None
+    if _STUDY_ID.fullmatch(study_id):
+        content = read_json(StudyPaths(studies_folder() / study_id).study)
+    if content is None:
+        message = f"study_id={study_id[:80]!r}: no study of the store is called so."
+        raise RunNotFoundError(message)
+    runs = content.get("runs") or []
+    named = (
+        (f"{one['arm']} {one['repeat'] + 1} {one['run_id'][-4:]}", one["run_id"])
+        for one in reversed(runs)
+    )
+    return Curves(_existing(f"study {study_id}", named), len(runs))
+
+
+def list_studies() -> list[dict[str, Any]]:
+    """Return id and name of the newest studies, newest first; None is unknown."""
+    try:
+        ids = [path.name for path in studies_folder().iterdir()]
+    except FileNotFoundError:
+        return []
+    known = sorted(filter(_STUDY_ID.fullmatch, ids), reverse=True)
+    return [{"study_id": one, "name": _name(one)} for one in known[:_MOST_STUDIES]]
+
+
+def _name(study_id: str) -> str | None:
+    try:
+        content = read_json(StudyPaths(studies_folder() / study_id).study) or {}
+    except StoreError:
+        return None  # one that is damaged must not hide the others
+    return content.get("name")
+
+
+def _existing(whose: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for name, run_id in named:
+        try:
+            folder = RunPaths(find_exactly(run_id)).tensorboard
+        except RunNotFoundError:
+            continue  # it was removed, or a link leads out of the store
+        if folder.is_dir():
+            # It becomes the name of a link.
+            found[re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")] = folder
+        if len(found) == MOST_RUNS:
+            break
+    if not found:
+        message = (
+            f"no run of {whose} has written anything for TensorBoard; launch with "
+            "tensorboard=True to have it."
+        )
+        raise RunNotFoundError(message)
+    return found

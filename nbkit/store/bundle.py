@@ -1,0 +1,330 @@
+"""Runs and studies as one file, to be moved to another machine.
+
+::
+
+    bundle.json                  the manifest: what is in it, and what was left out
+    runs/<run_id>/...            the files of a run's folder
+    studies/<study_id>/study.json
+
+Reading a bundle is `nbkit.store.bundle_import`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+
+from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.store.metrics import store_error
+from nbkit.store.paths import RunPaths, StudyPaths, runs_folder, studies_folder
+from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.record import RunState, read_json, utc_now
+from nbkit.store.runs import StoredRun, find_run_folder
+
+__all__ = [
+    "BUNDLE_SCHEMA",
+    "MANIFEST",
+    "BundledFile",
+    "Manifest",
+    "digest",
+    "export",
+    "files_of_run",
+]
+
+BUNDLE_SCHEMA = "nbkit.bundle/1"
+MANIFEST = "bundle.json"
+_PIECE_BYTES = 1 << 20
+_ID = r"^\d{8}-\d{6}[\w-]*$"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BundledFile(_Part):
+    """One file of a bundle."""
+
+    bytes: NonNegativeInt
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    modified_ns: NonNegativeInt
+    """Unix time of its last change, in nanoseconds."""
+    private: bool
+    """Whether only its owner could read it."""
+
+
+class LeftOut(_Part):
+    """What a run's folder holds and the bundle does not."""
+
+    path: str
+    why: str
+
+
+class Manifest(_Part):
+    """What a bundle says of itself."""
+
+    bundle_schema: Literal["nbkit.bundle/1"] = Field(
+        default=BUNDLE_SCHEMA, alias="schema"
+    )
+    nbkit: str
+    """The version that exported."""
+    created: str
+    """UTC, ISO 8601."""
+    host: str
+    """Where it was exported."""
+    study: str | None = Field(pattern=_ID)
+    runs: list[str] = Field(min_length=1)
+    files: dict[str, BundledFile]
+    """By the name in the bundle."""
+    left_out: list[LeftOut]
+
+
+class InStore(Protocol):
+    """A run or a study."""
+
+    @property
+    def paths(self) -> Any:
+        """Its files."""
+
+
+def export(
+    run_or_study: InStore | str,
+    path: str | os.PathLike[str],
+    *,
+    checkpoints: bool = False,
+) -> Path:
+    """Write a run, or a study with all its runs, into one zip file.
+
+    Parameters
+    ----------
+    run_or_study
+        A run, a study, or the id of one. Every run must have ended.
+    path
+        The file to write, such as ``"x.zip"``; one that is there is replaced when the
+        new one is whole.
+    checkpoints
+        Whether checkpoints go along; they may be larger than all the rest.
+
+    Returns
+    -------
+    pathlib.Path
+        The file, readable for its owner only: it holds what only the owner of the run
+        may read, such as the arguments of a function.
+
+    Raises
+    ------
+    RunError
+        If a run has not ended, or is lost.
+    RunNotFoundError
+        If there is no run or study with that id.
+    StoreError
+        If the file cannot be written.
+
+    Notes
+    -----
+    Links, temporary files and, by default, checkpoints are left out; the manifest says
+    so. `nbkit.import_bundle` reads the file on another machine.
+
+    Examples
+    --------
+    >>> nbkit.export(nbkit.runs()[0], "run.zip")  # doctest: +SKIP
+    """
+    left_out: list[LeftOut] = []
+    study = _study(run_or_study)
+    if study is not None:
+        folders = _runs_of_study(study, left_out)
+    else:
+        folders = [_run(run_or_study).paths.root]
+    target = Path(path).expanduser().absolute()
+    try:
+        fd, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with (
+                os.fdopen(fd, "wb") as file,
+                zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+            ):
+                _fill(archive, folders, study, left_out, checkpoints=checkpoints)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except StoreError:
+        raise
+    except OSError as error:
+        raise store_error(target, error) from error
+    return target
+
+
+def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
+    """Yield what lies in a run's folder: its name there, its path, and why not.
+
+    The last is None for what belongs into a bundle, else the reason why it does not.
+    Folders are yielded only where all that is in them is left out.
+    """
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        for name in sorted(folders):
+            path = here / name
+            if path.is_symlink():
+                folders.remove(name)
+                yield _name(path, root), path, "a link"
+        folders.sort()
+        for name in sorted(files):
+            path = here / name
+            yield _name(path, root), path, _why_not(path, root)
+
+
+def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, str]:
+    """Return length and SHA-256 of what a file holds; copy it on the way."""
+    found, length = hashlib.sha256(), 0
+    while piece := file.read(_PIECE_BYTES):
+        found.update(piece)
+        length += len(piece)
+        if target is not None:
+            target.write(piece)
+    return length, found.hexdigest()
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _why_not(path: Path, root: Path) -> str | None:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return "a link, or no ordinary file"
+    paths = RunPaths(root)
+    if path == paths.imported:
+        return "written by an import"
+    if paths.worktree not in path.parents and (
+        path.name.startswith(".") or path.suffix == ".tmp"
+    ):
+        return "a temporary file"
+    return None
+
+
+# What is exported
+
+
+def _study(what: InStore | str) -> StudyPaths | None:
+    if isinstance(what, str):
+        named = StudyPaths(studies_folder() / what)
+        if re.fullmatch(_ID, what) and named.study.is_file():
+            return named
+        return None
+    paths = getattr(what, "paths", None)
+    return paths if isinstance(paths, StudyPaths) else None
+
+
+def _run(what: InStore | str) -> StoredRun:
+    if isinstance(what, str):
+        run = StoredRun(find_run_folder(what))
+    elif isinstance(what, StoredRun):
+        run = what
+    else:
+        message = f"{what!r} is neither a run, a study, nor the id of one; pass one."
+        raise ConfigError(message)
+    _check_ended(run, run.state)
+    return run
+
+
+def _check_ended(run: StoredRun, state: RunState) -> None:
+    if state is RunState.LOST:
+        message = (
+            f"run {run.run_id} is lost: it never wrote how it ended, so that another "
+            "machine would wait for it; resume() it, or launch its config anew."
+        )
+        raise RunError(message)
+    if not state.is_final:
+        message = f"run {run.run_id} is {state}; wait() for it or stop() it first."
+        raise RunError(message)
+
+
+def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
+    content = read_json(study.study) or {}
+    executor = content.get("executor")
+    if executor and ProcessIdentity.from_dict(executor).is_alive() is not False:
+        message = (
+            f"study {study.root.name} is being executed by process {executor['pid']} "
+            f"on {executor['host']}; wait for it or interrupt it first."
+        )
+        raise RunError(message)
+    folders = []
+    for entry in content.get("runs", []):
+        folder = runs_folder() / entry["run_id"]
+        if not folder.is_dir():
+            why = "its folder was removed"
+        elif (state := StoredRun(folder).state) is RunState.LOST:
+            why = "lost: it never wrote how it ended"
+        else:
+            _check_ended(StoredRun(folder), state)
+            folders.append(folder)
+            continue
+        left_out.append(LeftOut(path=f"runs/{folder.name}", why=why))
+    if not folders:
+        message = f"study {study.root.name} has no run that has ended; run() it first."
+        raise RunError(message)
+    return folders
+
+
+def _fill(
+    archive: zipfile.ZipFile,
+    folders: list[Path],
+    study: StudyPaths | None,
+    left_out: list[LeftOut],
+    *,
+    checkpoints: bool,
+) -> None:
+    files: dict[str, BundledFile] = {}
+    for root in folders:
+        without = None if checkpoints else RunPaths(root).checkpoints
+        if without is not None and without.is_dir():
+            path = f"runs/{root.name}/checkpoints"
+            left_out.append(LeftOut(path=path, why="checkpoints=False"))
+        for name, path, why in files_of_run(root):
+            if without is not None and without in path.parents:
+                continue
+            place = f"runs/{root.name}/{name}"
+            if why is None:
+                files[place] = _add(archive, place, path)
+            else:
+                left_out.append(LeftOut(path=place, why=why))
+    if study is not None:
+        place = f"studies/{study.root.name}/study.json"
+        files[place] = _add(archive, place, study.study)
+    manifest = Manifest(
+        schema=BUNDLE_SCHEMA,
+        nbkit=version("nbkit"),
+        created=utc_now(),
+        host=hostname(),
+        study=None if study is None else study.root.name,
+        runs=[root.name for root in folders],
+        files=files,
+        left_out=left_out,
+    )
+    archive.writestr(MANIFEST, manifest.model_dump_json(by_alias=True, indent=1))
+
+
+def _add(archive: zipfile.ZipFile, place: str, path: Path) -> BundledFile:
+    info = zipfile.ZipInfo(place)
+    # Checkpoints hardly become smaller, and take long to.
+    packed = "/checkpoints/" not in place
+    info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
+    with path.open("rb") as file, archive.open(info, "w", force_zip64=True) as target:
+        status = os.fstat(file.fileno())
+        length, sha256 = digest(file, target)  # pyright: ignore[reportArgumentType]
+    return BundledFile(
+        bytes=length,
+        sha256=sha256,
+        modified_ns=status.st_mtime_ns,
+        private=not status.st_mode & 0o077,
+    )

@@ -1,0 +1,373 @@
+"""`reproduce`: run the record of a run again, and say how the outcome differs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from nbkit import statistics
+from nbkit.analysis.compare import (
+    Difference,
+    RunFacts,
+    difference_table,
+    differences,
+)
+from nbkit.analysis.reproduction import Reproduction, compare_losses
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.launch.entry import Entry
+from nbkit.launch.provenance import describe_code, describe_environment
+from nbkit.launch.run import Run, attach
+from nbkit.launch.start import existing_data, submit
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import RunState, read_json
+from nbkit.store.runs import create_run_folder
+from nbkit.study.checkout import Checkout
+from nbkit.study.compare import code_facts, environment_facts, run_facts
+from nbkit.study.progress import Progress
+from nbkit.study.study import Study
+from nbkit.telemetry.machine import describe_machine
+
+__all__ = ["reproduce"]
+
+Code = Literal["current", "original"]
+_NOTHING = "–"
+_MOST_WARNED = 20
+
+
+def reproduce(
+    run: Run | str,
+    *,
+    repeats: int = 1,
+    code: Code = "current",
+    strict: bool = False,
+    progress: bool = True,
+) -> Reproduction:
+    """Run the record of a run again, and compare the outcome with the original's.
+
+    Blocks until the new runs have ended; an interrupt stops the one under way.
+
+    Parameters
+    ----------
+    run
+        A run that has finished, or its id. Its configuration, and its function with
+        the arguments or its script, are taken as they were kept.
+    repeats
+        How many new runs, one after the other. With one run on either side there is
+        no interval between runs; a verdict needs five.
+    code
+        ``current`` imports modules from where they are now. ``original`` writes the
+        files of the original's git commit with its saved diff into the new run's
+        folder, and functions and scripts import from there; your checkout is not
+        touched. Files that git did not know are not kept.
+    strict
+        Raise if anything that is recorded differs, as a rule before a run starts; what
+        only a run can tell, after the first one.
+    progress
+        Show how far it is.
+
+    Returns
+    -------
+    Reproduction
+        ``run``, ``runs``, ``differences``, ``ratio``, ``losses``, ``sentence``;
+        printed as a table.
+
+    Raises
+    ------
+    RunError
+        If the run has not finished; or cannot be run here: its files are not whole, or
+        its function was made by another version of Python; or with `strict`.
+    ConfigError
+        If its data is not there.
+    RunFailedError, RunStoppedError
+        If a new run fails, or is stopped.
+
+    Warns
+    -----
+    UserWarning
+        If packages, Python, code or the machine differ; the text has both values.
+
+    Notes
+    -----
+    A kept function is a pickle, which is a program: reproduce runs of yourself and of
+    people you trust only.
+
+    Examples
+    --------
+    >>> nbkit.reproduce(nbkit.runs()[0]).sentence  # doctest: +SKIP
+    """
+    original = attach(run) if isinstance(run, str) else run
+    plan = _plan(original, repeats, code)
+    before = [*_differences_now(plan)]
+    if before:
+        table = difference_table(before[:_MOST_WARNED], "original", "now")
+        if len(before) > _MOST_WARNED:
+            table += f"\n… and {len(before) - _MOST_WARNED} more"
+        message = f"not all is as it was for run {original.run_id}:\n{table}"
+        if strict:
+            _refuse(message)
+        warnings.warn(message, stacklevel=2)
+    shown = Progress(f"reproduce {original.run_id}", repeats, quiet=not progress)
+    runs: list[Run] = []
+    for number in range(repeats):
+        shown.start(f"run {number + 1}")
+        runs.append(_run_once(plan, shown))
+        if strict and (after := _all_differences(plan, runs, before)):
+            table = difference_table(after, "original", "now")
+            _refuse(f"run {runs[-1].run_id} is not as {original.run_id} was:\n{table}")
+    shown.close()
+    return _reproduction(plan, runs, before)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be run again."""
+
+    original: Run
+    config: ExperimentConfig
+    entry: Entry | None
+    checkout: Checkout | None
+    """None runs the code that is there now."""
+    cwd: Path
+    """Where the ranks run if the code is that of now."""
+
+
+def _plan(original: Run, repeats: int, code: Code) -> _Plan:
+    if repeats < 1:
+        message = f"repeats={repeats} runs nothing; use 1 or more."
+        raise ConfigError(message)
+    if code not in ("current", "original"):
+        message = f"code={code!r} is neither 'current' nor 'original'."
+        raise ConfigError(message)
+    if original.state is not RunState.FINISHED:
+        message = (
+            f"run {original.run_id} is {original.state}; reproduce a run that has "
+            "finished."
+        )
+        raise RunError(message)
+    config = original.config
+    config = config.replace(data=existing_data(config.data))
+    checkout = None
+    if code == "original":
+        if not config.has_entry:
+            message = (
+                f"code='original': run {original.run_id} is a {config.task}, which "
+                "executes nbkit's own code and plug-ins; install their versions, which "
+                "the warning names, and use code='current'."
+            )
+            raise ConfigError(message)
+        checkout = Checkout.of(original)
+    launched_in = Path(original.submission.get("cwd") or ".").absolute()
+    cwd = launched_in if launched_in.is_dir() else Path.cwd()
+    entry = _kept_entry(original) if config.has_entry else None
+    return _Plan(original, config, entry, checkout, cwd)
+
+
+def _kept_entry(run: Run) -> Entry:
+    """Return the function or script of a run from the files that were kept."""
+    paths = run.paths
+    description = read_json(paths.entry)
+    if description is None:
+        message = f"{paths.entry} is missing: run {run.run_id} is not whole."
+        raise RunError(message)
+    pickled = None
+    try:
+        if description["kind"] == "function":
+            pickled = paths.entry_pickle.read_bytes()
+        files = [one["file"] for one in description["sources"].values()]
+        sources = {file: (paths.source / file).read_bytes() for file in files}
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        message = f"run {run.run_id} is not whole ({error}); import or copy it anew."
+        raise RunError(message) from error
+    made_by = str(description.get("python") or "")
+    here = sys.version.split()[0]
+    if pickled is not None and made_by.split(".")[:2] != here.split(".")[:2]:
+        message = (
+            f"the function of run {run.run_id} was made by Python {made_by}, and only "
+            f"the same minor version can call it; this is {here}: use that one."
+        )
+        raise RunError(message)
+    task, name = run.config.task, str(description["name"])
+    return Entry(task, name, description, pickled, sources)
+
+
+def _run_once(plan: _Plan, shown: Progress) -> Run:
+    """Launch, and wait for the end."""
+    run = _launch(plan)
+    try:
+        run.wait(on_poll=shown.poll)
+    except KeyboardInterrupt:
+        run.stop(by="interrupt")
+        raise
+    finally:
+        shown.end(run)
+    return run
+
+
+def _launch(plan: _Plan) -> Run:
+    original, entry, cwd = plan.original, plan.entry, plan.cwd
+    tags = {"reproduces": original.run_id}
+    paths = create_run_folder(plan.config)
+    try:
+        if plan.checkout is not None and entry is not None:
+            plan.checkout.write(paths.worktree, original)
+            entry = plan.checkout.moved(entry, paths.worktree)
+            cwd = plan.checkout.folder(paths.worktree)
+            tags["commit"] = plan.checkout.commit
+        if entry is not None:
+            entry.write(paths)
+        submit(
+            plan.config,
+            paths,
+            attempt=0,
+            on_owner_exit="stop",
+            origins=original.submission.get("origins", {}),
+            tags=tags,
+            cwd=cwd,
+        )
+    except BaseException:
+        # A supervisor that finds its folder gone ends by itself.
+        shutil.rmtree(paths.root, ignore_errors=True)
+        raise
+    return Run(paths.root)
+
+
+def _reproduction(
+    plan: _Plan, runs: Sequence[Run], before: Sequence[Difference]
+) -> Reproduction:
+    original = plan.original
+    beside = [one.summary.images_per_second for one in _same_arm(original)]
+    rates = [one.summary.images_per_second for one in runs]
+    known = [[rate for rate in arm if rate is not None] for arm in (rates, beside)]
+    ratio = None
+    if known == [rates, beside]:
+        ratio = statistics.ratio(
+            known[0], known[1], a_name="reproduction", b_name="original"
+        )
+    return Reproduction(
+        original=original,
+        runs=tuple(runs),
+        differences=tuple(_all_differences(plan, runs, before)),
+        ratio=ratio,
+        between_runs=statistics.summarise(known[1]) if known[1] else None,
+        losses=compare_losses(original, runs),
+    )
+
+
+def _same_arm(original: Run) -> list[Run]:
+    """Return the runs of the original's arm, if a study has made it, else itself."""
+    tags = original.record.get("tags") or {}
+    if "study" in tags and "arm" in tags:
+        try:
+            arm = Study.open(tags["study"]).runs_by_arm().get(tags["arm"], [])
+        except StoreError:
+            arm = []  # the study's folder was removed
+        if original.run_id in [run.run_id for run in arm]:
+            return arm
+    return [original]
+
+
+# What differs
+
+
+def _differences_now(plan: _Plan) -> Iterator[Difference]:
+    """Yield what is known to differ before a run starts."""
+    record = plan.original.record
+    with tempfile.TemporaryDirectory() as folder:
+        here = RunPaths(Path(folder))
+        now = {
+            "code": code_facts(describe_code(plan.cwd, here), here),
+            "environment": environment_facts(describe_environment(here)),
+            "machine": describe_machine(gpus=False),
+        }
+        packages = _packages(here)
+    then = {
+        "code": code_facts(record.get("code") or {}, plan.original.paths),
+        "environment": environment_facts(record.get("environment") or {}),
+        "machine": record.get("machine") or {},
+    }
+    found = differences(
+        [RunFacts(plan.original.run_id, None, then)], [RunFacts("now", None, now)]
+    )
+    yield from _counted(plan, found)
+    yield from _differences_of_packages(_packages(plan.original.paths), packages)
+    yield from _differences_of_code(plan)
+
+
+def _all_differences(
+    plan: _Plan, runs: Sequence[Run], before: Sequence[Difference]
+) -> list[Difference]:
+    """Return what the runs have recorded, and what only was seen before them."""
+    facts = [run_facts(run) for run in runs]
+    found = [*_counted(plan, differences([run_facts(plan.original)], facts))]
+    only_before = ("packages", "source", "folder", "untracked files")
+    return [*found, *(one for one in before if one.part in only_before)]
+
+
+def _counted(plan: _Plan, found: Iterator[Difference]) -> Iterator[Difference]:
+    for one in found:
+        # Every package is compared apart. The code of then is equal by its making,
+        # and lies outside of any checkout.
+        is_package = one.part == "environment" and one.name.startswith("packages.")
+        if not is_package and not (one.part == "code" and plan.checkout is not None):
+            yield one
+
+
+def _packages(paths: RunPaths) -> dict[str, str]:
+    try:
+        lines = (paths.code / "packages.txt").read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    return {name: version for name, _, version in (x.partition("==") for x in lines)}
+
+
+def _differences_of_packages(
+    then: dict[str, str], now: dict[str, str]
+) -> Iterator[Difference]:
+    for name in sorted(then.keys() | now.keys()):
+        of_then, of_now = then.get(name, _NOTHING), now.get(name, _NOTHING)
+        if of_then != of_now:
+            yield Difference("packages", name, of_then, of_now)
+
+
+def _differences_of_code(plan: _Plan) -> Iterator[Difference]:
+    if plan.checkout is not None:
+        code: dict[str, Any] = plan.original.record.get("code") or {}
+        if code.get("untracked") != 0:
+            number = code.get("untracked")
+            text = _NOTHING if number is None else str(number)
+            yield Difference("untracked files", "number", text, "not kept")
+        return
+    launched_in = plan.original.submission.get("cwd")
+    if launched_in != str(plan.cwd):
+        yield Difference("folder", "cwd", launched_in or _NOTHING, str(plan.cwd))
+    if plan.entry is None:
+        return
+    for path, source in plan.entry.description["sources"].items():
+        # Cells and the script are run as they were kept.
+        if source["file"].startswith("modules/"):
+            then = _hash(plan.entry.sources[source["file"]])
+            try:
+                now = _hash(Path(path).read_bytes())
+            except OSError:
+                now = _NOTHING
+            if then != now:
+                yield Difference("source", path, then, now)
+
+
+def _hash(content: bytes) -> str:
+    return f"sha256 {hashlib.sha256(content).hexdigest()[:12]}"
+
+
+def _refuse(message: str) -> None:
+    text = f"{message}\nMake it equal, or leave strict out."
+    raise RunError(text)

@@ -1,0 +1,83 @@
+"""A comparison of runs as a page: the ratio, and beside it what else is different."""
+
+from __future__ import annotations
+
+import html
+from itertools import groupby
+
+from nbkit.analysis.compare import Comparison, Difference
+
+__all__ = ["comparison_html"]
+
+_LONG_CHARACTERS = 60
+_MOST_DIFF_LINES = 2000
+_LEFT = 'style="text-align:left;vertical-align:top"'
+_COLOURS = {"+": "#2e7d3240", "-": "#c6282840"}
+"""Behind added and removed lines: pale enough for both themes."""
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Return a page's part that needs neither a style sheet nor a kernel.
+
+    Parameters
+    ----------
+    comparison
+        What `nbkit.compare` returned.
+    """
+    parts = [f"<p><strong>{html.escape(comparison.sentence)}</strong></p>"]
+    if comparison.differences:
+        parts.append(_table(comparison))
+    else:
+        parts.append("<p>Nothing else that is recorded differs.</p>")
+    if comparison.code_diff:
+        parts.append(_folded("Code, from A to B", _diff(comparison.code_diff)))
+    return f'<div class="nbkit-comparison">{"".join(parts)}</div>'
+
+
+def _table(comparison: Comparison) -> str:
+    names = html.escape(comparison.a_name), html.escape(comparison.b_name)
+    head = "".join(f'<th scope="col" {_LEFT}>{name}</th>' for name in ("", *names))
+    groups = groupby(comparison.differences, key=lambda one: one.part)
+    body = "".join(
+        f'<tr><th scope="rowgroup" colspan="3" {_LEFT}>{html.escape(part)}</th></tr>'
+        + "".join(map(_row, members))
+        for part, members in groups
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _row(difference: Difference) -> str:
+    cells = "".join(
+        f"<td {_LEFT}>{_value(text)}</td>" for text in (difference.a, difference.b)
+    )
+    name = html.escape(difference.name)
+    style = 'style="text-align:left;vertical-align:top;font-weight:normal"'
+    return f'<tr><th scope="row" {style}>{name}</th>{cells}</tr>'
+
+
+def _value(text: str) -> str:
+    """Return a value; a long one shows its begin until it is unfolded."""
+    if len(text) <= _LONG_CHARACTERS:
+        return html.escape(text)
+    begin = html.escape(text[:_LONG_CHARACTERS])
+    whole = f'<span style="overflow-wrap:anywhere">{html.escape(text)}</span>'
+    return _folded(f"{begin}…", whole)
+
+
+def _diff(text: str) -> str:
+    lines = text.split("\n")
+    shown = "\n".join(map(_diff_line, lines[:_MOST_DIFF_LINES]))
+    left = len(lines) - _MOST_DIFF_LINES
+    more = f"\n… and {left:,} more lines" if left > 0 else ""
+    return f"<pre>{shown}{more}</pre>"
+
+
+def _diff_line(line: str) -> str:
+    colour = _COLOURS.get(line[:1])
+    if colour is None or line.startswith(("+++", "---")):
+        return html.escape(line)
+    return f'<span style="background:{colour}">{html.escape(line)}</span>'
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details><summary>{summary}</summary>{content}</details>"

@@ -1,0 +1,235 @@
+"""`Follower`: one thread that tells all who look at a run what changes in it.
+
+A viewer that opens gets everything first, and then what changes: all are told the same
+changes, which are numbered, so that nobody misses one or counts one twice. The thread
+ends with its run, or when nobody looks any more, and begins again when somebody does.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.analysis.live.log_tail import LogTail
+from nbkit.analysis.live.run import LiveRun
+from nbkit.errors import StoreError
+
+__all__ = ["TICK_SECONDS", "Follower"]
+
+TICK_SECONDS = 0.5
+"""Between two looks: what is shown is at most a second old."""
+_BEAT_SECONDS = 2.0
+"""A viewer that hears nothing for longer says so; so it hears that nothing is new."""
+_READ_SECONDS = 0.3
+_MOST_VIEWERS = 16
+
+_ANNOUNCED_TURNS = 6
+"""A page needs a moment before it can take what is told; till then it is told again."""
+
+Message = dict[str, Any]
+
+
+class Follower:
+    """Follows one run while somebody looks.
+
+    Parameters
+    ----------
+    live
+        The run.
+    send
+        Takes a message for the viewers; called by the thread. Those with ``to`` are for
+        one viewer.
+    could_hear
+        Returns whether messages of viewers have come through lately: a kernel that is
+        busy does not hear them, and has no reason to take them for gone.
+    gone_after_seconds
+        A viewer that says nothing for longer has gone without a word, as a page does
+        that is closed; one that is there says so every ten seconds.
+    """
+
+    def __init__(
+        self,
+        live: LiveRun,
+        send: Callable[[Message], None],
+        could_hear: Callable[[], bool] = lambda: True,
+        gone_after_seconds: float = 30.0,
+    ) -> None:
+        self._live = live
+        self._send = send
+        self._could_hear = could_hear
+        self._gone_after_seconds = gone_after_seconds
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._viewers: dict[str, _Viewer] = {}
+        self._number = 0
+        self._sent_at = 0.0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def hear(self, message: Message) -> None:
+        """Take a viewer's message, from any thread; returns at once.
+
+        ``open`` (everything, please), ``log`` (another log, or part of it), ``here``
+        (still looking), each with the log's ``rank``, ``stream`` and ``text``;
+        ``close``; ``look`` (it may go on again). All have the viewer's id, ``view``.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._inbox.put(message)
+            if self._thread is None:
+                name = f"nbkit view of {self._live.run.run_id}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread = thread
+                thread.start()
+
+    def announce(self) -> None:
+        """Tell everything to pages that are about to show the run, without a question.
+
+        A kernel that goes on with the next cell may not hear them before that ends.
+        """
+        nobody = {"view": "", "rank": 0, "stream": "stderr", "text": ""}
+        self.hear({"kind": "open", **nobody})
+
+    def close(self) -> None:
+        """Let the thread end soon, for good."""
+        self._closed = True
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._hear_all()
+                if self._turn():
+                    with self._lock:
+                        if self._inbox.empty():
+                            self._end()
+                            return
+        except StoreError as error:
+            self._fail(str(error))
+        except Exception as error:  # noqa: BLE001 - who looks is told, and nothing else
+            self._fail(traceback.format_exc(limit=-3) or str(error))
+
+    def _end(self) -> None:
+        self._thread = None
+        if not self._viewers:
+            # Who opens it again reads it again; till then it takes no memory.
+            self._live = LiveRun(self._live.run)
+
+    def _fail(self, why: str) -> None:
+        self._send({"kind": "failed", "message": why})
+        with self._lock:
+            self._thread = None
+            self._viewers.clear()
+
+    def _turn(self) -> bool:
+        """Look once and tell; return whether there is nothing more to tell."""
+        is_over = self._live.read(_READ_SECONDS)
+        if changes := self._live.take_changes():
+            self._number += 1
+            self._tell({"kind": "change", "values": changes})
+        for name, viewer in self._viewers.items():
+            viewer.turns += 1
+            if viewer.is_new:
+                # Who is announced to has no name yet.
+                viewer.is_new = not name and viewer.turns < _ANNOUNCED_TURNS
+                address = {"to": name} if name else {}
+                values = self._live.snapshot()
+                self._tell({"kind": "all", **address, "values": values})
+            if name:
+                self._tell_log(name, viewer, is_over=is_over)
+        if time.monotonic() - self._sent_at > _BEAT_SECONDS:
+            self._tell({"kind": "change", "values": {}})
+        self._drop_silent()
+        if not self._viewers:
+            return True
+        return is_over and not any(one.is_new for one in self._viewers.values())
+
+    def _tell(self, message: Message) -> None:
+        self._sent_at = time.monotonic()
+        self._send({**message, "number": self._number})
+
+    def _tell_log(self, name: str, viewer: _Viewer, *, is_over: bool) -> None:
+        if viewer.attempt != self._live.run.attempt:
+            viewer.choose(self._live, *viewer.choice)
+        if is_over and not viewer.has_end:
+            # Once more as a whole: the last line may have no end.
+            viewer.is_unread = True
+        viewer.has_end = is_over
+        lines = None if viewer.is_unread else viewer.tail.new_lines()
+        viewer.is_unread = False
+        if lines is None:
+            self._tell({"kind": "log", "to": name, **viewer.tail.last()})
+        elif lines:
+            self._tell({"kind": "more_log", "to": name, "lines": lines})
+
+    def _drop_silent(self) -> None:
+        if self._could_hear():
+            for viewer in self._viewers.values():
+                viewer.silent_seconds += TICK_SECONDS
+        self._viewers = {
+            name: viewer
+            for name, viewer in self._viewers.items()
+            if viewer.silent_seconds < self._gone_after_seconds
+        }
+
+    def _hear_all(self) -> None:
+        """Wait for a message or the next turn; take all messages that are there."""
+        wait_seconds = TICK_SECONDS
+        while True:
+            try:
+                self._take(self._inbox.get(timeout=wait_seconds))
+            except queue.Empty:
+                return
+            wait_seconds = 0.0
+
+    def _take(self, message: Message) -> None:
+        name = str(message["view"])
+        viewer = self._viewers.get(name)
+        if message["kind"] == "close":
+            self._viewers.pop(name, None)
+            return
+        if message["kind"] == "look":
+            return
+        if viewer is None:
+            if len(self._viewers) >= _MOST_VIEWERS:
+                oldest = next(iter(self._viewers))
+                del self._viewers[oldest]
+            viewer = self._viewers[name] = _Viewer.of(self._live)
+        viewer.silent_seconds = 0.0
+        if message["kind"] == "open":
+            viewer.is_new, viewer.turns = True, 0
+        if viewer.is_new or message["kind"] == "log":
+            choice = int(message["rank"]), message["stream"], message["text"]
+            viewer.choose(self._live, *choice)
+
+
+@dataclass
+class _Viewer:
+    """One display of the run, in one page."""
+
+    tail: LogTail
+    attempt: int
+    choice: tuple[int, str, str] = (0, "stderr", "")
+    """Rank, stream and text of the log that it shows."""
+    is_new: bool = True
+    """Whether it has nothing yet."""
+    is_unread: bool = True
+    has_end: bool = False
+    """Whether its log was sent after the end of the run."""
+    silent_seconds: float = 0.0
+    turns: int = 0
+
+    @classmethod
+    def of(cls, live: LiveRun) -> _Viewer:
+        return cls(live.log(0, "stderr"), live.run.attempt)
+
+    def choose(self, live: LiveRun, rank: int, stream: str, text: str) -> None:
+        self.choice = rank, stream, text
+        self.attempt = live.run.attempt
+        self.tail = live.log(rank, stream, text)
+        self.is_unread = True

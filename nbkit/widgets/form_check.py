@@ -1,0 +1,158 @@
+"""What the form says of what was entered: errors, memory, and commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbkit.analysis.memory import LEFT_OUT, MemoryEstimate, estimate_memory
+from nbkit.config import ExperimentConfig, Model
+from nbkit.errors import ConfigError
+from nbkit.launch.command import torchrun_line
+from nbkit.store.paths import runs_folder
+from nbkit.study.wording import UNKNOWN, size
+from nbkit.widgets.form_fields import Control, Entered, fields_of
+
+__all__ = ["Check", "python_line"]
+
+_WIDTH = 78
+
+
+@dataclass(frozen=True)
+class Check:
+    """What `ExperimentConfig` makes of what was entered."""
+
+    fields: dict[str, Any]
+    """Those that are not at their defaults."""
+    config: ExperimentConfig | None
+    """None if a field is bad."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """A sentence for every bad field, by its path."""
+
+    @classmethod
+    def of(cls, entered: Entered, controls: Mapping[str, Control]) -> Check:
+        """Check all fields at once."""
+        fields = fields_of(entered, controls)
+        try:
+            return cls(fields, ExperimentConfig(**fields))
+        except ConfigError as error:
+            return cls(fields, None, error.fields or {"": str(error)})
+
+    def to_dict(
+        self, controls: Mapping[str, Control], gpus: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Return what the page shows, as JSON values.
+
+        Parameters
+        ----------
+        controls
+            Of the form, by path.
+        gpus
+            Those that the form offers.
+        """
+        return {
+            # Beside its field, a sentence need not name it.
+            "errors": {
+                path: line.removeprefix(f"{path}=")
+                for path, line in self.errors.items()
+                if path in controls
+            },
+            # Such as one of a field that the form does not have.
+            "general": [
+                line for path, line in self.errors.items() if path not in controls
+            ],
+            "memory": self.memory(),
+            "commands": self.commands(gpus),
+        }
+
+    def memory(self) -> dict[str, str] | None:
+        """Return the estimate in words; None without a configuration."""
+        if self.config is None:
+            return None
+        found = estimate_memory(self.config)
+        if found is None:
+            return {"total": UNKNOWN, "why": _why_unknown(self.config)}
+        return {"total": f"about {size(found.total_bytes)}", "why": _parts(found)}
+
+    def commands(self, gpus: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+        """Return the commands that do the same, each with a title and a note."""
+        if self.config is None:
+            return []
+        python = {"title": "Python", "text": python_line(self.fields), "note": ""}
+        if self.config.engine != "local":
+            engine = self.config.engine
+            note = f"engine={engine} makes its own command when the run is launched."
+            return [python, {"title": engine, "text": "", "note": note}]
+        line = torchrun_line(
+            self.config, runs_folder() / "RUN", _uuids(self.config, gpus)
+        )
+        note = (
+            "RUN is the run's folder, which Launch makes; the run's record has this "
+            "line with its name and its devices."
+        )
+        return [python, {"title": "torchrun", "text": line, "note": note}]
+
+
+def python_line(fields: Mapping[str, Any]) -> str:
+    """Return the call of `nbkit.launch` with these fields, others at their defaults."""
+    return _call("nbkit.launch", fields, ExperimentConfig, indent=0)
+
+
+def _call(
+    name: str, fields: Mapping[str, Any], model: type[Model], *, indent: int
+) -> str:
+    inner = indent + 4
+    parts = [
+        f"{key}={_value(value, model.model_fields[key].annotation, indent=inner)}"
+        for key, value in fields.items()
+    ]
+    line = f"{name}({', '.join(parts)})"
+    if indent + len(line) <= _WIDTH and "\n" not in line:
+        return line
+    lines = "".join(f"\n{' ' * inner}{part}," for part in parts)
+    return f"{name}({lines}\n{' ' * indent})"
+
+
+def _value(value: Any, annotation: Any, *, indent: int) -> str:
+    if isinstance(value, Mapping):
+        return _call(f"nbkit.{annotation.__name__}", value, annotation, indent=indent)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple):
+        items = [_value(item, None, indent=indent) for item in value]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    return repr(value)
+
+
+def _parts(found: MemoryEstimate) -> str:
+    parts = {
+        "activations": found.activations_bytes,
+        "weights": found.weights_bytes,
+        "gradients": found.gradients_bytes,
+        "optimizer": found.optimizer_bytes,
+    }
+    texts = [f"{name} {size(count)}" for name, count in parts.items()]
+    return f"{', '.join(texts)}. It leaves out {LEFT_OUT}."
+
+
+def _why_unknown(config: ExperimentConfig) -> str:
+    if config.task != "train":
+        return f'task="{config.task}" trains no model of nbkit\'s.'
+    if config.batch_size_per_gpu == "max":
+        return 'batch_size_per_gpu="max" takes what is there.'
+    return f"{config.model} was not measured."
+
+
+def _uuids(
+    config: ExperimentConfig, gpus: Sequence[Mapping[str, Any]]
+) -> Sequence[str]:
+    """Return the GPUs that the run would get if it were launched now."""
+    if config.device in ("cpu", "replay"):
+        return ()
+    if config.devices is not None:
+        known = {str(gpu["device"]): str(gpu["uuid"]) for gpu in gpus}
+        return [known.get(str(name), str(name)) for name in config.devices]
+    free_first = sorted(gpus, key=lambda gpu: gpu["is_free"] is not True)
+    return [str(gpu["uuid"]) for gpu in free_first[: config.gpus]]

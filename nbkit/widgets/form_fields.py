@@ -1,0 +1,217 @@
+"""What the form asks for: a control for every field of the configuration's schema.
+
+A control holds what was entered: text, or true and false for a switch. Text that is no
+value of its field stays as it is; `ExperimentConfig` says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED
+
+__all__ = ["Control", "Entered", "Section", "entered_of", "fields_of", "sections"]
+
+Entered: TypeAlias = "dict[str, str | bool]"
+"""What every control holds, by the path of its field."""
+
+Kind = Literal["switch", "choice", "number", "list", "text"]
+
+_NOT_SET = "not set"
+_WORDS = {True: "true", False: "false", None: ""}
+
+
+@dataclass(frozen=True)
+class Control:
+    """One field of the configuration, as a form asks for it."""
+
+    path: str
+    """Such as ``loader_config.num_workers``."""
+    kind: Kind
+    help: str
+    """The field's description."""
+    default: str | bool
+    """What it holds at first."""
+    optional: bool
+    """Whether it may be left empty."""
+    choices: tuple[tuple[str, str], ...] = ()
+    """Of a choice: what it holds and what it shows, for each."""
+    suggestions: tuple[str, ...] = ()
+    """Some of the texts that are values."""
+    limits: str = ""
+    """What numbers it takes, such as ``1 to 64``."""
+
+    def entered(self, value: Any) -> str | bool:
+        """Return what the control holds for a value of its field."""
+        if self.kind == "switch":
+            return bool(value)
+        if isinstance(value, bool | None):
+            return _WORDS[value]
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value))
+        return str(value)
+
+    def value(self, entered: str | bool) -> Any:
+        """Return the field's value; text that is none is returned as it is."""
+        if isinstance(entered, bool) or self.kind == "text":
+            return entered
+        text = entered.strip()
+        if not text and self.optional:
+            return None
+        if self.kind == "choice":
+            words = {word: value for value, word in _WORDS.items()}
+            return words.get(text, text)
+        if self.kind == "list":
+            return tuple(_number(part) for part in re.findall(r"[^\s,;()\[\]]+", text))
+        return _number(text)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Fields under one heading."""
+
+    title: str
+    controls: tuple[Control, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+def sections() -> list[Section]:
+    """Return the controls of every field of `ExperimentConfig`, under its headings."""
+    schema = ExperimentConfig.model_json_schema()
+    found: dict[str, list[Control]] = {}
+    title = ""
+    for name, field in schema["properties"].items():
+        title = schema["groups"].get(name, title)
+        controls = _controls(name, field, field.get("default"), schema["$defs"])
+        found.setdefault(title, []).extend(controls)
+    # What has a heading of its own comes last below a heading.
+    return [
+        Section(title, tuple(sorted(controls, key=lambda it: it.path.count("."))))
+        for title, controls in found.items()
+    ]
+
+
+def entered_of(config: ExperimentConfig, controls: Mapping[str, Control]) -> Entered:
+    """Return what the controls hold for a configuration."""
+    held: Entered = {}
+    for path, control in controls.items():
+        value: Any = config
+        given = True
+        for name in path.split("."):
+            given = name in value.model_fields_set
+            value = getattr(value, name)
+        # A length that nobody gave is set behind the field's back.
+        held[path] = control.entered(value) if given else control.default
+    return held
+
+
+def fields_of(entered: Entered, controls: Mapping[str, Control]) -> dict[str, Any]:
+    """Return the fields that are not at their defaults, nested as they are."""
+    fields: dict[str, Any] = {}
+    for path, control in controls.items():
+        value = control.value(entered[path])
+        if value == control.value(control.default):
+            continue
+        *outer, last = path.split(".")
+        inside = fields
+        for name in outer:
+            inside = inside.setdefault(name, {})
+        inside[last] = value
+    return fields
+
+
+def _controls(
+    path: str, field: Mapping[str, Any], default: Any, definitions: Mapping[str, Any]
+) -> Iterator[Control]:
+    """Yield the control of a field, or those of the configuration that it holds."""
+    if "$ref" in field:
+        inside = definitions[field["$ref"].rpartition("/")[2]]
+        for name, each in inside["properties"].items():
+            at = (default or {}).get(name, each.get("default"))
+            yield from _controls(f"{path}.{name}", each, at, definitions)
+        return
+    members = field.get("anyOf", [field])
+    kinds = [it for it in members if it.get("type") != "null"]
+    optional = len(kinds) < len(members)
+    control = Control(
+        path,
+        _kind(path, kinds, optional=optional),
+        " ".join(field["description"].split()),
+        default="",
+        optional=optional,
+        choices=_choices(kinds, optional=optional),
+        suggestions=_suggestions(path, kinds),
+        limits=_limits(kinds),
+    )
+    yield replace(control, default=control.entered(default))
+
+
+def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> Kind:
+    types = {it.get("type") for it in kinds}
+    if "array" in types:
+        return "list"
+    if types & {"integer", "number"}:
+        return "number"
+    if types == {"boolean"}:
+        return "choice" if optional else "switch"
+    if types == {"string"}:
+        return "choice" if any("enum" in it for it in kinds) else "text"
+    message = f"{path}: the form has no control for {kinds}; give it one."
+    raise TypeError(message)
+
+
+def _choices(
+    kinds: list[Mapping[str, Any]], *, optional: bool
+) -> tuple[tuple[str, str], ...]:
+    texts = [text for it in kinds for text in it.get("enum", ())]
+    if optional and {it.get("type") for it in kinds} == {"boolean"}:
+        texts = ["true", "false"]
+    empty = [("", _NOT_SET)] if optional and texts else []
+    return (*empty, *((text, text) for text in texts))
+
+
+def _suggestions(path: str, kinds: list[Mapping[str, Any]]) -> tuple[str, ...]:
+    known = {
+        "model": lambda: registry.names("models"),
+        "loader": lambda: registry.names("loaders"),
+        "engine": lambda: registry.names("engines"),
+        "data": lambda: ["synthetic", *NAMED],
+    }
+    if path in known:
+        return tuple(known[path]())
+    return tuple(it["const"] for it in kinds if "const" in it)
+
+
+def _limits(kinds: list[Mapping[str, Any]]) -> str:
+    """Return what a field takes, in words."""
+    parts: list[str] = []
+    for kind in kinds:
+        item = kind.get("items", kind)
+        low, high = item.get("minimum"), item.get("maximum")
+        above, below = item.get("exclusiveMinimum"), item.get("exclusiveMaximum")
+        if low is not None and high is not None:
+            parts.append(f"{low:,} to {high:,}")
+        else:
+            parts += [f"{low:,} or more"] if low is not None else []
+            parts += [f"above {above:,}"] if above is not None else []
+            parts += [f"at most {high:,}"] if high is not None else []
+            parts += [f"below {below:,}"] if below is not None else []
+        parts += [f"or {kind['const']}"] if "const" in kind else []
+    return " ".join(parts)
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,205 @@
+"""The GPUs that the form offers: what each has left, and who holds it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nbkit.errors import NbkitError
+from nbkit.launch.claims import leases
+from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.study.wording import UNKNOWN, size
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
+from nbkit.telemetry.gpu_source import SourceSetting
+from nbkit.telemetry.holders import HolderFinder
+from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
+
+__all__ = ["READING", "GpuLook"]
+
+_LIMIT_SECONDS = 10.0
+"""A driver that has not answered by then is said to hang; most answer within 0.1 s."""
+
+READING: dict[str, Any] = {"text": "Looking for GPUs …", "replayed": False, "gpus": []}
+"""What is shown before the first answer."""
+
+
+class GpuLook:
+    """Looks at the GPUs in threads of its own: a call into the driver may hang.
+
+    Parameters
+    ----------
+    show
+        Called from another thread with ``text``, ``replayed`` and ``gpus``, once for
+        each look, and again if a late answer comes after all.
+    """
+
+    def __init__(self, show: Callable[[dict[str, Any]], None]) -> None:
+        self._show = show
+        self._lock = threading.Lock()
+        self._under_way: threading.Thread | None = None
+        self._setting = SourceSetting.from_environment()
+        self._reader: GpuReader | None = None
+
+    def start(self) -> None:
+        """Begin to look, unless a look is still under way."""
+        with self._lock:
+            if self._under_way is not None and self._under_way.is_alive():
+                return
+            self._under_way = threading.Thread(
+                target=self._look, name="form-gpus", daemon=True
+            )
+            self._under_way.start()
+
+    def wait(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the look that is under way has ended."""
+        if self._under_way is not None:
+            self._under_way.join(timeout_seconds)
+
+    def close(self) -> None:
+        """Let the GPUs go, unless a look is under way, which may never end."""
+        with self._lock:
+            is_free = self._under_way is None or not self._under_way.is_alive()
+            if is_free and self._reader is not None:
+                self._reader.close()
+                self._reader = None
+
+    def _look(self) -> None:
+        late = threading.Timer(_LIMIT_SECONDS, self._say_late)
+        late.daemon = True
+        late.start()
+        try:
+            reading = self._opened().read()
+            self._show(describe_gpus(reading, replayed=self._setting.kind == "replay"))
+        finally:
+            late.cancel()
+
+    def _opened(self) -> GpuReader:
+        """Return what reads; it stays open, since to open the driver takes long."""
+        setting = SourceSetting.from_environment()
+        if self._reader is not None and setting != self._setting:
+            self._reader.close()
+            self._reader = None
+        if self._reader is None:
+            self._setting, self._reader = setting, GpuReader(setting)
+        return self._reader
+
+    def _say_late(self) -> None:
+        text = (
+            f"The GPU driver has not answered for {_LIMIT_SECONDS:.0f} s; nvidia-smi "
+            "may hang too. Name devices by hand, or ask whoever runs this machine."
+        )
+        self._show({"text": text, "replayed": False, "gpus": []})
+
+
+def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
+    """Return what the form shows of the GPUs.
+
+    Parameters
+    ----------
+    reading
+        Those that there are.
+    replayed
+        Whether they are those of a trace.
+
+    Returns
+    -------
+    dict
+        ``text``, a sentence; ``replayed``; ``gpus``: of each GPU or MIG instance
+        ``device`` (its name for the field ``devices``), ``uuid``, ``title``,
+        ``product``, ``load``, ``holders`` (texts) and ``is_free`` (None if nobody can
+        tell).
+    """
+    if not reading.gpus:
+        return {"text": _cpus(reading), "replayed": replayed, "gpus": []}
+    held, trouble = _leases("replay" if replayed else "cuda")
+    finder = HolderFinder(RUN_ID_VARIABLE)
+    gpus = [row for gpu in reading.gpus for row in _rows(gpu, reading, finder, held)]
+    free = sum(row["is_free"] is True for row in gpus)
+    text = f"{free} of {len(gpus)} free"
+    if replayed:
+        text = f"Replayed, not of this machine: {text}; ranks run on CPUs"
+    return {"text": f"{text}.{trouble}", "replayed": replayed, "gpus": gpus}
+
+
+def _cpus(reading: GpuReading) -> str:
+    cpus = max(1, int(usable_cpus()))
+    return f"No GPU: ranks run on CPUs, {cpus} usable here. {reading.message or ''}"
+
+
+def _leases(kind: str) -> tuple[Mapping[str, tuple[str, ...]], str]:
+    """Return who holds leases; and what to say if that cannot be known."""
+    try:
+        return leases(kind), ""
+    except NbkitError as error:
+        return {}, f" Leases are not known: {error}"
+
+
+def _rows(
+    gpu: GpuSample,
+    reading: GpuReading,
+    finder: HolderFinder,
+    held: Mapping[str, tuple[str, ...]],
+) -> list[dict[str, Any]]:
+    """Return a GPU, or its MIG instances: only those can be used then."""
+    parts: list[MigSample | None] = [*(gpu.mig_instances or ())]
+    trouble = gpu.error
+    if gpu.mig_instances is not None and not parts:
+        trouble = "MIG is on, and no instance is set up"
+    rows: list[dict[str, Any]] = []
+    for place, part in enumerate(parts or [None]):
+        processes = _of_part(gpu.processes, part)
+        found, _ = finder.find(
+            gpu.uuid,
+            processes,
+            pids_are_here=reading.pids_are_here,
+            told=reading.told_holders,
+        )
+        name = part.uuid if part is not None else gpu.uuid
+        runs = [f"run {run}" for run in held.get(str(name), ())]
+        others = [_text(it) for it in found or () if f"run {it['run_id']}" not in runs]
+        nobody = None if found is None else True
+        rows.append(
+            {
+                "device": part.uuid if part is not None else str(gpu.index),
+                "title": f"GPU {gpu.index}"
+                + (f" MIG {place}" if part is not None else ""),
+                "product": (part or gpu).name,
+                "uuid": name,
+                "load": trouble or _load(gpu, part),
+                "holders": [*runs, *others],
+                "is_free": False if runs or others or trouble else nobody,
+            }
+        )
+    return rows
+
+
+def _of_part(
+    processes: tuple[GpuProcess, ...] | None, part: MigSample | None
+) -> tuple[GpuProcess, ...] | None:
+    if part is None or processes is None:
+        return processes
+    return tuple(process for process in processes if process.mig_uuid == part.uuid)
+
+
+def _load(gpu: GpuSample, part: MigSample | None) -> str:
+    memory = part or gpu
+    text = f"{size(memory.memory_used_bytes)} of {size(memory.memory_total_bytes)}"
+    if part is not None:
+        return text
+    busy = gpu.gpu_utilization_percent
+    return f"{text}, {UNKNOWN if busy is None else busy} %"
+
+
+def _text(holder: Mapping[str, Any]) -> str:
+    """Return who a holder is, in a few words."""
+    if holder["kind"] == "run":
+        return f"run {holder['run_id'] or holder['name']}"
+    user = holder["user"]
+    who = f" of {user}" if user else ""
+    if holder["kind"] == "kernel":
+        return f"kernel {holder['path'] or holder['name'] or ''}{who}"
+    command = holder["command"]
+    what = f": {command[:60]}" if command else ""
+    return f"process {holder['pid']}{who}{what}"

@@ -1,0 +1,157 @@
+"""The form as a page shows it, and the messages between the page and the kernel.
+
+The page sets `FormPanel.entered` as somebody types; the kernel answers with
+`FormPanel.checked` and never changes what was typed. What a button does is asked for by
+a message. A page first asks whether it is heard: while a cell runs a kernel without
+subshells hears nothing, and what waited behind the cell would be done when nobody
+expects it any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import traitlets
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, NbkitError
+from nbkit.launch.start import existing_data
+from nbkit.widgets.form_check import Check
+from nbkit.widgets.form_fields import entered_of, sections
+from nbkit.widgets.form_gpus import READING, GpuLook
+from nbkit.widgets.view import heard_while_busy, static_text
+
+__all__ = ["FormPanel"]
+
+
+class FormPanel(anywidget.AnyWidget):
+    """The controls of a form, without what becomes of the runs that it launches.
+
+    Parameters
+    ----------
+    config
+        What the controls hold at first.
+    launch
+        Called when the page's button is pressed; what it returns or raises is shown
+        beside it.
+    """
+
+    _esm = static_text("form_fields.js", "form_parts.js", "form.js")
+    _css = static_text("form.css")
+
+    sections = traitlets.List().tag(sync=True)
+    """Headings and controls; see `nbkit.widgets.form_fields`."""
+    presets = traitlets.List().tag(sync=True)
+    """Names of published experiments: ``recipe`` or ``recipe: run``."""
+    entered = traitlets.Dict().tag(sync=True)
+    """What every control holds, by the path of its field."""
+    checked = traitlets.Dict().tag(sync=True)
+    """What is wrong with it, and what it stands for; see `Check.to_dict`."""
+    gpus = traitlets.Dict().tag(sync=True)
+    """What `nbkit.widgets.form_gpus.describe_gpus` returns."""
+    said = traitlets.Dict().tag(sync=True)
+    """What came of the last button: ``text`` and ``is_error``."""
+
+    def __init__(self, config: ExperimentConfig, launch: Callable[[], str]) -> None:
+        found = sections()
+        self.controls = {it.path: it for section in found for it in section.controls}
+        self._launch = launch
+        super().__init__(
+            sections=[section.to_dict() for section in found],
+            entered=entered_of(config, self.controls),
+            gpus=READING,
+            said={"text": "", "is_error": False},
+        )
+        self.check = Check.of(self.entered, self.controls)
+        self._show_check()
+        self.observe(self._on_entered, "entered")
+        self.observe(self._show_check, "gpus")
+        self.on_msg(self._on_message)
+        heard_while_busy(self)
+        self._look = GpuLook(self._show_gpus)
+        self._look.start()
+        # Not waited for: what they are read with takes a second to be imported.
+        self._lister = threading.Thread(target=self._list_presets, daemon=True)
+        self._lister.start()
+
+    def fill(self, config: ExperimentConfig) -> None:
+        """Show a configuration in the controls, whatever was entered."""
+        self.entered = entered_of(config, self.controls)
+
+    def say(self, text: str, *, is_error: bool = False) -> None:
+        """Say what came of a button, beside it."""
+        self.said = {"text": text, "is_error": is_error}
+
+    def wait_for_threads(self, timeout_seconds: float | None = None) -> None:
+        """Wait until presets are listed and the look at the GPUs has ended."""
+        self._lister.join(timeout_seconds)
+        self._look.wait(timeout_seconds)
+
+    def close(self) -> None:
+        """End the form everywhere it is shown; what it launched goes on."""
+        self._look.close()
+        super().close()
+
+    def _send(self, *message: Any, **options: Any) -> None:
+        super()._send(*message, **options)
+        heard_while_busy(self)
+
+    def _on_entered(self, _: Any) -> None:
+        self.check = Check.of(self.entered, self.controls)
+        self._show_check()
+        if self.said["is_error"]:
+            self.say("")
+
+    def _show_check(self, _: Any = None) -> None:
+        self.checked = self.check.to_dict(self.controls, self.gpus["gpus"])
+
+    def _show_gpus(self, found: dict[str, Any]) -> None:
+        self.gpus = found
+
+    def _list_presets(self) -> None:
+        from nbkit.study.recipes import recipe, recipe_names
+
+        found: list[str] = []
+        for name in recipe_names():
+            runs = recipe(name).runs
+            found += [name] if len(runs) == 1 else [f"{name}: {run}" for run in runs]
+        self.presets = found
+
+    def _on_message(self, _: Any, message: dict[str, Any], __: Any) -> None:
+        """Do what a page asks for, and tell it that it was heard."""
+        kind = message["kind"]
+        try:
+            if kind == "launch":
+                # What was typed last may still be on its way by itself.
+                self.entered = message["entered"]
+                self.say(self._launch())
+            elif kind == "preset":
+                self._take_preset(message["name"])
+            elif kind == "refresh":
+                self._look.start()
+        except Exception as error:
+            self.say(f"{type(error).__name__}: {error}", is_error=True)
+            if not isinstance(error, NbkitError):
+                raise
+        finally:
+            self.send({"kind": "heard", "id": message["id"]})
+
+    def _take_preset(self, preset: str) -> None:
+        from nbkit.study.recipes import recipe
+
+        name, _, run = preset.partition(": ")
+        found = recipe(name)
+        config = found.config(run or None)
+        self.fill(config)
+        data = ""
+        try:
+            existing_data(config.data)
+        except ConfigError:
+            data = f" {config.data} is not here: set data to where yours is."
+        self.say(
+            f"{found.title}.{data} What could not be carried over: "
+            f'nbkit.recipe("{name}").'
+        )

@@ -1,0 +1,204 @@
+// The form of an experiment. It shows and collects: what was typed goes to the kernel,
+// which says what is wrong with it and what it stands for.
+
+const HEARD_WITHIN_MILLISECONDS = 2000;
+
+const LOOK_AGAIN_MILLISECONDS = 5000;
+const LOST_AFTER_MILLISECONDS = 60000;
+
+const NOT_HEARD =
+  'Nothing was done: the kernel does not hear buttons now. It runs a cell (wait, or ' +
+  'interrupt it), or it has ended.';
+
+/** The whole form in one place of a page. */
+class Form {
+  constructor(model, root) {
+    this._model = model;
+    this._waiting = new Map();
+    this._sections = model
+      .get('sections')
+      .map((section, place) => new Section(section, place < 3, () => this._typed()));
+    this._fields = new Map(
+      this._sections.flatMap(it => it.fields).map(field => [field.control.path, field])
+    );
+    this._gpus = new Gpus(this);
+    this._meaning = new Meaning();
+    this._trouble = make('div', { class: 'nbkf-trouble', role: 'alert' });
+    this._said = make('span', { class: 'nbkf-said', role: 'status' });
+    this._launch = make(
+      'button',
+      { type: 'button', class: 'nbkf-launch', onclick: () => this._onLaunch() },
+      'Launch'
+    );
+    this.node = make('div', {
+      class: 'nbkf',
+      role: 'form',
+      'aria-label': 'Experiment',
+      // Keys belong to the form, not to the notebook's commands.
+      'data-lm-suppress-shortcuts': 'true'
+    });
+    this.node.append(this._head(), this._trouble, this._gpus.node);
+    this.node.append(...this._sections.map(it => it.node), this._meaning.node);
+    this.node.append(make('div', { class: 'nbkf-line' }, this._launch, this._said));
+    root.append(this.node);
+    this._listen();
+    this._showEntered();
+    this._showChecked();
+    this._showPresets();
+    this._gpus.show(model.get('gpus'));
+    this._showSaid();
+    this._lookAgain();
+  }
+
+  dispose() {
+    this._isGone = true;
+    for (const [event, listener] of this._listeners) {
+      this._model.off(event, listener);
+    }
+  }
+
+  entered(path) {
+    return this._model.get('entered')[path];
+  }
+
+  /** Enter something in the place of the visitor. */
+  enter(changes) {
+    for (const [path, entered] of Object.entries(changes)) {
+      this._fields.get(path).show(entered);
+    }
+    this._typed();
+  }
+
+  /** Ask the kernel for something, unless it does not hear; return whether it did. */
+  async press(kind, message, meanwhile) {
+    this._say(meanwhile, false);
+    if (!(await this._send('ask', {}, HEARD_WITHIN_MILLISECONDS))) {
+      this._say(NOT_HEARD, true);
+      return false;
+    }
+    await this._send(kind, message);
+    this._showSaid();
+    return true;
+  }
+
+  /** Look at the GPUs again and again, while somebody can see them. */
+  async _lookAgain() {
+    while (!this._isGone) {
+      await new Promise(resolve => setTimeout(resolve, LOOK_AGAIN_MILLISECONDS));
+      if (!this._isGone && !document.hidden && this._gpus.isInSight) {
+        // Not before it was heard: a busy kernel gets one question, not many.
+        await this._send('refresh', {}, LOST_AFTER_MILLISECONDS);
+      }
+    }
+  }
+
+  _head() {
+    this._presets = make('select', {
+      'aria-label': 'Preset',
+      onchange: async () => {
+        const name = this._presets.value;
+        this._presets.value = '';
+        await this.press('preset', { name }, 'Filling in …');
+      }
+    });
+    const filter = make('input', {
+      type: 'search',
+      'aria-label': 'Filter fields',
+      placeholder: 'Filter fields',
+      oninput: () => {
+        const text = filter.value.trim().toLowerCase();
+        this._sections.forEach(section => section.filter(text));
+      }
+    });
+    return make('div', { class: 'nbkf-line nbkf-head' }, this._presets, filter);
+  }
+
+  _listen() {
+    this._listeners = [
+      ['change:entered', () => this._showEntered()],
+      ['change:checked', () => this._showChecked()],
+      ['change:presets', () => this._showPresets()],
+      ['change:gpus', () => this._gpus.show(this._model.get('gpus'))],
+      ['change:said', () => this._showSaid()],
+      ['msg:custom', message => this._waiting.get(message.id)?.()]
+    ];
+    for (const [event, listener] of this._listeners) {
+      this._model.on(event, listener);
+    }
+  }
+
+  _typed() {
+    const fields = [...this._fields];
+    const entered = fields.map(([path, field]) => [path, field.entered]);
+    this._model.set('entered', Object.fromEntries(entered));
+    this._model.save_changes();
+    this._showEntered();
+    this._showSaid();
+  }
+
+  _showEntered() {
+    const entered = this._model.get('entered');
+    this._fields.forEach((field, path) => field.show(entered[path]));
+    this._sections.forEach(section => section.showCounts());
+    this._gpus.showPicked();
+  }
+
+  _showChecked() {
+    const checked = this._model.get('checked');
+    this._fields.forEach((field, path) => field.showError(checked.errors[path] ?? ''));
+    this._sections.forEach(section => section.showCounts());
+    const bad = Object.keys(checked.errors);
+    const mend = bad.length ? [`To mend: ${bad.join(', ')}.`] : [];
+    write(this._trouble, [...checked.general, ...mend].join('\n'));
+    this._meaning.show(checked);
+  }
+
+  _showPresets() {
+    const names = this._model.get('presets');
+    const options = names.map(value => make('option', { value }, value));
+    const first = make('option', { value: '' }, 'Preset …');
+    this._presets.replaceChildren(first, ...options);
+  }
+
+  _showSaid() {
+    const said = this._model.get('said');
+    this._say(said.text, said.is_error);
+  }
+
+  _say(text, isError) {
+    write(this._said, text);
+    this._said.classList.toggle('nbkf-mod-bad', isError);
+  }
+
+  async _onLaunch() {
+    if (this._launch.getAttribute('aria-disabled') === 'true') {
+      return;
+    }
+    this._launch.setAttribute('aria-disabled', 'true');
+    await this.press('launch', { entered: this._model.get('entered') }, 'Launching …');
+    this._launch.removeAttribute('aria-disabled');
+  }
+
+  /** Send a message; return whether it was heard before a limit. */
+  _send(kind, message, limit) {
+    const id = `${Date.now()}-${Math.random()}`;
+    return new Promise(resolve => {
+      const settle = heard => {
+        this._waiting.delete(id);
+        resolve(heard);
+      };
+      this._waiting.set(id, () => settle(true));
+      this._model.send({ kind, id, ...message });
+      if (limit) {
+        setTimeout(() => settle(false), limit);
+      }
+    });
+  }
+}
+
+function render({ model, el }) {
+  const form = new Form(model, el);
+  return () => form.dispose();
+}
+
+export default { render };

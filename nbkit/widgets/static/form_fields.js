@@ -1,0 +1,189 @@
+// The fields of the form, under their headings.
+
+let count = 0;
+
+/** Return an element; `children` are elements or texts. */
+function make(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) {
+      node.addEventListener(name.slice(2), value);
+    } else if (value === true) {
+      node.setAttribute(name, '');
+    } else if (value !== false && value !== undefined) {
+      node.setAttribute(name, value);
+    }
+  }
+  node.append(...children);
+  return node;
+}
+
+/** Set a text, unless it is there: a screen reader would say it again. */
+function write(node, text) {
+  if (node.textContent !== text) {
+    node.textContent = text;
+  }
+  node.hidden = !text;
+}
+
+/** Return the parts of a name, which may be broken behind its underscores. */
+function foldable(name) {
+  return name.split(/(?<=_)/).flatMap(part => [part, make('wbr')]);
+}
+
+/** One field: its name, its control, what is wrong with it, what it means. */
+class Field {
+  constructor(control, changed) {
+    this.control = control;
+    this.id = `nbkf-${++count}`;
+    this._changed = changed;
+    this.input = this._input();
+    this.reset = make(
+      'button',
+      {
+        type: 'button',
+        class: 'nbkf-reset',
+        title: `Back to ${this._shown(control.default)}`,
+        'aria-label': `Reset ${control.path}`,
+        onclick: () => {
+          this.show(control.default);
+          this._changed(this);
+          this.input.focus();
+        }
+      },
+      'reset'
+    );
+    this.error = make('div', { class: 'nbkf-error', id: `${this.id}-error` });
+    const name = control.path.split('.').pop();
+    const limits = control.limits ? ` Takes ${control.limits}.` : '';
+    const help = `${control.help}${limits}`;
+    const label = make('label', { for: this.id, title: help }, ...foldable(name));
+    const line = make('div', { class: 'nbkf-label' }, label, this.reset);
+    const tip = make(
+      'div',
+      { class: 'nbkf-help', id: `${this.id}-help`, role: 'tooltip' },
+      help
+    );
+    this.node = make('div', { class: 'nbkf-field', 'data-path': control.path });
+    this.node.append(line, this.input, this.error, tip);
+    if (control.kind === 'switch') {
+      this.node.classList.add('nbkf-mod-switch');
+      line.prepend(this.input);
+    }
+    this.words = `${control.path} ${control.help}`.toLowerCase();
+    this.showError('');
+  }
+
+  get entered() {
+    return this.control.kind === 'switch' ? this.input.checked : this.input.value;
+  }
+
+  get isChanged() {
+    return this.entered !== this.control.default;
+  }
+
+  /** Show what was entered elsewhere; what stands there already stays untouched. */
+  show(entered) {
+    if (this.control.kind === 'switch') {
+      this.input.checked = entered === true;
+    } else if (this.input.value !== entered) {
+      this.input.value = entered;
+    }
+    this.showChanged();
+  }
+
+  showChanged() {
+    this.node.classList.toggle('nbkf-mod-changed', this.isChanged);
+    this.reset.hidden = !this.isChanged;
+  }
+
+  showError(text) {
+    write(this.error, text);
+    this.node.classList.toggle('nbkf-mod-bad', Boolean(text));
+    this.input.setAttribute('aria-invalid', Boolean(text));
+    const described = text ? `${this.error.id} ${this.id}-help` : `${this.id}-help`;
+    this.input.setAttribute('aria-describedby', described);
+  }
+
+  _input() {
+    const { kind, choices, suggestions, optional } = this.control;
+    const input = event => {
+      this.showChanged();
+      this._changed(this, event);
+    };
+    if (kind === 'switch') {
+      return make('input', { type: 'checkbox', id: this.id, onchange: input });
+    }
+    if (kind === 'choice') {
+      const options = choices.map(([value, text]) => make('option', { value }, text));
+      return make('select', { id: this.id, onchange: input }, ...options);
+    }
+    const list = suggestions.length ? `${this.id}-list` : undefined;
+    const node = make('input', {
+      type: 'text',
+      id: this.id,
+      list,
+      autocomplete: 'off',
+      spellcheck: 'false',
+      placeholder: optional ? 'not set' : undefined,
+      oninput: input
+    });
+    this.list = list && make('datalist', { id: list });
+    this.list?.append(...suggestions.map(value => make('option', { value })));
+    return node;
+  }
+
+  _shown(entered) {
+    const words = { true: 'on', false: 'off', '': 'not set' };
+    return words[String(entered)] ?? entered;
+  }
+}
+
+/** Fields under one heading, which can be folded. */
+class Section {
+  constructor(section, isOpen, changed) {
+    this.fields = section.controls.map(control => new Field(control, changed));
+    this.counts = make('span', { class: 'nbkf-counts' });
+    const summary = make('summary', {}, section.title, this.counts);
+    this.node = make('details', { class: 'nbkf-section', open: isOpen }, summary);
+    let inside = '';
+    let grid = null;
+    for (const field of this.fields) {
+      const outer = field.control.path.split('.').slice(0, -1).join('.');
+      if (grid === null || outer !== inside) {
+        inside = outer;
+        grid = make('div', { class: 'nbkf-grid' });
+        this.node.append(...(outer ? [make('h4', {}, outer)] : []), grid);
+      }
+      grid.append(field.node, ...(field.list ? [field.list] : []));
+    }
+  }
+
+  showCounts() {
+    const changed = this.fields.filter(field => field.isChanged).length;
+    const bad = this.fields.filter(field => field.error.textContent).length;
+    const texts = [changed && `${changed} changed`, bad && `${bad} to mend`];
+    write(this.counts, texts.filter(Boolean).join(', '));
+    this.counts.classList.toggle('nbkf-mod-bad', bad > 0);
+  }
+
+  /** Show fields that match; a section without any goes. */
+  filter(text) {
+    for (const field of this.fields) {
+      field.node.hidden = !field.words.includes(text);
+    }
+    for (const grid of this.node.querySelectorAll('.nbkf-grid')) {
+      const shown = grid.querySelector('.nbkf-field:not([hidden])');
+      grid.hidden = !shown;
+      if (grid.previousElementSibling.matches('h4')) {
+        grid.previousElementSibling.hidden = !shown;
+      }
+    }
+    this.node.hidden = this.fields.every(field => field.node.hidden);
+    this._wasOpen ??= this.node.open;
+    this.node.open = text ? true : this._wasOpen;
+    if (!text) {
+      this._wasOpen = undefined;
+    }
+  }
+}

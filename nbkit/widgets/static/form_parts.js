@@ -1,0 +1,160 @@
+// What the form shows beside its fields: GPUs, and what was entered stands for.
+
+/** The GPUs of this machine: a press picks one, or lets it go. */
+class Gpus {
+  constructor(form) {
+    this._form = form;
+    this._text = make('span', { class: 'nbkf-gpus-text', role: 'status' });
+    this._list = make('div', { class: 'nbkf-gpus-list' });
+    const refresh = make(
+      'button',
+      { type: 'button', onclick: () => form.press('refresh', {}, 'Looking …') },
+      'Refresh'
+    );
+    const head = make('div', { class: 'nbkf-line' }, make('h3', {}, 'GPUs'));
+    head.append(this._text, refresh);
+    this.node = make('section', { class: 'nbkf-gpus', 'aria-label': 'GPUs' });
+    this.node.append(head, this._list);
+  }
+
+  get isInSight() {
+    const { top, bottom, height } = this.node.getBoundingClientRect();
+    return height > 0 && bottom > 0 && top < window.innerHeight;
+  }
+
+  show({ text, replayed, gpus }) {
+    write(this._text, text);
+    const names = gpus.map(gpu => gpu.uuid).join();
+    if (names !== (this._gpus ?? []).map(gpu => gpu.uuid).join()) {
+      this._list.replaceChildren(...gpus.map((_, place) => this._button(place)));
+    }
+    this._gpus = gpus;
+    this._replayed = replayed;
+    gpus.forEach((gpu, place) => this._describe(gpu, this._list.children[place]));
+    this.showPicked();
+  }
+
+  showPicked() {
+    const picked = this._picked();
+    [...this._list.children].forEach((button, place) => {
+      button.setAttribute('aria-pressed', picked.includes(this._gpus[place]));
+    });
+  }
+
+  _button(place) {
+    return make(
+      'button',
+      {
+        type: 'button',
+        class: 'nbkf-gpu',
+        onclick: () => this._pick(this._gpus[place])
+      },
+      make('b'),
+      make('span'),
+      make('span')
+    );
+  }
+
+  /** Say what is known now; a button that has the focus keeps it. */
+  _describe(gpu, button) {
+    const held = gpu.holders.join('; ');
+    const state = gpu.is_free ? 'free' : held || 'not known';
+    const title = [gpu.product, gpu.load, held && `held by ${held}`];
+    button.title = title.filter(Boolean).join('\n');
+    button.classList.toggle('nbkf-mod-free', gpu.is_free === true);
+    [gpu.title, gpu.load, state].forEach((text, place) => {
+      write(button.children[place], text);
+    });
+  }
+
+  _picked() {
+    const names = this._form.entered('devices').split(/[\s,;]+/);
+    return (this._gpus ?? []).filter(
+      gpu => names.includes(gpu.device) || names.includes(gpu.uuid)
+    );
+  }
+
+  _pick(gpu) {
+    const before = this._picked();
+    const picked = this._gpus.filter(it => before.includes(it) !== (it === gpu));
+    const changes = {
+      devices: picked.map(it => it.device).join(', '),
+      gpus: String(Math.max(1, picked.length))
+    };
+    if (this._replayed) {
+      changes.device = picked.length ? 'replay' : 'auto';
+    } else if (this._form.entered('device') !== 'cuda') {
+      changes.device = 'auto';
+    }
+    this._form.enter(changes);
+  }
+}
+
+/** What the form stands for: memory, and commands to copy. */
+class Meaning {
+  constructor() {
+    this._total = make('b');
+    this._why = make('span', { class: 'nbkf-quiet' });
+    const memory = make('p', { class: 'nbkf-memory' });
+    memory.append('Memory per GPU (estimate): ', this._total, ' ', this._why);
+    this._commands = make('div');
+    this.node = make('section', { 'aria-label': 'What it stands for' });
+    this.node.append(memory, this._commands);
+  }
+
+  show({ memory, commands }) {
+    // The same again would take away what somebody has selected to copy it.
+    const shown = JSON.stringify([memory, commands]);
+    if (shown === this._shown) {
+      return;
+    }
+    this._shown = shown;
+    this._total.textContent = memory?.total ?? '–';
+    this._why.textContent = memory?.why ?? 'There is something to mend first.';
+    const open = new Set(
+      [...this._commands.querySelectorAll('details[open]')].map(it => it.dataset.title)
+    );
+    const first = !this._commands.children.length;
+    this._commands.replaceChildren(
+      ...commands.map((it, place) =>
+        this._command(it, open.has(it.title) || (first && place === 0))
+      )
+    );
+  }
+
+  _command({ title, text, note }, isOpen) {
+    const code = make('pre', { tabindex: '0', 'aria-label': title }, text);
+    const said = make('span', { role: 'status' });
+    const copy = make(
+      'button',
+      {
+        type: 'button',
+        'aria-label': `Copy ${title}`,
+        onclick: async () => {
+          said.textContent = (await copied(text, code)) ? 'Copied.' : 'Selected: Ctrl+C.';
+        }
+      },
+      'Copy'
+    );
+    const node = make('details', {
+      class: 'nbkf-command',
+      'data-title': title,
+      open: isOpen
+    });
+    node.append(make('summary', {}, `As ${title}`));
+    node.append(...(text ? [code, make('div', { class: 'nbkf-line' }, copy, said)] : []));
+    node.append(...(note ? [make('p', { class: 'nbkf-quiet' }, note)] : []));
+    return node;
+  }
+}
+
+/** Copy a text, or select it where the page may not write to the clipboard. */
+async function copied(text, node) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    window.getSelection().selectAllChildren(node);
+    return false;
+  }
+}

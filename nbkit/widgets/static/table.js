@@ -1,0 +1,243 @@
+// A table of runs: filtered, sorted and turned over in the page.
+
+const PAGE_ROWS = 20;
+const ASKED_ROWS = 200;
+const REPLY_MILLISECONDS = 2_000;
+// The first question may be put before Lab has a way around a busy kernel.
+const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
+
+const COLUMNS = [
+  ['name', 'Name', row => row.name ?? '–'],
+  ['state', 'State', row => row.state],
+  ['gpus', 'GPUs', row => figures(row.gpus)],
+  ['started_at', 'Started', row => moment(row.started_at)],
+  ['duration_seconds', 'Duration', row => duration(row.duration_seconds)],
+  ['images_per_second', 'Images/s', row => figures(row.images_per_second)],
+  ['loss', 'Loss', row => figures(row.loss)]
+];
+/** Columns of which the kernel has to look into each run. */
+const ASKED = new Set(['gpus', 'images_per_second', 'loss']);
+
+function moment(seconds) {
+  return seconds === null
+    ? '–'
+    : new Date(1000 * seconds).toLocaleString([], {
+        dateStyle: 'short',
+        timeStyle: 'short'
+      });
+}
+
+class Table {
+  constructor(model) {
+    this._model = model;
+    this._rows = null;
+    this._page = 0;
+    this._sortedBy = 'started_at';
+    this._descending = true;
+    this._asked = new Set();
+    this._build();
+    this._onMessage = message => this._take(message);
+    model.on('msg:custom', this._onMessage);
+    const open = () => this._rows || model.send({ kind: 'open' });
+    this._timers = OPEN_AGAIN_MILLISECONDS.map(time => setTimeout(open, time));
+    open();
+  }
+
+  dispose() {
+    this._timers.forEach(clearTimeout);
+    this._model.off('msg:custom', this._onMessage);
+    this._area?.classList.remove('nbkv-live');
+  }
+
+  /** Hide the table below, which is there for when this one is not. */
+  replacePicture() {
+    this._area = this.node.closest('.jp-OutputArea');
+    this._area?.classList.add('nbkv-live');
+  }
+
+  _build() {
+    this._filter = make('input', {
+      type: 'search',
+      placeholder: 'Filter by name, state or id',
+      'aria-label': 'Filter the runs',
+      oninput: () => {
+        this._page = 0;
+        this._show();
+      }
+    });
+    this._status = make('span', { class: 'nbkv-log-status', role: 'status' });
+    this._message = make('p', { class: 'nbkv-message', role: 'alert' });
+    this._heads = new Map(
+      COLUMNS.map(([key, label]) => [
+        key,
+        make(
+          'th',
+          { scope: 'col' },
+          make(
+            'button',
+            { type: 'button', onclick: () => this._sort(key) },
+            label
+          )
+        )
+      ])
+    );
+    this._body = make('tbody');
+    const turn = (label, by) =>
+      make('button', { type: 'button', onclick: () => this._turn(by) }, label);
+    this._back = turn('Previous', -1);
+    this._on = turn('Next', 1);
+    this.node = make(
+      'section',
+      { class: 'nbkv nbkv-runs', 'aria-label': 'Runs' },
+      make('div', { class: 'nbkv-log-choice' }, this._filter, this._status),
+      this._message,
+      make(
+        'div',
+        { class: 'nbkv-wide' },
+        make(
+          'table',
+          {},
+          make('thead', {}, make('tr', {}, ...this._heads.values())),
+          this._body
+        )
+      ),
+      make('div', { class: 'nbkv-log-choice' }, this._back, this._on)
+    );
+    this._status.textContent = 'asking the kernel…';
+  }
+
+  _take(message) {
+    if (message.kind === 'rows') {
+      this._rows = message.rows.map(row => ({
+        ...row,
+        gpus: null,
+        images_per_second: null,
+        loss: null
+      }));
+      this._numAsked = 0;
+      this._byId = new Map(this._rows.map(row => [row.run_id, row]));
+      this._asked.clear();
+      this._show();
+    } else if (message.kind === 'numbers') {
+      for (const [id, numbers] of Object.entries(message.numbers)) {
+        Object.assign(this._byId.get(id), numbers);
+      }
+      this._numAsked = 0;
+      this._show();
+    } else if (message.kind === 'shown') {
+      clearTimeout(this._waiting);
+      this._message.textContent = '';
+    }
+  }
+
+  _sort(key) {
+    this._descending = this._sortedBy === key ? !this._descending : true;
+    this._sortedBy = key;
+    this._page = 0;
+    this._show();
+  }
+
+  _turn(by) {
+    this._page += by;
+    this._show();
+  }
+
+  _show() {
+    if (!this._rows) {
+      return;
+    }
+    const text = this._filter.value.trim().toLowerCase();
+    const rows = this._rows.filter(row =>
+      `${row.name} ${row.state} ${row.run_id}`.toLowerCase().includes(text)
+    );
+    this._order(rows);
+    const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
+    this._page = Math.min(this._page, pages - 1);
+    const first = this._page * PAGE_ROWS;
+    const shown = rows.slice(first, first + PAGE_ROWS);
+    const unread = ASKED.has(this._sortedBy) ? rows : shown;
+    const left = this._ask(unread);
+    this._back.disabled = this._page === 0;
+    this._on.disabled = this._page >= pages - 1;
+    const range = rows.length
+      ? `${first + 1} to ${first + shown.length} of ${figures(rows.length)}`
+      : 'none';
+    const reading = left ? ` · reading ${figures(left)}…` : '';
+    this._status.textContent = `${range}${reading}`;
+    for (const [key, head] of this._heads) {
+      const way = this._descending ? 'descending' : 'ascending';
+      head.setAttribute('aria-sort', key === this._sortedBy ? way : 'none');
+    }
+    this._body.replaceChildren(...shown.map(row => this._line(row)));
+  }
+
+  /** Ask for numbers that are not known yet, some at a time; return how many. */
+  _ask(rows) {
+    const unread = rows.filter(row => !this._asked.has(row.run_id));
+    if (unread.length && !this._numAsked) {
+      const ids = unread.slice(0, ASKED_ROWS).map(row => row.run_id);
+      this._numAsked = ids.length;
+      ids.forEach(id => this._asked.add(id));
+      this._model.send({ kind: 'numbers', runs: ids });
+    }
+    return unread.length + this._numAsked;
+  }
+
+  /** Sort; what is not known comes last, whichever way. */
+  _order(rows) {
+    const key = this._sortedBy;
+    const sign = this._descending ? -1 : 1;
+    rows.sort((a, b) => {
+      if (a[key] === null || b[key] === null) {
+        return (a[key] === null) - (b[key] === null);
+      }
+      return a[key] < b[key] ? -sign : a[key] > b[key] ? sign : 0;
+    });
+  }
+
+  _line(row) {
+    return make(
+      'tr',
+      { 'data-run': row.run_id },
+      ...COLUMNS.map(([key, , text]) =>
+        key === 'name'
+          ? make(
+              'th',
+              { scope: 'row' },
+              make(
+                'button',
+                {
+                  type: 'button',
+                  title: row.run_id,
+                  'aria-label': `Show ${row.name ?? row.run_id}, ${row.run_id}`,
+                  onclick: () => this._open(row)
+                },
+                text(row)
+              )
+            )
+          : make('td', {}, text(row))
+      )
+    );
+  }
+
+  _open(row) {
+    clearTimeout(this._waiting);
+    this._message.textContent = '';
+    this._model.send({ kind: 'show', run: row.run_id });
+    this._waiting = setTimeout(() => {
+      this._message.textContent =
+        'The kernel does not answer. To see this run in another cell or kernel: ' +
+        `nbkit.attach("${row.run_id}")`;
+    }, REPLY_MILLISECONDS);
+  }
+}
+
+export default {
+  render({ model, el }) {
+    const table = new Table(model);
+    el.append(table.node);
+    // Only later is it in the page.
+    requestAnimationFrame(() => table.replacePicture());
+    return () => table.dispose();
+  }
+};

@@ -1,0 +1,375 @@
+// The live view of a run.
+
+// The first question may be put before Lab has a way around a busy kernel; the next one
+// finds it.
+const ASK_AGAIN_MILLISECONDS = [500, 1500, 4000];
+const STILL_HERE_MILLISECONDS = 10_000;
+const SILENCE_MILLISECONDS = 10_000;
+const ANSWER_MILLISECONDS = 2_000;
+const LIVE = 'nbkv-live';
+
+class View {
+  constructor(model) {
+    this._model = model;
+    this._id = `view-${Math.random().toString(36).slice(2)}`;
+    this._feed = feedOf(model);
+    this._charts = new Map();
+    this._isHeard = false;
+    this._waiting = new Map();
+    this._build();
+    this._onMessage = message => this._take(message);
+    this._onVisible = () => document.hidden || this._send('here');
+    model.on('msg:custom', this._onMessage);
+    document.addEventListener('visibilitychange', this._onVisible);
+    this._feed.views.add(this);
+    this._timers = [
+      ...ASK_AGAIN_MILLISECONDS.map(time =>
+        setTimeout(() => this._isHeard || this.open(), time)
+      ),
+      setInterval(() => this._send('here'), STILL_HERE_MILLISECONDS),
+      setInterval(() => this._showTime(), 1000)
+    ];
+    this.open();
+    if (this._feed.values) {
+      this.showAll();
+    }
+  }
+
+  /** Ask for everything. */
+  open() {
+    this._send('open');
+  }
+
+  dispose() {
+    this._send('close');
+    this._feed.views.delete(this);
+    this._timers.forEach(clearInterval);
+    this._model.off('msg:custom', this._onMessage);
+    document.removeEventListener('visibilitychange', this._onVisible);
+    this._area?.classList.remove(LIVE);
+  }
+
+  /** Hide the picture below, which is there for when this view is not. */
+  replacePicture() {
+    this._area = this.node.closest('.jp-OutputArea');
+    this._area?.classList.add(LIVE);
+  }
+
+  _build() {
+    this._name = make('strong', { class: 'nbkv-name' });
+    this._state = make('span', { class: 'nbkv-state', role: 'status' });
+    this._about = make('span', { class: 'nbkv-about' });
+    this._stop = this._button('Stop', () => this._askToStop());
+    this._resume = this._button('Resume', () => this._do('resume'));
+    this._curves = this._button('TensorBoard', () => {
+      this._say('');
+      void openCurves(this._feed.values.head, words => this._say(words));
+    });
+    this._question = make('span', {
+      class: 'nbkv-question',
+      role: 'group',
+      'aria-label': 'Stop the run?',
+      hidden: true
+    });
+    this._message = make('p', { class: 'nbkv-message', role: 'alert' });
+    this._silence = make('p', { class: 'nbkv-message', role: 'status' });
+    this._queue = make('p', { class: 'nbkv-queue', role: 'status' });
+    this._bar = make('progress', { 'aria-label': 'Progress', max: '1' });
+    this._words = make('p', { class: 'nbkv-words' });
+    this._facts = new Facts();
+    this._cause = make('section', {
+      class: 'nbkv-cause',
+      'aria-label': 'Why it ended'
+    });
+    this._grid = make('div', { class: 'nbkv-charts' });
+    this._devices = make('div', { class: 'nbkv-wide' });
+    this._devicesPart = make(
+      'details',
+      { class: 'nbkv-devices' },
+      make('summary', {}, 'GPUs of this run'),
+      this._devices
+    );
+    this._logged = new Facts();
+    this._loggedPart = make(
+      'details',
+      { class: 'nbkv-logged', open: true },
+      make('summary', {}, 'Logged values'),
+      this._logged.node
+    );
+    this._log = new LogPanel(this._model.get('run_id'), () =>
+      this._send('log')
+    );
+    this.node = make(
+      'section',
+      { class: 'nbkv', 'aria-label': `Run ${this._model.get('run_id')}` },
+      make(
+        'header',
+        {},
+        this._name,
+        this._state,
+        this._about,
+        make(
+          'span',
+          { class: 'nbkv-buttons' },
+          this._question,
+          this._stop,
+          this._resume,
+          this._curves
+        )
+      ),
+      this._message,
+      this._silence,
+      this._queue,
+      this._bar,
+      this._words,
+      this._cause,
+      this._facts.node,
+      this._grid,
+      this._loggedPart,
+      this._devicesPart,
+      this._log.node
+    );
+    this._name.textContent = this._model.get('run_id');
+    this._state.textContent = 'asking the kernel…';
+    for (const part of [
+      this._stop,
+      this._resume,
+      this._curves,
+      this._bar,
+      this._loggedPart,
+      this._devicesPart
+    ]) {
+      part.hidden = true;
+    }
+  }
+
+  _button(label, onclick) {
+    return make('button', { type: 'button', onclick }, label);
+  }
+
+  // Messages
+
+  _send(kind, values = {}) {
+    const choice = ['open', 'log', 'here'].includes(kind)
+      ? this._log.choice
+      : {};
+    this._model.send({ kind, view: this._id, ...choice, ...values });
+  }
+
+  _take(message) {
+    this._silence.textContent = '';
+    if (message.kind === 'failed') {
+      this._say(`This view cannot go on: ${message.message}`);
+    }
+    if (message.to !== this._id) {
+      return;
+    }
+    if (message.kind === 'log') {
+      this._log.replace(message);
+    } else if (message.kind === 'more_log') {
+      this._log.append(message.lines);
+    } else {
+      this._isHeard ||= message.kind === 'all';
+      this._waiting.get(message.id)?.(message);
+    }
+  }
+
+  // Showing
+
+  showAll() {
+    this._dropCharts();
+    this.show(Object.keys(this._feed.values.series));
+  }
+
+  /** Show what the feed has; of its lines, these have changed. */
+  show(changedSeries) {
+    const { head, numbers, devices, more_devices } = this._feed.values;
+    this._name.textContent = head.name ?? head.run_id;
+    if (this._state.textContent !== head.state) {
+      this._state.textContent = head.state;
+      this._state.dataset.state = head.state;
+    }
+    const attempt = head.attempt ? ` · attempt ${head.attempt + 1}` : '';
+    const gpus = head.num_devices ? `, ${head.num_devices} GPUs` : '';
+    const where =
+      head.device_type === 'cpu'
+        ? `${head.num_ranks} CPU processes`
+        : `${head.num_ranks} ranks${gpus}`;
+    this._about.textContent = `${head.run_id}${attempt} · ${where}`;
+    this._showQueue(head.queue);
+    this._showButtons(head);
+    this._showTime();
+    const key = JSON.stringify([head.state, head.cause]);
+    if (key !== this._causeKey) {
+      this._causeKey = key;
+      const toLog = rank => this._log.showRank(rank);
+      this._cause.replaceChildren(...causeParts(head, toLog));
+    }
+    this._facts.show(keyFacts(head, numbers));
+    const logged = loggedFacts(numbers);
+    this._loggedPart.hidden = !logged.length;
+    this._logged.show(logged);
+    this._devicesPart.hidden = !devices.length;
+    if (devices.length) {
+      this._devices.replaceChildren(deviceTable(devices, more_devices));
+    }
+    this._log.setRanks(head.num_ranks);
+    this._drawSoon(changedSeries);
+  }
+
+  _showQueue(queue) {
+    this._queue.textContent = queue
+      ? `Waits at place ${queue.position} of ${queue.length}: ${queue.reason}`
+      : '';
+  }
+
+  _showButtons(head) {
+    const canStop = !head.is_final && head.state !== 'stopping';
+    if (!canStop) {
+      this._closeQuestion();
+    }
+    this._stop.hidden = !canStop || !this._question.hidden;
+    this._resume.hidden = !head.can_resume;
+    this._curves.hidden = !head.has_curves;
+  }
+
+  /** What changes by the clock alone. */
+  _showTime() {
+    if (!this._feed.values) {
+      return;
+    }
+    const { head, numbers } = this._feed.values;
+    const now = Date.now() / 1000;
+    this._words.textContent = progressWords(head, numbers, now);
+    const total = numbers.total_steps;
+    this._bar.hidden = total === null || head.state === 'queued';
+    this._bar.value = total ? Math.min(1, (numbers.step ?? 0) / total) : 0;
+    const silent = Date.now() - this._feed.heardAt > SILENCE_MILLISECONDS;
+    if (silent && !head.is_final) {
+      const since = new Date(this._feed.heardAt).toLocaleTimeString();
+      this._silence.textContent =
+        `The kernel has told nothing since ${since}. The run does not need it; ` +
+        `nbkit.attach("${head.run_id}") shows it again.`;
+    }
+  }
+
+  _dropCharts() {
+    this._charts.forEach(chart => chart.node.remove());
+    this._charts.clear();
+  }
+
+  /** Draw before the page is painted next, however many changes come till then. */
+  _drawSoon(names) {
+    this._toDraw = new Set([...(this._toDraw ?? []), ...names]);
+    this._frame ??= requestAnimationFrame(() => {
+      this._frame = null;
+      const names = this._toDraw;
+      this._toDraw = null;
+      for (const name of names) {
+        this._draw(name, this._feed.values.series[name]);
+      }
+    });
+  }
+
+  _draw(name, points) {
+    let chart = this._charts.get(name);
+    if (!points) {
+      chart?.node.remove();
+      this._charts.delete(name);
+      return;
+    }
+    if (!chart) {
+      const isOverTime = OVER_TIME.has(name);
+      chart = new Chart(title(name), isOverTime);
+      if (isOverTime) {
+        chart.node.title = "Mean, and lowest to highest, of the run's GPUs";
+      }
+      this._charts.set(name, chart);
+      this._grid.append(chart.node);
+    }
+    chart.draw(points);
+  }
+
+  // Deeds
+
+  _say(words) {
+    this._message.textContent = words;
+  }
+
+  _askToStop() {
+    this._say('');
+    const keep = this._button('Keep it', () => {
+      this._closeQuestion();
+      this._stop.hidden = false;
+      this._stop.focus();
+    });
+    const stop = this._button('Stop the run', () => {
+      this._closeQuestion();
+      this._do('stop');
+    });
+    stop.className = 'nbkv-warn';
+    this._question.replaceChildren('Stop the run?', stop, keep);
+    this._question.onkeydown = event => {
+      if (event.key === 'Escape') {
+        event.stopPropagation();
+        keep.click();
+      }
+    };
+    this._question.hidden = false;
+    this._stop.hidden = true;
+    keep.focus();
+  }
+
+  _closeQuestion() {
+    this._question.hidden = true;
+    this._question.replaceChildren();
+  }
+
+  /** Do something, if the kernel hears this page now; say so if it does not. */
+  async _do(action) {
+    this._say('');
+    if ((await this._request('ask')) === null) {
+      const instead =
+        action === 'stop'
+          ? "Stop it in nbkit's sidebar, or when the cell has ended."
+          : 'Try again when the cell has ended.';
+      this._say(`The kernel is busy and does not hear this button. ${instead}`);
+    } else {
+      const answer = await this._request('do', { action });
+      if (answer?.kind === 'refused') {
+        this._say(answer.why);
+      }
+    }
+    if (this._feed.values) {
+      this._showButtons(this._feed.values.head);
+    }
+  }
+
+  _request(kind, values = {}) {
+    const id = Math.random().toString(36).slice(2);
+    return new Promise(resolve => {
+      const finish = answer => {
+        clearTimeout(timer);
+        this._waiting.delete(id);
+        resolve(answer);
+      };
+      const timer = setTimeout(() => finish(null), ANSWER_MILLISECONDS);
+      this._waiting.set(id, finish);
+      this._send(kind, { id, ...values });
+    });
+  }
+}
+
+export default {
+  initialize({ model }) {
+    const feed = feedOf(model);
+    return () => feed.dispose();
+  },
+  render({ model, el }) {
+    const view = new View(model);
+    el.append(view.node);
+    // Only later is it in the page.
+    requestAnimationFrame(() => view.replacePicture());
+    return () => view.dispose();
+  }
+};

@@ -1,0 +1,49 @@
+// A run's TensorBoard, from its button.
+
+/** Let nbkit's part of Lab open the curves; where there is none, ask its server. */
+async function openCurves({ run_id, name, folder }, say) {
+  const detail = { run_id, name, folder_path: folder };
+  const options = { detail, cancelable: true };
+  if (!document.dispatchEvent(new CustomEvent('nbkit:tensorboard', options))) {
+    return;
+  }
+  const config = document.getElementById('jupyter-config-data');
+  if (!config) {
+    say(
+      "TensorBoard opens in JupyterLab and Notebook 7, with nbkit's extension. " +
+        `By hand: tensorboard --logdir "${folder}/tensorboard"`
+    );
+    return;
+  }
+  // Only while it handles the click may a page open another.
+  const page = window.open('', `nbkit-tensorboard-${run_id}`);
+  try {
+    const url = await curvesAddress(JSON.parse(config.textContent), run_id);
+    page?.location.replace(url);
+  } catch (error) {
+    page?.close();
+    say(`TensorBoard did not open: ${error.message}`);
+  }
+}
+
+/** Start a run's TensorBoard behind the page's server; return where it is. */
+async function curvesAddress({ baseUrl, token }, runId) {
+  const id = encodeURIComponent(runId);
+  const xsrf = document.cookie.match(/\b_xsrf=([^;]*)/)?.[1];
+  const response = await fetch(`${baseUrl}nbkit/api/runs/${id}/tensorboard`, {
+    method: 'POST',
+    body: '{}',
+    headers: {
+      ...(xsrf ? { 'X-XSRFToken': xsrf } : {}),
+      ...(token ? { Authorization: `token ${token}` } : {})
+    }
+  });
+  if (response.status === 404) {
+    throw new Error("the server does not have nbkit's extension");
+  }
+  const answer = await response.json();
+  if (!response.ok) {
+    throw new Error(answer.message ?? response.statusText);
+  }
+  return `${baseUrl}${answer.path}`;
+}

@@ -1,0 +1,62 @@
+// What a page knows of the run: everything once, then numbered changes. Whoever misses
+// a number asks for everything again. All views of a model in a page share one feed.
+
+const feeds = new WeakMap();
+
+function feedOf(model) {
+  if (!feeds.has(model)) {
+    feeds.set(model, new Feed(model));
+  }
+  return feeds.get(model);
+}
+
+class Feed {
+  constructor(model) {
+    this._model = model;
+    this._number = null;
+    this._onMessage = message => this._take(message);
+    this.views = new Set();
+    this.heardAt = Date.now();
+    /** State, numbers, GPUs and lines; null before the kernel has told. */
+    this.values = null;
+    model.on('msg:custom', this._onMessage);
+  }
+
+  dispose() {
+    this._model.off('msg:custom', this._onMessage);
+  }
+
+  _take(message) {
+    this.heardAt = Date.now();
+    if (message.kind === 'all') {
+      this._number = message.number;
+      this.values = message.values;
+      this.views.forEach(view => view.showAll());
+    } else if (message.kind === 'change') {
+      this._change(message);
+    }
+  }
+
+  _change({ number, values }) {
+    if (this._number === null || number <= this._number) {
+      return; // It is in what was or will be told as a whole.
+    }
+    if (number > this._number + 1) {
+      this._number = null;
+      this.views.forEach(view => view.open());
+      return;
+    }
+    this._number = number;
+    const { series = {}, ...parts } = values;
+    Object.assign(this.values, parts);
+    for (const [name, change] of Object.entries(series)) {
+      if (change === null) {
+        delete this.values.series[name];
+      } else {
+        const points = (this.values.series[name] ??= []);
+        points.splice(change.from, Infinity, ...change.points);
+      }
+    }
+    this.views.forEach(view => view.show(Object.keys(series)));
+  }
+}

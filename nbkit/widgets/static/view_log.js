@@ -1,0 +1,128 @@
+// The end of one rank's log: which rank and stream, only lines with a text.
+
+const MOST_LINES = 1000;
+const TYPING_MILLISECONDS = 300;
+
+class LogPanel {
+  constructor(name, onChoice) {
+    this._onChoice = onChoice;
+    this._rank = make('select', {
+      'aria-label': 'Rank',
+      onchange: () => this._choose()
+    });
+    this._stream = make(
+      'select',
+      { 'aria-label': 'Stream', onchange: () => this._choose() },
+      make('option', { value: 'stderr' }, 'stderr'),
+      make('option', { value: 'stdout' }, 'stdout')
+    );
+    this._filter = make('input', {
+      type: 'search',
+      placeholder: 'Only lines with…',
+      'aria-label': 'Only lines with this text',
+      oninput: () => {
+        clearTimeout(this._typing);
+        this._typing = setTimeout(() => this._choose(), TYPING_MILLISECONDS);
+      }
+    });
+    this._status = make('span', { class: 'nbkv-log-status', role: 'status' });
+    this._text = make('pre', {
+      class: 'nbkv-log-text',
+      tabindex: '0',
+      'aria-label': `Log of ${name}`
+    });
+    this._lines = [];
+    this.node = make(
+      'details',
+      { class: 'nbkv-log' },
+      make('summary', {}, 'Log'),
+      make(
+        'div',
+        { class: 'nbkv-log-choice' },
+        this._rank,
+        this._stream,
+        this._filter,
+        this._status
+      ),
+      this._text
+    );
+    this.setRanks(1);
+  }
+
+  get choice() {
+    return {
+      rank: Number(this._rank.value),
+      stream: this._stream.value,
+      text: this._filter.value
+    };
+  }
+
+  /** A choice for each rank; the one that was made stays. */
+  setRanks(count) {
+    if (this._count === count) {
+      return;
+    }
+    this._count = count;
+    const chosen = this._rank.value;
+    this._rank.replaceChildren(
+      ...Array.from({ length: count }, (_, rank) =>
+        make('option', { value: rank }, `Rank ${rank}`)
+      ),
+      make('option', { value: -1 }, 'Supervisor')
+    );
+    this._rank.value = chosen || '0';
+  }
+
+  /** Show a rank's standard error, where its traceback is. */
+  showRank(rank) {
+    this._rank.value = String(rank);
+    this._stream.value = 'stderr';
+    this.node.open = true;
+    this._choose();
+  }
+
+  replace({ lines, size_bytes, searched_bytes }) {
+    this._lines = lines;
+    const part =
+      searched_bytes < size_bytes
+        ? `the last ${size(searched_bytes)} of ${size(size_bytes)}`
+        : size(size_bytes);
+    const found = this._filter.value ? `${lines.length} lines in ` : '';
+    this._status.textContent = size_bytes ? `${found}${part}` : 'empty so far';
+    this._show(true);
+  }
+
+  append(lines) {
+    this._lines = [...this._lines, ...lines].slice(-MOST_LINES);
+    if (this._status.textContent === 'empty so far') {
+      this._status.textContent = '';
+    }
+    this._show(false);
+  }
+
+  _choose() {
+    clearTimeout(this._typing);
+    this._stream.disabled = this._rank.value === '-1';
+    this._onChoice(this.choice);
+  }
+
+  _show(toEnd) {
+    const box = this._text;
+    // Who has scrolled up reads there, and is not carried away.
+    const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 24;
+    box.textContent = this._lines.join('\n');
+    if (toEnd || atEnd) {
+      box.scrollTop = box.scrollHeight;
+    }
+  }
+}
+
+function size(bytes) {
+  const units = ['B', 'KiB', 'MiB', 'GiB'];
+  let index = 0;
+  while (bytes >= 1024 && index < units.length - 1) {
+    bytes /= 1024;
+    index += 1;
+  }
+  return `${bytes.toFixed(index && bytes < 100 ? 1 : 0)} ${units[index]}`;
+}

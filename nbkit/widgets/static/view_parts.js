@@ -1,0 +1,197 @@
+// The parts of the view that only show: numbers, GPUs, the end.
+
+const TITLES = {
+  loss: 'Loss',
+  images_per_second: 'Images/s',
+  top1_accuracy: 'Top-1 accuracy',
+  mean_auroc: 'Mean AUROC',
+  gpu_utilization_percent: 'GPU utilization (%)',
+  memory_used_gibibytes: 'GPU memory (GiB)',
+  power_watts: 'GPU power (W)',
+  bus_bandwidth_gigabytes_per_second: 'Bus bandwidth (GB/s)',
+  message_bytes: 'Message (bytes)'
+};
+const OVER_TIME = new Set([
+  'gpu_utilization_percent',
+  'memory_used_gibibytes',
+  'power_watts'
+]);
+
+function title(name) {
+  return TITLES[name] ?? name;
+}
+
+/** Names with values, of which a screen reader reads each as a pair. */
+class Facts {
+  constructor() {
+    this.node = make('dl', { class: 'nbkv-facts' });
+    this._values = new Map();
+  }
+
+  /** Show pairs in this order; what is no longer among them goes. */
+  show(pairs) {
+    const names = pairs.map(([name]) => name);
+    if ([...this._values.keys()].join('\n') !== names.join('\n')) {
+      this._values = new Map(names.map(name => [name, make('dd')]));
+      this.node.replaceChildren(
+        ...[...this._values].map(([name, value]) =>
+          make('div', {}, make('dt', {}, name), value)
+        )
+      );
+    }
+    for (const [name, text, hint] of pairs) {
+      const value = this._values.get(name);
+      if (value.textContent !== text) {
+        value.textContent = text;
+      }
+      value.title = hint ?? '';
+    }
+  }
+}
+
+function keyFacts(head, numbers) {
+  const { measured } = numbers;
+  const facts = [];
+  if (measured?.n) {
+    const hint = `median of ${measured.n} measured steps, warm-up left out`;
+    const quartiles = `${figures(measured.q25)} to ${figures(measured.q75)}`;
+    facts.push(['Images/s', figures(measured.median), hint]);
+    facts.push(['Quartiles', quartiles, hint]);
+  } else {
+    const hint = 'median of the newest 20 steps';
+    facts.push(['Images/s', figures(numbers.images_per_second), hint]);
+  }
+  facts.push(['Loss', figures(numbers.loss)]);
+  if (numbers.accuracy_name) {
+    const hint = `evaluation after step ${numbers.accuracy_step}`;
+    facts.push([title(numbers.accuracy_name), percent(numbers.accuracy), hint]);
+  } else if (head.task === 'train') {
+    facts.push(['Accuracy', '–', 'no evaluation so far']);
+  }
+  if (head.task === 'train') {
+    const hint = 'share of the measured time in which input was waited for';
+    facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
+  }
+  if (numbers.checkpoint_step !== null) {
+    facts.push(['Checkpoint', `step ${figures(numbers.checkpoint_step)}`]);
+  }
+  return facts;
+}
+
+function loggedFacts(numbers) {
+  return Object.entries(numbers.logged).map(([name, value]) => [
+    title(name),
+    figures(value)
+  ]);
+}
+
+/** How far the run is, in words. */
+function progressWords(head, numbers, now) {
+  const words = [];
+  if (numbers.step !== null) {
+    const of =
+      numbers.total_steps === null ? '' : ` of ${figures(numbers.total_steps)}`;
+    words.push(`step ${figures(numbers.step)}${of}`);
+  }
+  if (numbers.total_steps && numbers.step !== null) {
+    words.push(percent(Math.min(1, numbers.step / numbers.total_steps)));
+  }
+  if (numbers.seconds_left !== null) {
+    words.push(`about ${duration(numbers.seconds_left)} left`);
+  }
+  if (head.started_at !== null) {
+    const end = head.ended_at ?? (head.is_final ? null : now);
+    if (end !== null) {
+      const verb = head.is_final ? 'took' : 'for';
+      words.push(`${verb} ${duration(end - head.started_at)}`);
+    }
+  }
+  if (!numbers.is_complete) {
+    words.push('reading what it has recorded…');
+  }
+  if (numbers.damaged_lines) {
+    words.push(`${numbers.damaged_lines} damaged lines are left out`);
+  }
+  return words.join(' · ');
+}
+
+function deviceTable(devices, more) {
+  const columns = ['GPU', 'Utilization', 'Memory (GiB)', 'Power (W)'];
+  const rows = devices.map(device => {
+    const share = device.gpu_utilization_percent;
+    const memory = `${gibibytes(device.memory_used_bytes)} / ${gibibytes(
+      device.memory_total_bytes
+    )}`;
+    const power =
+      device.power_watts === null
+        ? '–'
+        : `${figures(device.power_watts)} / ${figures(device.power_limit_watts)}`;
+    return make(
+      'tr',
+      {},
+      make(
+        'th',
+        { scope: 'row', title: device.uuid ?? '' },
+        `${device.index} ${device.name ?? ''} on ${device.host}`
+      ),
+      make('td', {}, share === null ? '–' : `${share} %`),
+      make('td', {}, memory),
+      make('td', {}, power)
+    );
+  });
+  const note = more ? [make('caption', {}, `and ${more} more GPUs`)] : [];
+  return make(
+    'table',
+    {},
+    ...note,
+    make(
+      'thead',
+      {},
+      make('tr', {}, ...columns.map(name => make('th', { scope: 'col' }, name)))
+    ),
+    make('tbody', {}, ...rows)
+  );
+}
+
+/** Why the run ended, with the traceback and where the log is. */
+function causeParts(head, onRank) {
+  const { cause } = head;
+  if (!cause) {
+    return [];
+  }
+  const where = cause.rank === null ? '' : ` on rank ${cause.rank}`;
+  const parts = [
+    make(
+      'p',
+      { class: 'nbkv-cause-words' },
+      make('strong', {}, `${head.state}${where}: `),
+      cause.message ?? ''
+    )
+  ];
+  if (cause.traceback) {
+    parts.push(folded('Traceback', cause.traceback, true));
+  }
+  for (const [rank, stack] of Object.entries(cause.stacks ?? {})) {
+    parts.push(folded(`Stacks of rank ${rank}`, stack, false));
+  }
+  parts.push(make('p', {}, 'Log: ', make('code', {}, cause.log ?? head.log)));
+  if (cause.rank !== null) {
+    parts.push(
+      make(
+        'button',
+        { type: 'button', onclick: () => onRank(cause.rank) },
+        `Show the log of rank ${cause.rank}`
+      )
+    );
+  }
+  return parts;
+}
+
+function folded(name, text, isOpen) {
+  return make(
+    'details',
+    { open: isOpen },
+    make('summary', {}, name),
+    make('pre', { tabindex: '0', 'aria-label': name }, text)
+  );
+}

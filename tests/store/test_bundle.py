@@ -1,0 +1,303 @@
+"""Bundles: what goes into one, and which are refused before a file is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
+from nbkit.store.paths import StudyPaths, runs_folder, studies_folder
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, read_json, write_json
+from nbkit.store.runs import StoredRun, create_run_folder, list_runs
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "here"))
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Return a switch to the store of another machine."""
+    return lambda: monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
+
+
+def _run(state="finished"):
+    paths = create_run_folder(ExperimentConfig())
+    gone = {**ProcessIdentity.of().to_dict(), "start_ticks": -1}
+    submission = {"attempt": 0, "supervisor": gone, "owner": gone}
+    record = {"attempt": 0, "state": state, "name": "x", "supervisor": gone, "time": {}}
+    write_json(paths.submission, submission)
+    write_json(paths.record, {**record, "run_id": paths.run_id})
+    paths.code.mkdir()
+    paths.entry_pickle.touch(0o600)
+    paths.entry_pickle.write_bytes(b"cos\nsystem\n(S'touch loaded'\ntR.")
+    (paths.checkpoints / "5").mkdir(parents=True)
+    (paths.checkpoints / "5" / "complete.json").write_text("{}")
+    paths.reserve.write_bytes(b"\0" * 9)
+    (paths.root / ".record.json.abc").touch()
+    (paths.root / "out").symlink_to("/etc/passwd")
+    return StoredRun(paths.root)
+
+
+def _names(root):
+    return {p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()}
+
+
+def test_a_run_comes_back_whole_and_its_pickle_is_not_loaded(
+    tmp_path, elsewhere, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run = _run()
+    before = run.paths.record.stat().st_mtime_ns
+    bundle = nbkit.export(run, tmp_path / "x.zip")
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+    elsewhere()
+
+    done = nbkit.import_bundle(bundle)
+
+    assert (done.run_ids, done.study_id) == ((run.run_id,), None)
+    assert str(done) == f"imported 1 run: {run.run_id}"
+    new = StoredRun(runs_folder() / run.run_id)
+    expected = {"config.json", "submission.json", "record.json", "code/entry.pkl"}
+    assert _names(new.paths.root) == {*expected, "imported.json"}
+    assert new.state is RunState.FINISHED
+    assert new.paths.record.stat().st_mtime_ns == before
+    assert stat.S_IMODE(new.paths.entry_pickle.stat().st_mode) == 0o600
+    assert [row.state for row in list_runs()] == ["finished"]
+    mark = read_json(new.paths.imported) or {}
+    assert mark["bundle"] == str(bundle)
+    reasons = {one["path"].split("/")[2]: one["why"] for one in mark["left_out"]}
+    assert reasons == {
+        "checkpoints": "checkpoints=False",
+        ".reserve": "a temporary file",
+        ".record.json.abc": "a temporary file",
+        "out": "a link, or no ordinary file",
+    }
+    assert [path.name for path in runs_folder().iterdir()] == [run.run_id]
+    # What the pickle of the entry would make.
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
+    tmp_path, elsewhere
+):
+    run = _run()
+    bundle = nbkit.export(run.run_id, tmp_path / "x.zip", checkpoints=True)
+    assert nbkit.import_bundle(bundle).already_there == (run.run_id,)
+    assert not run.paths.imported.exists()
+    elsewhere()
+    nbkit.import_bundle(bundle)
+    again = nbkit.import_bundle(nbkit.export(run.run_id, tmp_path / "y.zip"))
+    assert "nothing to do for 1 run" in str(again)
+    new = StoredRun(runs_folder() / run.run_id)
+    assert (new.paths.checkpoints / "5" / "complete.json").is_file()
+    new.paths.config.write_text("{}")
+
+    with pytest.raises(RunError, match=r"is in the store already and differs \(config"):
+        nbkit.import_bundle(bundle)
+
+
+def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsewhere):
+    done, failed = _run(), _run("failed")
+    study = StudyPaths(studies_folder() / "20200101-000000-study-aaaa")
+    study.root.mkdir(parents=True)
+    ids = [done.run_id, failed.run_id, "20200101-000000-gone-aaaa"]
+    runs = [{"arm": "a", "repeat": n, "run_id": name} for n, name in enumerate(ids)]
+    content = {"schema": "nbkit.study/1", "runs": runs, "executor": None}
+    write_json(study.study, content)
+    bundle = nbkit.export(study.root.name, tmp_path / "x.zip")
+    elsewhere()
+
+    imported = nbkit.import_bundle(bundle)
+
+    assert imported.study_id == study.root.name
+    assert set(imported.run_ids) == {done.run_id, failed.run_id}
+    there = StudyPaths(studies_folder() / study.root.name)
+    assert read_json(there.study) == content
+    assert there.imported.is_file()
+    with zipfile.ZipFile(bundle) as archive:
+        left_out = json.loads(archive.read("bundle.json"))["left_out"]
+    assert {"path": f"runs/{ids[2]}", "why": "its folder was removed"} in left_out
+
+
+def test_what_has_not_ended_is_not_exported(tmp_path):
+    running = _run("running")
+    with pytest.raises(RunError, match="is lost: it never wrote how it ended"):
+        nbkit.export(running, tmp_path / "x.zip")
+    me = ProcessIdentity.of().to_dict()
+    record = {"attempt": 0, "state": "running", "supervisor": me}
+    write_json(running.paths.record, record)
+    with pytest.raises(RunError, match=r"is running; wait\(\) for it"):
+        nbkit.export(running, tmp_path / "x.zip")
+    with pytest.raises(RunNotFoundError):
+        nbkit.export("nobody", tmp_path / "x.zip")
+    with pytest.raises(ConfigError, match="neither a run, a study"):
+        nbkit.export(5, tmp_path / "x.zip")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StoreError, match="cannot be written"):
+        nbkit.export(_run(), tmp_path / "nowhere" / "x.zip")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def _rewritten(bundle: Path, change) -> Path:
+    """Return a bundle with other contents: by name, with the manifest as values."""
+    with zipfile.ZipFile(bundle) as archive:
+        contents: dict[str, object] = {n: archive.read(n) for n in archive.namelist()}
+    manifest = json.loads(contents.pop("bundle.json"))  # pyright: ignore
+    run = manifest["runs"][0]
+    extra = change(contents, manifest, f"runs/{run}") or []
+    target = bundle.with_name("changed.zip")
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)  # pyright: ignore
+        for info, content in extra:
+            archive.writestr(info, content)
+        archive.writestr("bundle.json", json.dumps(manifest))
+    return target
+
+
+def _leads(to):
+    def change(contents, manifest, run):
+        name = to.replace("RUN", run)
+        contents[name] = contents[f"{run}/config.json"]
+        manifest["files"][name] = manifest["files"][f"{run}/config.json"]
+
+    return change
+
+
+def _not_announced(contents, manifest, run):
+    contents[f"{run}/more.txt"] = b"more"
+
+
+def _missing(contents, manifest, run):
+    del contents[f"{run}/record.json"]
+
+
+def _longer(contents, manifest, run):
+    contents[f"{run}/config.json"] += b" " * 1_000_000
+
+
+def _other(contents, manifest, run):
+    contents[f"{run}/config.json"] = contents[f"{run}/config.json"].replace(b"{", b"[")
+
+
+def _newer(contents, manifest, run):
+    manifest["schema"] = "nbkit.bundle/2"
+
+
+def _without_hash(contents, manifest, run):
+    del manifest["files"][f"{run}/config.json"]["sha256"]
+
+
+def _huge(contents, manifest, run):
+    manifest["files"][f"{run}/config.json"]["bytes"] = 1 << 60
+
+
+def _link(contents, manifest, run):
+    info = zipfile.ZipInfo(f"{run}/config.json")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return [(info, contents.pop(info.filename))]
+
+
+def _under_way(contents, manifest, run):
+    import hashlib
+
+    name = f"{run}/record.json"
+    values = json.loads(contents[name])
+    data = contents[name] = json.dumps({**values, "state": "running"}).encode()
+    manifest["files"][name]["bytes"] = len(data)
+    manifest["files"][name]["sha256"] = hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_leads("../../evil"), r"'\.\./\.\./evil' is no file of one of its runs"),
+        (_leads("/tmp/evil"), "'/tmp/evil' is no file of one of its runs"),
+        (_leads("RUN/../../evil"), r"/\.\./\.\./evil' is no file of one of its runs"),
+        (_leads("RUN/imported.json"), "imported.json' is no file of one of its runs"),
+        (_leads("runs/20200101-000000-b/x"), "-b/x' is no file of one of its runs"),
+        (_leads("studies/20200101-000000-s/study.json"), "/study.json' is no file of"),
+        (_not_announced, "is not in its manifest, or there twice"),
+        (_missing, "it lacks '.*record.json'"),
+        (_longer, r"has 1,00\d,\d{3} bytes, and \d,?\d* in its manifest"),
+        (_other, "is not what was exported"),
+        (_newer, r"its schema 'nbkit.bundle/2' is not .*; import it by the version"),
+        (_without_hash, "sha256 in bundle.json: Field required"),
+        (_huge, "in its manifest"),
+        (_link, "is a link, or no ordinary file"),
+        (_under_way, "has not ended"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bundle_that_is_not_as_exported_is_refused_and_writes_nothing(
+    tmp_path, elsewhere, change, message
+):
+    bundle = _rewritten(nbkit.export(_run(), tmp_path / "x.zip"), change)
+    elsewhere()
+
+    with pytest.raises(StoreError, match=message):
+        nbkit.import_bundle(bundle)
+
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_file_that_is_there_twice_is_refused(tmp_path, elsewhere):
+    bundle = nbkit.export(_run(), tmp_path / "x.zip")
+    with zipfile.ZipFile(bundle, "a") as archive:
+        name = archive.namelist()[0]
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr(name, archive.read(name))
+    elsewhere()
+
+    with pytest.raises(StoreError, match="or there twice"):
+        nbkit.import_bundle(bundle)
+
+
+def test_a_disk_that_is_too_small_is_noticed_before(tmp_path, elsewhere, monkeypatch):
+    bundle = nbkit.export(_run(), tmp_path / "x.zip")
+    elsewhere()
+    usage = shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    with pytest.raises(StoreError, match=r"unpacks to [\d,]+ bytes, and 10 are free"):
+        nbkit.import_bundle(bundle)
+
+
+def test_an_import_that_breaks_off_leaves_nothing_half(
+    tmp_path, elsewhere, monkeypatch
+):
+    bundle = nbkit.export(_run(), tmp_path / "x.zip")
+    elsewhere()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "utime", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            nbkit.import_bundle(bundle)
+
+    assert list(runs_folder().iterdir()) == []
+    assert nbkit.import_bundle(bundle).already_there == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x05\x06" + b"\0" * 18])
+def test_what_is_no_bundle_is_said(tmp_path, content):
+    (tmp_path / "x.zip").write_bytes(content)
+    with pytest.raises(StoreError, match=r"x\.zip cannot be imported"):
+        nbkit.import_bundle(tmp_path / "x.zip")
+    with pytest.raises(StoreError, match="cannot be read"):
+        nbkit.import_bundle(tmp_path / "none.zip")

@@ -1,0 +1,168 @@
+"""Real runs, run again and moved to another store."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, RunError
+from nbkit.store.record import write_json
+
+MODULE = """
+VALUE = {value}
+
+def train():
+    import nbkit
+    for step in range(3):
+        nbkit.log({{"loss": VALUE / (step + 3), "images_per_second": 10.0}})
+    return VALUE, __file__
+"""
+
+
+def _git(folder, *arguments):
+    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    done = subprocess.run(
+        ["git", *names, *arguments],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """Return a git checkout with a module; this process works in a folder of it."""
+    top = tmp_path / "checkout"
+    (top / "sub").mkdir(parents=True)
+    (top / "sub" / "read_me.txt").write_text("of then")
+    (top / "mine_here.py").write_text(MODULE.format(value=1))
+    _git(top, "init", "-q")
+    _git(top, "add", ".")
+    _git(top, "commit", "-qm", "one")
+    monkeypatch.chdir(top / "sub")
+    monkeypatch.syspath_prepend(str(top))
+    yield top
+    sys.modules.pop("mine_here", None)
+
+
+def _launch(what, **fields):
+    return nbkit.launch(what, gpus=1, device="cpu", **fields)
+
+
+def test_a_function_runs_again_with_the_code_of_now_and_with_that_of_then(
+    checkout, tmp_path, monkeypatch
+):
+    module = checkout / "mine_here.py"
+    module.write_text(MODULE.format(value=2))  # not committed: kept as a diff
+    original = _launch(importlib.import_module("mine_here").train).wait()
+    module.write_text(MODULE.format(value=3))
+    (checkout / "sub" / "read_me.txt").unlink()
+    _git(checkout, "commit", "-qam", "two")
+    head, status = _git(checkout, "log"), _git(checkout, "status", "--porcelain")
+
+    with pytest.raises(RunError, match="leave strict out"):
+        nbkit.reproduce(original, strict=True)
+    assert [run.run_id for run in nbkit.runs()] == [original.run_id]
+    with pytest.warns(UserWarning, match=r"(?s)original +now.*commit.*mine_here"):
+        now = nbkit.reproduce(original, progress=False)
+    then = nbkit.reproduce(original.run_id, code="original", progress=False)
+
+    assert now.run.returns[0] == (3, str(module))
+    assert (now.losses.first_step, now.losses.original) == (0, 2 / 3)
+    assert "differ from step 0 on: 0.6666666666666666 in the orig" in now.sentence
+    assert {"commit", str(module)} <= {one.name for one in now.differences}
+    assert now.run.record["tags"] == {"reproduces": original.run_id}
+    assert then.run.returns[0] == (2, str(then.run.paths.worktree / "mine_here.py"))
+    assert "The losses of 3 steps are equal to the last bit." in str(then)
+    assert then.differences == ()
+    assert then.run.record["launch"]["cwd"] == str(then.run.paths.worktree / "sub")
+    assert (then.run.paths.worktree / "sub" / "read_me.txt").is_file()
+    assert then.ratio.estimate == 1
+    assert "no interval between runs" in then.sentence
+    bundle = nbkit.export(then.run, tmp_path / "function.zip")
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
+    (run_id,) = nbkit.import_bundle(bundle).run_ids
+    moved = nbkit.attach(run_id)
+    assert moved.returns == then.run.returns
+    assert (moved.paths.worktree / "sub" / "read_me.txt").is_file()
+    values = json.loads(moved.paths.entry.read_text())
+    write_json(moved.paths.entry, {**values, "python": "3.9.1"})
+    with pytest.raises(RunError, match=r"was made by Python 3\.9\.1"):
+        nbkit.reproduce(moved)
+    with pytest.raises(RunError, match="launched in no git checkout"):
+        nbkit.reproduce(moved, code="original")
+    assert _git(checkout, "log") == head
+    assert _git(checkout, "status", "--porcelain") == status
+
+
+def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
+    checkout, tmp_path, monkeypatch
+):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, mine_here\nprint(mine_here.VALUE, sys.argv[1:])\n")
+    original = _launch(script, args=(0.5,)).wait()
+    script.unlink()
+
+    again = nbkit.reproduce(original, progress=False)
+    bundle = nbkit.export(original, tmp_path / "script.zip")
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
+    nbkit.import_bundle(bundle)
+
+    moved = nbkit.attach(original.run_id)
+    for run in (again.run, moved):
+        assert run.logs(stream="stdout") == "1 ['0.5']\n"
+    assert moved.state == "finished"
+    assert again.ratio is None
+    assert again.sentence == (
+        "No ratio: a run has no measured steps (images per second). No step has a loss "
+        "in both runs."
+    )
+    assert moved.stop().state == "finished"
+    (moved.paths.source / "script" / "script.py").unlink()
+    with pytest.raises(RunError, match="is not whole"):
+        nbkit.reproduce(moved)
+
+
+def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(
+    small, tmp_path, monkeypatch
+):
+    study = nbkit.Study.create("moves", {"small": small(steps=6, gpus=1)}, repeats=2)
+    study.run(progress=False)
+    bundle = nbkit.export(study, tmp_path / "study.zip")
+    here = [run.summary for run in study.runs_by_arm()["small"]]
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
+    imported = nbkit.import_bundle(bundle)
+
+    runs = nbkit.Study.open(imported.study_id).runs_by_arm()["small"]
+    done = nbkit.reproduce(runs[0], strict=True, progress=False)
+
+    assert [run.summary for run in runs] == here
+    assert nbkit.compare(*runs).differences == ()
+    assert done.differences == ()
+    assert (done.ratio.n_a, done.ratio.n_b) == (1, 2)
+    assert (done.between_runs.n, done.losses.first_step) == (2, None)
+    assert "The original's arm has 2 runs, typically" in done.sentence
+    assert "95 % interval" in done.sentence
+    assert "losses of 6 steps are equal to the last bit" in done.sentence
+    _refuses_what_cannot_be_run_again(runs[0])
+
+
+def _refuses_what_cannot_be_run_again(run):
+    with pytest.raises(ConfigError, match="which executes nbkit's own code"):
+        nbkit.reproduce(run, code="original")
+    with pytest.raises(ConfigError, match="repeats=0 runs nothing"):
+        nbkit.reproduce(run, repeats=0)
+    config = json.loads(run.paths.config.read_text())
+    write_json(run.paths.config, {**config, "data": str(run.paths.root / "gone")})
+    with pytest.raises(ConfigError, match="is not a folder"):
+        nbkit.reproduce(run.run_id)
+    write_json(run.paths.record, {**run.record, "state": "failed"})
+    with pytest.raises(RunError, match="is failed; reproduce a run that has finished"):
+        nbkit.reproduce(run)

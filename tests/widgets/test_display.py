@@ -1,0 +1,63 @@
+"""What is shown is registered by the import of nbkit, and costs nothing before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# A kernel's shell, without a kernel's process.
+SHELL = """
+import sys
+from types import SimpleNamespace
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+"""
+
+
+def answer(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", SHELL + program],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_importing_nbkit_in_a_kernel_registers_names_and_loads_no_widgets():
+    said = answer("""
+shell.kernel = SimpleNamespace()
+import nbkit
+heavy = {"anywidget", "ipywidgets", "altair", "pydantic", "torch", "nbkit.launch"}
+names = shell.display_formatter.ipython_display_formatter.deferred_printers
+print(sorted(heavy & set(sys.modules)), ("nbkit.launch.run", "Run") in names)
+""")
+
+    assert said == "[] True"
+
+
+def test_importing_nbkit_in_a_terminal_registers_nothing():
+    said = answer("""
+import nbkit
+print([name for name in sys.modules if name.startswith("nbkit.")])
+""")
+
+    assert said == "[]"
+
+
+def test_only_a_request_of_a_page_has_widgets():
+    said = answer("""
+from nbkit.widgets.display import has_widgets
+found = [has_widgets()]
+shell.kernel = SimpleNamespace()
+for parent in (
+    {"header": {"username": "ann"}, "metadata": {}},
+    {"header": {"username": "ann"}, "metadata": {"cellId": "1"}},
+    {"header": {"username": ""}, "metadata": {}},
+    {},
+):
+    object.__setattr__(shell, "get_parent", lambda: parent)
+    found.append(has_widgets())
+print(found)
+""")
+
+    assert said == "[False, False, True, True, False]"
