@@ -339,7 +339,7 @@ def _row(folder: Path, last_word: bytes | None) -> RunRow | None:
             record = parse_json(last_word, RunPaths(folder).record)
         if not record or not RunState(record["state"]).is_final:
             run = StoredRun(folder)
-            record = run.record
+            record = {"name": run.submission.get("name"), **run.record}
             state = run._state(record)
         else:
             state = RunState(record["state"])

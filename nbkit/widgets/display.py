@@ -36,6 +36,7 @@ def register(shell: Any) -> None:
     whole.for_type_by_name("nbkit.launch.run", "RunList", _show_runs)
     html = formatter.formatters["text/html"]
     html.for_type_by_name("nbkit.analysis.compare", "Comparison", _comparison_html)
+    html.for_type_by_name("nbkit.store.summary", "RunSummary", _summary_html)
 
 
 def has_widgets() -> bool:
@@ -82,6 +83,12 @@ def _show_runs(runs: list[Run]) -> None:
     from nbkit.widgets.table import show_table
 
     show_table(runs, with_widgets=has_widgets())
+
+
+def _summary_html(summary: Any) -> str:
+    from nbkit.widgets.picture import summary_html
+
+    return summary_html(summary)
 
 
 def _comparison_html(comparison: Any) -> str:

@@ -10,6 +10,7 @@ import html
 import threading
 import time
 import traceback
+from dataclasses import fields
 from typing import Any
 
 from IPython.display import DisplayHandle, display
@@ -18,14 +19,15 @@ from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import StoreError
 from nbkit.launch.run import Run
 from nbkit.store.record import utc_now
-from nbkit.study.wording import UNKNOWN, percent, rate
+from nbkit.store.summary import RunSummary
+from nbkit.study.wording import UNKNOWN, percent, rate, size
 
-__all__ = ["picture", "show_picture"]
+__all__ = ["picture", "show_picture", "summary_html"]
 
 _POLL_SECONDS = 0.5
 _FIRST_SECONDS = 0.5
 """A cell that shows a run of a million steps does not wait until all are read."""
-_WIDTH, _HEIGHT, _LEFT = 300, 90, 48
+_WIDTH, _HEIGHT, _LEFT = 300, 90, 56
 _TITLES = {
     "loss": "Loss",
     "images_per_second": "Images/s",
@@ -67,6 +69,26 @@ def picture(live: LiveRun) -> Bundle:
         ]
     )
     return {"text/html": _html(shown, place, words, facts), "text/plain": text}
+
+
+def summary_html(summary: RunSummary) -> str:
+    """Return a run in numbers, each by the name that code has for it."""
+    return _table(
+        [
+            (item.name, _shown(item.name, getattr(summary, item.name)))
+            for item in fields(summary)
+        ]
+    )
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return UNKNOWN
+    if name.endswith("_bytes"):
+        return size(value)
+    if name.endswith("_share"):
+        return percent(value)
+    return _figures(value) if isinstance(value, float) else str(value)
 
 
 class _Unfinished:
@@ -137,25 +159,29 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     of = "" if numbers["total_steps"] is None else f" of {numbers['total_steps']:,}"
     step = UNKNOWN if numbers["step"] is None else f"{numbers['step']:,}{of}"
     facts = [("Steps", step)]
+    # A function logs what it likes.
+    is_training = head["task"] == "train"
     if measured and measured["n"]:
         quartiles = f"{rate(measured['q25'])} to {rate(measured['q75'])}"
         words = f"{rate(measured['median'])} ({quartiles}, n = {measured['n']:,})"
         facts.append(("Images/s, median and quartiles", words))
-    else:
+    elif is_training or numbers["images_per_second"] is not None:
         facts.append(("Images/s", rate(numbers["images_per_second"])))
-    facts.append(("Loss", _figures(numbers["loss"])))
+    if is_training or numbers["loss"] is not None:
+        facts.append(("Loss", _figures(numbers["loss"])))
     if numbers["accuracy_name"]:
         name = numbers["accuracy_name"].replace("_", " ").capitalize()
         facts.append((name, percent(numbers["accuracy"])))
-    if head["task"] == "train":
+    if is_training:
         facts.append(("Data wait", percent(numbers["data_wait_share"])))
     known = {"loss", "images_per_second"}
     logged = numbers["logged"].items()
     facts += [(name, _figures(value)) for name, value in logged if name not in known]
     if head["started_at"] and head["ended_at"]:
         facts.append(("Duration", f"{head['ended_at'] - head['started_at']:,.1f} s"))
-    where = "CPU processes" if head["device_type"] == "cpu" else "ranks"
-    facts.append(("On", f"{head['num_ranks']} {where}"))
+    ranks = head["num_ranks"]
+    words = ("CPU process", "es") if head["device_type"] == "cpu" else ("rank", "s")
+    facts.append(("On", f"{ranks} {words[0]}{words[1] if ranks > 1 else ''}"))
     return facts
 
 
@@ -164,7 +190,11 @@ def _cause_lines(head: Bundle) -> list[str]:
     if not cause:
         return []
     where = "" if cause["rank"] is None else f" on rank {cause['rank']}"
-    lines = [f"{head['state']}{where}: {cause['message']}"]
+    message = cause["message"]
+    # "stopped: stopped by user" says it twice.
+    if not message.startswith(head["state"]):
+        message = f"{head['state']}{where}: {message}"
+    lines = [message]
     if cause["traceback"]:
         lines += ["", cause["traceback"].rstrip(), ""]
     return [*lines, f"log: {cause['log'] or head['log']}"]
@@ -172,12 +202,6 @@ def _cause_lines(head: Bundle) -> list[str]:
 
 def _html(shown: Bundle, place: str, words: str, facts: list[tuple[str, str]]) -> str:
     head = shown["head"]
-    rows = "".join(
-        f'<tr><th scope="row" style="text-align:left;font-weight:normal">'
-        f'{html.escape(name)}</th><td style="text-align:left">'
-        f"{html.escape(value)}</td></tr>"
-        for name, value in facts
-    )
     charts = "".join(
         _chart(_TITLES.get(name) or str(name), points)
         for name, points in shown["series"].items()
@@ -188,8 +212,18 @@ def _html(shown: Bundle, place: str, words: str, facts: list[tuple[str, str]]) -
     return (
         '<div class="nbkit-picture">'
         f"<p><strong>{html.escape(place)}</strong>: {html.escape(words)}</p>"
-        f"<table>{rows}</table>{cause}<div>{charts}</div></div>"
+        f"{_table(facts)}{cause}<div>{charts}</div></div>"
     )
+
+
+def _table(facts: list[tuple[str, str]]) -> str:
+    rows = "".join(
+        f'<tr><th scope="row" style="text-align:left;font-weight:normal">'
+        f'{html.escape(name)}</th><td style="text-align:left">'
+        f"{html.escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    return f"<table>{rows}</table>"
 
 
 def _chart(title: str, points: list[list[Any]]) -> str:
@@ -222,8 +256,8 @@ def _chart(title: str, points: list[list[Any]]) -> str:
         f'height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">{band}'
         f'<polyline points="{line}" fill="none" stroke="#0072b2" '
         'stroke-width="1.5"/>'
-        f'<text x="{_LEFT - 4}" y="12" {style}>{_figures(high)}</text>'
-        f'<text x="{_LEFT - 4}" y="{_HEIGHT - 5}" {style}>{_figures(low)}</text>'
+        f'<text x="{_LEFT - 4}" y="12" {style}>{high:,.3g}</text>'
+        f'<text x="{_LEFT - 4}" y="{_HEIGHT - 5}" {style}>{low:,.3g}</text>'
         "</svg></figure>"
     )
 

@@ -28,7 +28,7 @@ _SAVED_ROWS = 20
 _MOST_ASKED = 200
 """A page asks for the numbers of so many runs at once, or fewer."""
 
-_COLUMNS = ("Name", "State", "GPUs", "Started", "Duration", "Images/s", "Loss", "Run")
+_COLUMNS = ("Name", "State", "Ranks", "Started", "Duration", "Images/s", "Loss", "Run")
 
 
 class RunTable(anywidget.AnyWidget):

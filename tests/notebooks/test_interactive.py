@@ -1,0 +1,36 @@
+"""The tour under plain papermill."""
+
+from __future__ import annotations
+
+import nbkit
+from nbkit.store.record import RunState
+from tests.notebooks.executing import execute
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def test_the_tour_ends_with_pictures_instead_of_widgets(tmp_path):
+    parameters = {"device": "cpu", "model": "tiny", "image_size": 32, "steps": 8}
+    options = [text for pair in parameters.items() for text in ("-p", *map(str, pair))]
+
+    done = execute("interactive", tmp_path / "out.ipynb", *options)
+
+    assert done.returncode == 0, done.terminal
+    assert len(done.cells) == 11  # ten, and what papermill adds
+    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
+    assert WIDGET not in kinds
+    # What was shown under way was replaced by how it ended.
+    shown = "\n".join(o.data.get("text/html", "") for o in done.outputs if "data" in o)
+    assert shown.count('class="nbkit-picture"><p>') == 3
+    assert "at 20" not in shown
+    assert "stopped at " in done.text
+    assert "The losses of 8 steps are equal to the last bit." in done.text
+    answer = done.cells[-1].outputs[-1].data["text/html"]
+    assert "first / NCHW = " in answer
+    assert "channels_first" in answer
+    states = [run.state for run in nbkit.runs()]
+    assert states.count(RunState.FINISHED) == 3
+    assert states.count(RunState.STOPPED) == 1
+    bundle = nbkit.import_bundle(tmp_path / "first.zip")
+    assert bundle.already_there
