@@ -13,7 +13,13 @@ import { CommandRegistry } from '@lumino/commands';
 import { hasEnded, IHolder, IRun, isSameProcess } from './messages';
 import { MonitorModel } from './model';
 import { request } from './requests';
-import { ICurves, IStudy, ofStudy, TensorBoards } from './tensorboard';
+import {
+  ICurves,
+  ICurvesRun,
+  IStudy,
+  ofStudy,
+  TensorBoards
+} from './tensorboard';
 import { baseName } from './units';
 
 /** What a kernel is called, and what it holds, in the dialogs. */
@@ -151,7 +157,10 @@ export class Actions {
     });
   }
 
-  private async _offerOtherTensorBoards(run: IRun, why: string): Promise<void> {
+  private async _offerOtherTensorBoards(
+    run: ICurvesRun,
+    why: string
+  ): Promise<void> {
     const trans = this._trans;
     const command = `tensorboard --logdir ${quoted(`${run.folder_path}/tensorboard`)}`;
     const copy = trans.__('Copy the Command');

@@ -10,6 +10,12 @@ import { tensorBoardIcon } from './icons';
 import { IRun } from './messages';
 import { request } from './requests';
 
+/** What has to be known of a run to show its curves. */
+export type ICurvesRun = Pick<
+  IRun,
+  'run_id' | 'name' | 'folder' | 'folder_path'
+>;
+
 /** What a TensorBoard shows. */
 export interface ICurves {
   /** What tells it from all others. */
@@ -19,7 +25,7 @@ export interface ICurves {
   /** What a person reads on its tab. */
   label: string;
   /** The run, if it is of a single one. */
-  run: IRun | null;
+  run: ICurvesRun | null;
 }
 
 export interface IStudy {
@@ -29,7 +35,7 @@ export interface IStudy {
 }
 
 /** The curves of one run. */
-export function oneRun(run: IRun, trans: TranslationBundle): ICurves {
+export function oneRun(run: ICurvesRun, trans: TranslationBundle): ICurves {
   return {
     key: run.run_id,
     request: `runs/${encodeURIComponent(run.run_id)}/tensorboard`,

@@ -1,9 +1,8 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { Actions } from './actions';
-import { IRun } from './messages';
 import { MonitorModel } from './model';
-import { oneRun } from './tensorboard';
+import { ICurvesRun, oneRun } from './tensorboard';
 
 /** What nbkit's widgets in notebooks tell of the run that they show. */
 interface IShownRun {
@@ -31,25 +30,6 @@ export function followWidgets(
 }
 
 /** A run that is not among the newest that the server tells of. */
-function unlisted({ run_id, name, folder_path }: IShownRun): IRun {
-  return {
-    run_id,
-    name,
-    state: 'lost',
-    cause: null,
-    started: null,
-    ended: null,
-    step: null,
-    total_steps: null,
-    images_per_second: null,
-    loss: null,
-    devices: [],
-    queue: null,
-    imported_from: null,
-    notebook: null,
-    folder: null,
-    folder_path,
-    tensorboard: true,
-    own: false
-  };
+function unlisted(run: IShownRun): ICurvesRun {
+  return { ...run, folder: null };
 }

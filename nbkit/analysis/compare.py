@@ -20,6 +20,7 @@ __all__ = [
 
 _PARTS = (
     "configuration",
+    "entry",
     "data",
     "code",
     "environment",
@@ -34,6 +35,7 @@ _OWN = {
     "code": {"diff", "branch", "remote", "untracked"},
     "environment": {"executable"},
     "machine": {"network_cards", "rdma_ports"},
+    "storage": {"free_bytes"},
 }
 _NOTHING = "–"
 _LONGEST_TEXT = 60
@@ -47,8 +49,8 @@ class RunFacts:
     images_per_second: float | None
     """Median over the measured steps; None where nothing was measured."""
     parts: Mapping[str, Mapping[str, Any]]
-    """Facts by part: configuration, data, code, environment, machine, storage,
-    devices."""
+    """Facts by part: configuration, entry (of a function or script), data, code,
+    environment, machine, storage, devices."""
     code: Mapping[str, str] = field(default_factory=dict)
     """Text of what ran, by file: changes since the commit, cells, local modules."""
 
@@ -85,10 +87,20 @@ class Comparison:
         return "No ratio: a run has no measured steps (images per second)."
 
     def __str__(self) -> str:
-        if not self.differences:
+        if self.is_alike:
             return f"{self.sentence}\nNothing else that is recorded differs."
-        table = difference_table(self.differences, self.a_name, self.b_name)
-        return f"{self.sentence}\n\n{table}"
+        parts = [self.sentence]
+        if self.differences:
+            names = self.a_name, self.b_name
+            parts.append(difference_table(self.differences, *names))
+        if self.code_diff:
+            parts.append(self.code_diff)
+        return "\n\n".join(parts)
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether nothing that is recorded differs but the outcome."""
+        return not (self.differences or self.code_diff)
 
     def __repr__(self) -> str:
         return str(self)

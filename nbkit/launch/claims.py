@@ -6,9 +6,11 @@ import contextlib
 import fcntl
 import json
 import os
+import pwd
 import re
+import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,16 @@ PATIENCE_SECONDS = 10.0
 """For the pool's lock, which nobody holds for more than milliseconds."""
 
 _MOST_BYTES = 1 << 20
+_NO_CLAIM = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
+"""What is half written, of another version, or nonsense."""
 _NAME = re.compile(r"[\w.-]+")
 
 
@@ -102,44 +114,83 @@ def read_entries(pool: Path) -> list[Entry]:
     Called under the pool's lock: a look at a lock takes it for a moment. What ended
     claims left behind is removed where this user may.
     """
-    found: list[Entry] = []
-    for path in sorted((pool / "claims").glob("*.json")):
+    living: list[Entry] = []
+    ended: list[tuple[Path, Entry | None]] = []
+    for path in (pool / "claims").glob("*.json"):
         try:
             descriptor = os.open(path, READ_FLAGS)
         except OSError:
             continue  # it ended meanwhile
         is_locked = not lock(descriptor, fcntl.LOCK_SH)
         try:
-            entry = _parse(os.pread(descriptor, _MOST_BYTES, 0), is_locked)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            entry = None  # half written, of another version, or nonsense
+            entry = _parse(descriptor, is_locked)
+        except _NO_CLAIM:
+            entry = None
         finally:
             unlock(descriptor)
-        if entry is not None and (entry.is_alive or _holds(pool, entry)):
-            found.append(entry)
-        elif not is_locked:
-            with contextlib.suppress(OSError):  # another user's
-                path.unlink()
+        if entry is not None and entry.is_alive:
+            living.append(entry)
+        elif entry is not None or not is_locked:
+            ended.append((path, entry))
+    found = living + _left_over(pool, living, ended)
     return sorted(found, key=lambda entry: entry.number)
 
 
-def _parse(data: bytes, is_locked: bool) -> Entry:
-    values: dict[str, Any] = json.loads(data)
+def _left_over(
+    pool: Path, living: list[Entry], ended: list[tuple[Path, Entry | None]]
+) -> list[Entry]:
+    """Return what processes of ended claims hold still; remove the other claims."""
+    held = {(one.kind, name) for one in living for name in one.granted or ()}
+    found: list[Entry] = []
+    for path, entry in ended:
+        names: list[str] = []
+        if entry is not None:
+            # A device that somebody else has by now says nothing of this claim.
+            names = [
+                name
+                for name in entry.granted or ()
+                if (entry.kind, name) not in held and _is_held(pool, entry.kind, name)
+            ]
+        if entry is not None and names:
+            found.append(replace(entry, granted=tuple(names)))
+        else:
+            with contextlib.suppress(OSError):  # another user's
+                path.unlink()
+    return found
+
+
+def _parse(descriptor: int, is_locked: bool) -> Entry:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        message = "no regular file"
+        raise ValueError(message)
+    values: dict[str, Any] = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
     if values["schema"] != SCHEMA:
         message = f"schema {values['schema']} is not {SCHEMA}"
         raise ValueError(message)
     granted = values["granted"]
-    process = ProcessIdentity.from_dict(values["process"])
+    is_alive = is_locked
+    # A child that somebody forked may have the file open after its process ended. Of
+    # other users' processes /proc may tell nothing: there the lock alone decides.
+    if values["process"] is not None and status.st_uid == os.geteuid():
+        process = ProcessIdentity.from_dict(values["process"])
+        is_alive = is_locked and process.is_alive() is not False
     return Entry(
         int(values["number"]),
         check_name(values["run_id"]),
-        str(values["user"])[:64],
+        _user(status.st_uid),
         check_name(values["kind"]),
         frozenset(check_name(name) for name, _ in values["candidates"]),
         None if granted is None else tuple(map(check_name, granted)),
-        # A child that somebody forked may have the file open after its process ended.
-        is_locked and process.is_alive() is not False,
+        is_alive,
     )
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container may run as a user without a name
+        return str(uid)
 
 
 def check_name(name: str) -> str:
@@ -154,10 +205,6 @@ def check_name(name: str) -> str:
         message = f"{name!r} is not made of letters, digits, '.', '_' and '-'"
         raise ValueError(message)
     return name
-
-
-def _holds(pool: Path, entry: Entry) -> bool:
-    return any(_is_held(pool, entry.kind, name) for name in entry.granted or ())
 
 
 def _is_held(pool: Path, kind: str, name: str) -> bool:

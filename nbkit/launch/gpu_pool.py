@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import getpass
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -93,8 +92,7 @@ class Lease:
 class Claim:
     """The place of one run in the queue, as long as its process runs.
 
-    `enter` makes it, in the launcher; the supervisor inherits the open file and takes
-    it over by making a `Claim` of it.
+    `enter` makes it, in the launcher; the supervisor inherits the open file.
 
     Parameters
     ----------
@@ -112,6 +110,9 @@ class Claim:
         self._labels = dict(self._values["candidates"])
         self._count: int = self._values["count"]
         self._oversubscribe: bool = self._values["oversubscribe"]
+
+    def take_over(self) -> None:
+        """Say that the claim lives as long as this process; its supervisor does."""
         with pool_errors(self._pool):
             self._write(process=ProcessIdentity.of().to_dict())
 
@@ -151,12 +152,13 @@ class Claim:
                 "schema": SCHEMA,
                 "number": number,
                 "run_id": run_id,
-                "user": _user(),
                 "since": utc_now(),
                 "kind": request["kind"],
                 "candidates": request["candidates"],
                 "count": request["count"],
                 "oversubscribe": request["oversubscribe"],
+                # Its supervisor's, once it has begun.
+                "process": None,
                 "granted": None,
             }
             path = claim_file(pool, number, run_id)
@@ -245,7 +247,9 @@ class Claim:
             with _Files(self, self._pool, entries) as files:
                 if approved is None and len(files.free) >= self._count:
                     return files.free
-                free = [name for name in files.free if name in (approved or ())]
+                free = files.free
+                if approved is not None:
+                    free = [name for name in free if name in approved]
                 held = [name for name in self._labels if name not in free]
                 chosen = free[: self._count]
                 if self._oversubscribe:
@@ -327,10 +331,3 @@ def _names(candidates: Sequence[tuple[str, str]]) -> set[str]:
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a user without a name
-        return str(os.getuid())

@@ -114,8 +114,7 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
     """Return the record of an attempt that comes now; None is what is unknown yet."""
     config = read_json(paths.config) or {}
     earlier = read_json(paths.record) or {}
-    unknown = {"torchrun": None, "devices": [], "oversubscribed": None}
-    launch = unknown | earlier.get("launch", {})
+    launch = earlier.get("launch", {})
     return {
         "schema": RECORD_SCHEMA,
         "run_id": paths.run_id,
@@ -132,8 +131,10 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
         },
         "queue": None,
         "launch": {
-            **{key: launch[key] for key in unknown},
             **{key: submission[key] for key in _FROM_SUBMISSION},
+            "torchrun": launch.get("torchrun"),
+            "devices": [],
+            "oversubscribed": None,
             "replayed": submission["request"]["kind"] == "replay",
         },
         "origins": submission["origins"],

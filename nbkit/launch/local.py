@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, LaunchError
+from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
 from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim
@@ -18,6 +18,7 @@ from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.sweep import sweep
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
+from nbkit.telemetry.storage import describe_storage
 
 __all__ = ["LocalEngine"]
 
@@ -38,6 +39,19 @@ _NOT_INHERITED = (
     "TORCHELASTIC_",
     "NBKIT_",
 )
+_NETWORK = {
+    "9p",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "fuse.sshfs",
+    "gpfs",
+    "lustre",
+    "nfs",
+    "nfs4",
+    "smb3",
+    "wekafs",
+}
 _NBKIT_SETTINGS = {"NBKIT_HOME", POOL_VARIABLE}
 
 
@@ -65,7 +79,7 @@ class LocalEngine:
                 'pip install "nbkit[train]" adds it.'
             )
             raise LaunchError(message)
-        pool_folder()
+        _refuse_network(pool_folder())
         wanted = request_devices(config)
         return {
             "device_type": wanted.device_type,
@@ -114,3 +128,15 @@ class LocalEngine:
     def reap(self, paths: RunPaths) -> None:
         """End what a dead supervisor left behind."""
         sweep(paths.run_id)
+
+
+def _refuse_network(pool: Path) -> None:
+    """Raise if the pool's locks would be another host's business too."""
+    file_system = describe_storage(pool)["file_system"]
+    if file_system in _NETWORK:
+        message = (
+            f"{pool}, which keeps the leases of devices, is on {file_system}, which "
+            f"other hosts share; set {POOL_VARIABLE} to a folder of this host, such as "
+            "/run/lock/nbkit."
+        )
+        raise DeviceError(message)

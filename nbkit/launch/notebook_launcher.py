@@ -95,6 +95,8 @@ monitor_interval, log_line_prefix_template
         gpus=num_processes or gpus or 1,
         nnodes=num_nodes,
         max_restarts=max_restarts,
+        # As many processes as are asked for: there is nothing to share a CPU by.
+        oversubscribe=not gpus,
     )
     shown = _Shown()
     try:

@@ -18,7 +18,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.launch.variables import is_recorded
-from nbkit.store.paths import RunPaths
+from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.telemetry.machine import describe_machine
 from nbkit.telemetry.storage import describe_storage
 
@@ -141,6 +141,8 @@ def _git(cwd: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-c", "core.quotepath=off", *arguments],
             cwd=cwd,
+            # What lies in a run's folder is no part of a checkout around the store.
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(runs_folder())},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

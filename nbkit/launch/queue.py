@@ -18,8 +18,10 @@ __all__ = ["Place", "wait_for_devices"]
 
 _POLL_SECONDS = 0.1
 _LONGEST_POLL_SECONDS = 2.0
-_LOOK_SECONDS = 2.0
-"""Between two questions to the driver, which take up to a second each."""
+_LOOK_SECONDS = 0.5
+_LONGEST_LOOK_SECONDS = 8.0
+"""Between two questions to the driver, which take up to a second each: often at first,
+since a rank that just ended may hold its memory for a moment."""
 
 
 class Place:
@@ -120,11 +122,15 @@ class _Strangers:
         self._known: dict[str, str] = {}
         self._asked: set[str] = set()
         self._asked_at = float("-inf")
+        self._patience_seconds = _LOOK_SECONDS
 
     def look(self, names: Sequence[str]) -> dict[str, str]:
         """Return what to say of each device that one of them uses."""
-        is_old = time.monotonic() - self._asked_at > _LOOK_SECONDS
-        if is_old or not self._asked.issuperset(names):
+        is_old = time.monotonic() - self._asked_at > self._patience_seconds
+        is_new = self._asked != set(names)
+        if is_old or is_new:
+            longer = min(2 * self._patience_seconds, _LONGEST_LOOK_SECONDS)
+            self._patience_seconds = _LOOK_SECONDS if is_new else longer
             # Another process may have its number by now.
             own = self._owner.pid if self._owner.is_alive() else None
             self._known = self._occupants.ask(names, own)

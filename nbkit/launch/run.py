@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex, overload
 
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
@@ -308,7 +308,18 @@ def attach(run_id: str) -> Run:
 
 
 class RunList(list[Run]):
-    """Runs, which a notebook shows as a table."""
+    """Runs, which a notebook shows as a table; a slice of them, too."""
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Run: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> RunList: ...
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return a run, or a slice of them."""
+        found = super().__getitem__(place)
+        return RunList(found) if isinstance(place, slice) else found
 
 
 def runs(state: RunState | str | None = None, limit: int | None = None) -> RunList:

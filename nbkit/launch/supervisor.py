@@ -51,6 +51,7 @@ def supervise(root: Path, claim_fd: int) -> None:
     journal: Journal | None = None
     place: Place | dict[str, Any] | None = None
     try:
+        claim.take_over()
         submission = _await_submission(paths)
         journal = Journal(paths, submission)
         journal.write_record()

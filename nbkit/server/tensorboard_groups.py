@@ -22,6 +22,7 @@ __all__ = ["MOST_RUNS", "Curves", "all_curves", "curves_of_study", "list_studies
 MOST_RUNS = 100
 """TensorBoard reads every one into its memory, and draws a line for each."""
 _MOST_LOOKED_AT = 1000
+_LONGEST_ARM = 64
 _MOST_STUDIES = 100
 _STUDY_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
 
@@ -66,10 +67,17 @@ def curves_of_study(study_id: str) -> Curves:
         message = f"study_id={study_id[:80]!r}: no study of the store is called so."
         raise RunNotFoundError(message)
     runs = content.get("runs") or []
-    named = (
-        (f"{one['arm']} {one['repeat'] + 1} {one['run_id'][-4:]}", one["run_id"])
-        for one in reversed(runs)
-    )
+    try:
+        named = [
+            (
+                f"{one['arm'][:_LONGEST_ARM]} {one['repeat'] + 1} {one['run_id'][-4:]}",
+                one["run_id"],
+            )
+            for one in reversed(runs)
+        ]
+    except (KeyError, TypeError, IndexError) as error:
+        message = f"the file of study {study_id} is damaged ({error!r})."
+        raise StoreError(message) from error
     return Curves(_existing(f"study {study_id}", named), len(runs))
 
 

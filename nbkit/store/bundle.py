@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Annotated, Any, BinaryIO, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
@@ -44,7 +44,7 @@ __all__ = [
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
-_ID = r"^\d{8}-\d{6}[\w-]*$"
+_ID = r"^[0-9]{8}-[0-9]{6}[0-9A-Za-z_-]*$"
 
 
 class _Part(BaseModel):
@@ -56,7 +56,7 @@ class BundledFile(_Part):
 
     bytes: NonNegativeInt
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    modified_ns: NonNegativeInt
+    modified_ns: Annotated[int, Field(ge=0, lt=2**63)]
     """Unix time of its last change, in nanoseconds."""
     private: bool
     """Whether only its owner could read it."""
@@ -82,7 +82,7 @@ class Manifest(_Part):
     host: str
     """Where it was exported."""
     study: str | None = Field(pattern=_ID)
-    runs: list[str] = Field(min_length=1)
+    runs: list[Annotated[str, Field(pattern=_ID)]] = Field(min_length=1)
     files: dict[str, BundledFile]
     """By the name in the bundle."""
     left_out: list[LeftOut]
@@ -171,7 +171,7 @@ def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     The last is None for what belongs into a bundle, else the reason why it does not.
     Folders are yielded only where all that is in them is left out.
     """
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in os.walk(root, onerror=_raise):
         here = Path(folder)
         for name in sorted(folders):
             path = here / name
@@ -195,6 +195,10 @@ def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, s
     return length, found.hexdigest()
 
 
+def _raise(error: OSError) -> None:
+    raise error  # a folder that cannot be read is not left out in silence
+
+
 def _name(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix()
 
@@ -205,9 +209,9 @@ def _why_not(path: Path, root: Path) -> str | None:
     paths = RunPaths(root)
     if path == paths.imported:
         return "written by an import"
-    if paths.worktree not in path.parents and (
-        path.name.startswith(".") or path.suffix == ".tmp"
-    ):
+    parts = path.relative_to(root).parts
+    is_temporary = any(part.startswith(".") for part in parts) or path.suffix == ".tmp"
+    if is_temporary and paths.worktree not in path.parents:
         return "a temporary file"
     return None
 

@@ -218,7 +218,8 @@ def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, source: Path) 
         if submission:
             states = [state for state in RunState if state.is_final]
             ended = record.get("state") in states
-            ended = ended and record.get("attempt") == submission.get("attempt")
+            attempts = record.get("attempt", -1), submission.get("attempt", 0)
+            ended = ended and attempts[0] >= attempts[1]
         else:
             ended = bool(worker.get("completed"))
         if not ended:
@@ -273,9 +274,12 @@ def _unpack(
     archive: zipfile.ZipFile, manifest: Manifest, source: Path, new: dict[str, Path]
 ) -> None:
     """Write new folders beside their places, then put each there as a whole."""
-    runs_folder().mkdir(parents=True, exist_ok=True)
-    studies_folder().mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".import-", dir=runs_folder()))
+    try:
+        runs_folder().mkdir(parents=True, exist_ok=True)
+        studies_folder().mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".import-", dir=runs_folder()))
+    except OSError as error:
+        raise store_error(runs_folder(), error) from error
     try:
         for place in new:
             for name, file in _below(manifest, f"{place}/").items():

@@ -62,7 +62,7 @@ class ProcessIdentity:
         return self.host == hostname() and self.boot_id == boot_id()
 
     def is_alive(self) -> bool | None:
-        """Return whether the process runs; None if it is on another host.
+        """Return whether the process runs; None if it is on another host, or hidden.
 
         A zombie does not run. A process of an earlier boot of this host is dead.
         """
@@ -70,7 +70,10 @@ class ProcessIdentity:
             return None
         if self.boot_id != boot_id():
             return False
-        status = _stat(self.pid)
+        try:
+            status = _stat(self.pid)
+        except PermissionError:
+            return None  # /proc is mounted so that it tells of one's own only
         return status is not None and status[1] == self.start_ticks and status[0] != "Z"
 
     def exists(self) -> bool | None:

@@ -11,7 +11,7 @@ from nbkit.analysis.compare import Comparison, RunFacts, compare_arms
 from nbkit.errors import ConfigError, RunError
 from nbkit.launch.run import Run, attach
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, read_json
 
 __all__ = ["code_facts", "compare", "environment_facts", "run_facts"]
 
@@ -102,6 +102,7 @@ def run_facts(run: Run) -> RunFacts:
         run.summary.images_per_second,
         {
             "configuration": run.config.model_dump(mode="json"),
+            "entry": _entry_facts(run),
             "data": {"fingerprint": (worker.get("data") or {}).get("fingerprint")},
             "code": code_facts(record.get("code") or {}, run.paths),
             "environment": environment_facts(record.get("environment") or {}),
@@ -111,6 +112,13 @@ def run_facts(run: Run) -> RunFacts:
         },
         _code(run),
     )
+
+
+def _entry_facts(run: Run) -> dict[str, Any]:
+    """Return what tells functions, scripts and their arguments apart."""
+    entry = read_json(run.paths.entry) or {}
+    names = ("name", "argv", "environment", "sha256", "pickle_sha256")
+    return {name: entry[name] for name in names if name in entry}
 
 
 def _code(run: Run) -> dict[str, str]:

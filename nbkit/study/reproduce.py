@@ -163,6 +163,12 @@ def _plan(original: Run, repeats: int, code: Code) -> _Plan:
                 "the warning names, and use code='current'."
             )
             raise ConfigError(message)
+        if {"reproduces", "commit"} <= original.record.get("tags", {}).keys():
+            message = (
+                f"code='original': run {original.run_id} is a reproduction itself; "
+                f"name the run {original.record['tags']['reproduces']} instead."
+            )
+            raise ConfigError(message)
         checkout = Checkout.of(original)
     launched_in = Path(original.submission.get("cwd") or ".").absolute()
     cwd = launched_in if launched_in.is_dir() else Path.cwd()
@@ -205,8 +211,10 @@ def _run_once(plan: _Plan, shown: Progress) -> Run:
     run = _launch(plan)
     try:
         run.wait(on_poll=shown.poll)
-    except KeyboardInterrupt:
-        run.stop(by="interrupt")
+    except BaseException as error:
+        if not run.state.is_final:
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            run.stop(by="interrupt" if is_interrupt else "an error of the notebook")
         raise
     finally:
         shown.end(run)

@@ -38,6 +38,7 @@ class Occupants:
 
     def __init__(self, timeout_seconds: float = 5.0) -> None:
         self._timeout_seconds = timeout_seconds
+        self._has_failed = False
         self._stuck: subprocess.Popen[bytes] | None = None
 
     def ask(self, names: Collection[str], but: int | None = None) -> dict[str, str]:
@@ -58,7 +59,11 @@ class Occupants:
         if but is not None:
             argv += ["--but", str(but)]
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            # Once is enough in a log, however long a run waits.
+            stderr=subprocess.DEVNULL if self._has_failed else None,
         )
         try:
             answer, _ = process.communicate(timeout=self._timeout_seconds)
@@ -66,6 +71,7 @@ class Occupants:
             self._leave(process)
             return dict.fromkeys(names, _SILENT)
         if process.returncode:
+            self._has_failed = True
             return dict.fromkeys(names, "nobody knows who (see the supervisor's log)")
         return json.loads(answer)
 
@@ -160,8 +166,7 @@ def main() -> None:
         with open_nvml() as nvml:
             samples = nvml.read()
     except NvmlUnavailableError as error:
-        sys.stderr.write(f"{error}\n")
-        samples = ()
+        sys.exit(str(error))
     own = set() if asked.but is None else _tree(asked.but)
     sys.stdout.write(json.dumps(occupants(samples, asked.names, own)) + "\n")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from itertools import groupby
 
 from nbkit.analysis.compare import Comparison, Difference
+from nbkit.analysis.reproduction import Reproduction
 
-__all__ = ["comparison_html"]
+__all__ = ["comparison_html", "reproduction_html"]
 
 _LONG_CHARACTERS = 60
 _MOST_DIFF_LINES = 2000
@@ -24,20 +26,44 @@ def comparison_html(comparison: Comparison) -> str:
     comparison
         What `nbkit.compare` returned.
     """
-    parts = [f"<p><strong>{html.escape(comparison.sentence)}</strong></p>"]
-    if comparison.differences:
-        parts.append(_table(comparison))
-    else:
+    names = comparison.a_name, comparison.b_name
+    return _page(
+        comparison.sentence, comparison.differences, names, comparison.code_diff
+    )
+
+
+def reproduction_html(reproduction: Reproduction) -> str:
+    """Return the same of a run and the runs that repeat it.
+
+    Parameters
+    ----------
+    reproduction
+        What `nbkit.reproduce` returned.
+    """
+    names = "original", "now"
+    return _page(reproduction.sentence, reproduction.differences, names, "")
+
+
+def _page(
+    sentence: str,
+    differences: Sequence[Difference],
+    names: tuple[str, str],
+    code_diff: str,
+) -> str:
+    parts = [f"<p><strong>{html.escape(sentence)}</strong></p>"]
+    if differences:
+        parts.append(_table(differences, names))
+    if not (differences or code_diff):
         parts.append("<p>Nothing else that is recorded differs.</p>")
-    if comparison.code_diff:
-        parts.append(_folded("Code, from A to B", _diff(comparison.code_diff)))
+    if code_diff:
+        parts.append(_folded("Code, from A to B", _diff(code_diff)))
     return f'<div class="nbkit-comparison">{"".join(parts)}</div>'
 
 
-def _table(comparison: Comparison) -> str:
-    names = html.escape(comparison.a_name), html.escape(comparison.b_name)
-    head = "".join(f'<th scope="col" {_LEFT}>{name}</th>' for name in ("", *names))
-    groups = groupby(comparison.differences, key=lambda one: one.part)
+def _table(differences: Sequence[Difference], names: tuple[str, str]) -> str:
+    columns = ("", *map(html.escape, names))
+    head = "".join(f'<th scope="col" {_LEFT}>{name}</th>' for name in columns)
+    groups = groupby(differences, key=lambda one: one.part)
     body = "".join(
         f'<tr><th scope="rowgroup" colspan="3" {_LEFT}>{html.escape(part)}</th></tr>'
         + "".join(map(_row, members))

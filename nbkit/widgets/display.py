@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nbkit.launch.run import Run
+    from nbkit.store.runs import StoredRun
     from nbkit.widgets.view import RunView
 
-__all__ = ["has_widgets", "register", "view_of"]
+__all__ = ["has_widgets", "look_again", "register", "view_of"]
 
 _views: dict[Path, RunView] = {}
 """One for each run: it is read once, however often it is shown."""
@@ -36,6 +37,9 @@ def register(shell: Any) -> None:
     whole.for_type_by_name("nbkit.launch.run", "RunList", _show_runs)
     html = formatter.formatters["text/html"]
     html.for_type_by_name("nbkit.analysis.compare", "Comparison", _comparison_html)
+    html.for_type_by_name(
+        "nbkit.analysis.reproduction", "Reproduction", _reproduction_html
+    )
     html.for_type_by_name("nbkit.store.summary", "RunSummary", _summary_html)
 
 
@@ -61,10 +65,20 @@ def view_of(run: Run) -> RunView:
     """Return the view of a run, the same one each time unless it was closed."""
     from nbkit.widgets.view import RunView
 
+    for root, old in list(_views.items()):
+        if not old.is_open:
+            del _views[root]
     view = _views.get(run.paths.root)
-    if view is None or not view.is_open:
+    if view is None:
         view = _views[run.paths.root] = RunView(run)
     return view
+
+
+def look_again(run: StoredRun) -> None:
+    """Let the view of a run that had ended look at once, if there is one."""
+    view = _views.get(run.paths.root)
+    if view is not None and view.is_open:
+        view.look()
 
 
 def _show_run(run: Run) -> None:
@@ -83,6 +97,12 @@ def _show_runs(runs: list[Run]) -> None:
     from nbkit.widgets.table import show_table
 
     show_table(runs, with_widgets=has_widgets())
+
+
+def _reproduction_html(reproduction: Any) -> str:
+    from nbkit.widgets.comparison import reproduction_html
+
+    return reproduction_html(reproduction)
 
 
 def _summary_html(summary: Any) -> str:

@@ -26,6 +26,8 @@ TICK_SECONDS = 0.5
 _BEAT_SECONDS = 2.0
 """A viewer that hears nothing for longer says so; so it hears that nothing is new."""
 _READ_SECONDS = 0.3
+_SAY_SECONDS = 10.0
+"""A viewer that is there says so as often."""
 _MOST_VIEWERS = 16
 
 _ANNOUNCED_TURNS = 6
@@ -67,6 +69,7 @@ class Follower:
         self._viewers: dict[str, _Viewer] = {}
         self._number = 0
         self._sent_at = 0.0
+        self._turned_at = time.monotonic()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -125,6 +128,8 @@ class Follower:
         with self._lock:
             self._thread = None
             self._viewers.clear()
+            # What was read half is read again, if somebody still looks.
+            self._live = LiveRun(self._live.run)
 
     def _turn(self) -> bool:
         """Look once and tell; return whether there is nothing more to tell."""
@@ -141,7 +146,7 @@ class Follower:
                 values = self._live.snapshot()
                 self._tell({"kind": "all", **address, "values": values})
             if name:
-                self._tell_log(name, viewer, is_over=is_over)
+                self._tell_log(name, viewer)
         if time.monotonic() - self._sent_at > _BEAT_SECONDS:
             self._tell({"kind": "change", "values": {}})
         self._drop_silent()
@@ -153,24 +158,29 @@ class Follower:
         self._sent_at = time.monotonic()
         self._send({**message, "number": self._number})
 
-    def _tell_log(self, name: str, viewer: _Viewer, *, is_over: bool) -> None:
+    def _tell_log(self, name: str, viewer: _Viewer) -> None:
         if viewer.attempt != self._live.run.attempt:
             viewer.choose(self._live, *viewer.choice)
-        if is_over and not viewer.has_end:
-            # Once more as a whole: the last line may have no end.
-            viewer.is_unread = True
-        viewer.has_end = is_over
-        lines = None if viewer.is_unread else viewer.tail.new_lines()
+        tail = viewer.tail
+        told = tail.open_line
+        lines = None if viewer.is_unread else tail.new_lines()
         viewer.is_unread = False
         if lines is None:
-            self._tell({"kind": "log", "to": name, **viewer.tail.last()})
-        elif lines:
-            self._tell({"kind": "more_log", "to": name, "lines": lines})
+            self._tell({"kind": "log", "to": name, **tail.last()})
+        elif lines or tail.open_line != told:
+            more = {"lines": lines, "open_line": tail.open_line}
+            self._tell({"kind": "more_log", "to": name, **more})
 
     def _drop_silent(self) -> None:
-        if self._could_hear():
-            for viewer in self._viewers.values():
-                viewer.silent_seconds += TICK_SECONDS
+        # Of an ended run, turns are as rare as what its viewers say.
+        now = time.monotonic()
+        passed_seconds = min(now - self._turned_at, _SAY_SECONDS)
+        self._turned_at = now
+        could_hear = self._could_hear()
+        for viewer in self._viewers.values():
+            if could_hear and not viewer.is_heard:
+                viewer.silent_seconds += passed_seconds
+            viewer.is_heard = False
         self._viewers = {
             name: viewer
             for name, viewer in self._viewers.items()
@@ -200,9 +210,12 @@ class Follower:
                 oldest = next(iter(self._viewers))
                 del self._viewers[oldest]
             viewer = self._viewers[name] = _Viewer.of(self._live)
-        viewer.silent_seconds = 0.0
+        viewer.silent_seconds, viewer.is_heard = 0.0, True
         if message["kind"] == "open":
             viewer.is_new, viewer.turns = True, 0
+            if name:
+                # Who was announced to is there, and has asked.
+                self._viewers.pop("", None)
         if viewer.is_new or message["kind"] == "log":
             choice = int(message["rank"]), message["stream"], message["text"]
             viewer.choose(self._live, *choice)
@@ -219,9 +232,9 @@ class _Viewer:
     is_new: bool = True
     """Whether it has nothing yet."""
     is_unread: bool = True
-    has_end: bool = False
-    """Whether its log was sent after the end of the run."""
     silent_seconds: float = 0.0
+    is_heard: bool = True
+    """Whether it said something since the last turn."""
     turns: int = 0
 
     @classmethod

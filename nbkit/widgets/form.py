@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextvars
 import html
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
+from IPython.display import display, update_display
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.run import Run
 from nbkit.launch.start import launch
-from nbkit.widgets.display import has_widgets
+from nbkit.widgets.display import has_widgets, view_of
 from nbkit.widgets.form_check import python_line
 from nbkit.widgets.form_panel import FormPanel
+from nbkit.widgets.picture import show_picture
 
 __all__ = ["ExperimentForm"]
 
@@ -65,7 +69,11 @@ class ExperimentForm(ipywidgets.VBox):
         self.on_launch = on_launch
         shown = (config or ExperimentConfig()).replace(**fields)
         self.panel = FormPanel(shown, self._launch_by_button)
+        self._place: contextvars.Context | None = None
+        self._table_id = f"nbkit-form-{uuid.uuid4()}"
+        self._table_is_shown = False
         super().__init__([self.panel])
+        self.panel.observe(self._update_table, "entered")
 
     @property
     def config(self) -> ExperimentConfig:
@@ -120,22 +128,48 @@ class ExperimentForm(ipywidgets.VBox):
             self.on_launch(run)
         return run
 
+    def close(self) -> None:
+        """End the form everywhere it is shown; what it launched goes on."""
+        # Also called of a form that could not be made, when it is forgotten.
+        if self.comm is not None:
+            self.panel.close()
+        super().close()
+
     def _launch_by_button(self) -> str:
         return f"Launched {self.launch().run_id}."
 
     def _show(self, run: Run) -> None:
         """Show a run below the form, in the place of the one before."""
-        # Here: the view brings charts, which take long to be imported.
-        from nbkit.widgets.display import view_of
+        view = view_of(run)
+        self.children = (self.panel, view)
+        if self._place is None:
+            return
+        view.announce()
+        # What a button does belongs to no cell, and no cell would show it. A copy: a
+        # context can be entered once at a time.
+        self._place.copy().run(show_picture, run)
 
-        self.children = (self.panel, view_of(run))
+    def _ipython_display_(self) -> None:
+        """Show the form, and a table below it: a saved notebook has no form.
+
+        The table is an output of its own, since a page that knows a widget shows
+        nothing else of the output with it, even if the widget's kernel is gone.
+        """
+        if self.comm is not None and has_widgets():
+            self._place = contextvars.copy_context()
+            display(super()._repr_mimebundle_(), raw=True)
+        display(self._static(), raw=True, display_id=self._table_id)
+        self._table_is_shown = True
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        # A saved notebook that nobody runs shows the table, not an empty place.
-        static = {"text/plain": repr(self), "text/html": self._to_html()}
-        if not has_widgets():
-            return static
-        return {**(super()._repr_mimebundle_(**options) or {}), **static}
+        return super()._repr_mimebundle_(**options) if has_widgets() else self._static()
+
+    def _update_table(self, _: Any) -> None:
+        if self._table_is_shown:
+            update_display(self._static(), display_id=self._table_id, raw=True)
+
+    def _static(self) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._to_html()}
 
     def __repr__(self) -> str:
         return f"<ExperimentForm {python_line(self.panel.check.fields)}>"
@@ -151,4 +185,7 @@ class ExperimentForm(ipywidgets.VBox):
         )
         caption = "Experiment: fields that are not at their defaults"
         body = rows or "<tr><td>none</td></tr>"
-        return f"<table><caption>{caption}</caption><tbody>{body}</tbody></table>"
+        return (
+            f'<table class="nbkf-saved"><caption>{caption}</caption>'
+            f"<tbody>{body}</tbody></table>"
+        )

@@ -50,7 +50,7 @@ class Check:
         controls
             Of the form, by path.
         gpus
-            Those that the form offers.
+            Those of this machine, as the form offers them.
         """
         return {
             # Beside its field, a sentence need not name it.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import psutil
 
 from nbkit.errors import NbkitError
 from nbkit.launch.claims import leases
@@ -14,6 +18,7 @@ from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.telemetry.holders import HolderFinder
+from nbkit.telemetry.occupants import occupants
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
 __all__ = ["READING", "GpuLook"]
@@ -39,14 +44,17 @@ class GpuLook:
         self._show = show
         self._lock = threading.Lock()
         self._under_way: threading.Thread | None = None
+        self._is_looking = False
+        self._is_closed = False
         self._setting = SourceSetting.from_environment()
         self._reader: GpuReader | None = None
 
     def start(self) -> None:
         """Begin to look, unless a look is still under way."""
         with self._lock:
-            if self._under_way is not None and self._under_way.is_alive():
+            if self._is_looking or self._is_closed:
                 return
+            self._is_looking = True
             self._under_way = threading.Thread(
                 target=self._look, name="form-gpus", daemon=True
             )
@@ -58,12 +66,11 @@ class GpuLook:
             self._under_way.join(timeout_seconds)
 
     def close(self) -> None:
-        """Let the GPUs go, unless a look is under way, which may never end."""
+        """Let the GPUs go for good; after the look that is under way, if one is."""
         with self._lock:
-            is_free = self._under_way is None or not self._under_way.is_alive()
-            if is_free and self._reader is not None:
-                self._reader.close()
-                self._reader = None
+            self._is_closed = True
+            if not self._is_looking:
+                self._let_go()
 
     def _look(self) -> None:
         late = threading.Timer(_LIMIT_SECONDS, self._say_late)
@@ -71,16 +78,28 @@ class GpuLook:
         late.start()
         try:
             reading = self._opened().read()
-            self._show(describe_gpus(reading, replayed=self._setting.kind == "replay"))
-        finally:
-            late.cancel()
+            found = describe_gpus(reading, replayed=self._setting.kind == "replay")
+        except Exception as error:  # noqa: BLE001 - who looks is told, and nothing else
+            what = traceback.format_exception_only(error)[-1].strip()
+            text = f"The GPUs could not be read: {what}. Name devices by hand."
+            found = {"text": text, "replayed": False, "gpus": []}
+        late.cancel()
+        with self._lock:
+            self._is_looking = False
+            if self._is_closed:
+                self._let_go()
+        self._show(found)
+
+    def _let_go(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _opened(self) -> GpuReader:
         """Return what reads; it stays open, since to open the driver takes long."""
         setting = SourceSetting.from_environment()
         if self._reader is not None and setting != self._setting:
-            self._reader.close()
-            self._reader = None
+            self._let_go()
         if self._reader is None:
             self._setting, self._reader = setting, GpuReader(setting)
         return self._reader
@@ -108,14 +127,14 @@ def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     dict
         ``text``, a sentence; ``replayed``; ``gpus``: of each GPU or MIG instance
         ``device`` (its name for the field ``devices``), ``uuid``, ``title``,
-        ``product``, ``load``, ``holders`` (texts) and ``is_free`` (None if nobody can
-        tell).
+        ``product``, ``load``, ``holders`` (texts) and ``is_free``: whether the pool
+        would give it to a run of this process now (None if nobody can tell).
     """
     if not reading.gpus:
         return {"text": _cpus(reading), "replayed": replayed, "gpus": []}
     held, trouble = _leases("replay" if replayed else "cuda")
-    finder = HolderFinder(RUN_ID_VARIABLE)
-    gpus = [row for gpu in reading.gpus for row in _rows(gpu, reading, finder, held)]
+    look = _Look(reading, held)
+    gpus = [row for gpu in reading.gpus for row in look.rows(gpu)]
     free = sum(row["is_free"] is True for row in gpus)
     text = f"{free} of {len(gpus)} free"
     if replayed:
@@ -136,43 +155,61 @@ def _leases(kind: str) -> tuple[Mapping[str, tuple[str, ...]], str]:
         return {}, f" Leases are not known: {error}"
 
 
-def _rows(
-    gpu: GpuSample,
-    reading: GpuReading,
-    finder: HolderFinder,
-    held: Mapping[str, tuple[str, ...]],
-) -> list[dict[str, Any]]:
-    """Return a GPU, or its MIG instances: only those can be used then."""
-    parts: list[MigSample | None] = [*(gpu.mig_instances or ())]
-    trouble = gpu.error
-    if gpu.mig_instances is not None and not parts:
-        trouble = "MIG is on, and no instance is set up"
-    rows: list[dict[str, Any]] = []
-    for place, part in enumerate(parts or [None]):
-        processes = _of_part(gpu.processes, part)
-        found, _ = finder.find(
+class _Look:
+    """What one reading tells of who holds what."""
+
+    def __init__(
+        self, reading: GpuReading, held: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self._reading = reading
+        self._held = held
+        self._finder = HolderFinder(RUN_ID_VARIABLE)
+        parts = [part for gpu in reading.gpus for part in gpu.mig_instances or ()]
+        names = {str(it.uuid) for it in (*reading.gpus, *parts)}
+        # The pool asks the same: who only looked at a GPU leaves room for a run.
+        own = _own_pids() if reading.pids_are_here else ()
+        self._occupied = occupants(reading.gpus, names, own)
+
+    def rows(self, gpu: GpuSample) -> list[dict[str, Any]]:
+        """Return a GPU, or its MIG instances: only those can be used then."""
+        parts: list[MigSample | None] = [*(gpu.mig_instances or ())]
+        trouble = gpu.error
+        if gpu.mig_instances is not None and not parts:
+            trouble = "MIG is on, and no instance is set up"
+        return [
+            self._row(gpu, part, place, trouble)
+            for place, part in enumerate(parts or [None])
+        ]
+
+    def _row(
+        self, gpu: GpuSample, part: MigSample | None, place: int, trouble: str | None
+    ) -> dict[str, Any]:
+        found, _ = self._finder.find(
             gpu.uuid,
-            processes,
-            pids_are_here=reading.pids_are_here,
-            told=reading.told_holders,
+            _of_part(gpu.processes, part),
+            pids_are_here=self._reading.pids_are_here,
+            told=self._reading.told_holders,
         )
         name = part.uuid if part is not None else gpu.uuid
-        runs = [f"run {run}" for run in held.get(str(name), ())]
+        runs = [f"run {run}" for run in self._held.get(str(name), ())]
         others = [_text(it) for it in found or () if f"run {it['run_id']}" not in runs]
+        is_taken = bool(runs or trouble) or str(name) in self._occupied
         nobody = None if found is None else True
-        rows.append(
-            {
-                "device": part.uuid if part is not None else str(gpu.index),
-                "title": f"GPU {gpu.index}"
-                + (f" MIG {place}" if part is not None else ""),
-                "product": (part or gpu).name,
-                "uuid": name,
-                "load": trouble or _load(gpu, part),
-                "holders": [*runs, *others],
-                "is_free": False if runs or others or trouble else nobody,
-            }
-        )
-    return rows
+        return {
+            "device": part.uuid if part is not None else str(gpu.index),
+            "title": f"GPU {gpu.index}" + (f" MIG {place}" if part is not None else ""),
+            "product": (part or gpu).name,
+            "uuid": name,
+            "load": trouble or _load(gpu, part),
+            "holders": [*runs, *others],
+            "is_free": False if is_taken else nobody,
+        }
+
+
+def _own_pids() -> set[int]:
+    """Return the pids of this process and of those that it started."""
+    children = psutil.Process().children(recursive=True)
+    return {os.getpid(), *(child.pid for child in children)}
 
 
 def _of_part(

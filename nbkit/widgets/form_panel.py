@@ -65,8 +65,9 @@ class FormPanel(anywidget.AnyWidget):
             gpus=READING,
             said={"text": "", "is_error": False},
         )
-        self.check = Check.of(self.entered, self.controls)
-        self._show_check()
+        # Pages, cells and the look at the GPUs each have a thread.
+        self._lock = threading.RLock()
+        self._check_and_show()
         self.observe(self._on_entered, "entered")
         self.observe(self._show_check, "gpus")
         self.on_msg(self._on_message)
@@ -100,13 +101,21 @@ class FormPanel(anywidget.AnyWidget):
         heard_while_busy(self)
 
     def _on_entered(self, _: Any) -> None:
-        self.check = Check.of(self.entered, self.controls)
-        self._show_check()
+        self._check_and_show()
         if self.said["is_error"]:
             self.say("")
 
+    def _check_and_show(self) -> None:
+        # In one go: else a verdict could come last that is of what was there before.
+        with self._lock:
+            self.check = Check.of(self.entered, self.controls)
+            self._show_check()
+
     def _show_check(self, _: Any = None) -> None:
-        self.checked = self.check.to_dict(self.controls, self.gpus["gpus"])
+        with self._lock:
+            # No run gets a GPU of a trace: its ranks run on CPUs.
+            gpus = [] if self.gpus["replayed"] else self.gpus["gpus"]
+            self.checked = self.check.to_dict(self.controls, gpus)
 
     def _show_gpus(self, found: dict[str, Any]) -> None:
         self.gpus = found
@@ -137,7 +146,8 @@ class FormPanel(anywidget.AnyWidget):
             if not isinstance(error, NbkitError):
                 raise
         finally:
-            self.send({"kind": "heard", "id": message["id"]})
+            # Not "id": ipykernel takes that for a message's, and keeps it for ever.
+            self.send({"kind": "heard", "request": message["request"]})
 
     def _take_preset(self, preset: str) -> None:
         from nbkit.study.recipes import recipe

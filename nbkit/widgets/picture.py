@@ -1,32 +1,36 @@
 """The picture of a run: what a saved notebook still shows of it.
 
 It needs no kernel, no JavaScript and no style sheet. One thread looks at all runs that
-were shown under way, and replaces each one's picture when it has ended.
+were shown, and replaces the pictures of one when it has ended, or goes on again.
 """
 
 from __future__ import annotations
 
 import html
+import math
 import threading
 import time
 import traceback
+import uuid
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from IPython.display import DisplayHandle, display
 
 from nbkit.analysis.live.run import LiveRun
-from nbkit.errors import StoreError
+from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.study.wording import UNKNOWN, percent, rate, size
+from nbkit.widgets.display import has_widgets, look_again
 
 __all__ = ["picture", "show_picture", "summary_html"]
 
 _POLL_SECONDS = 0.5
 _FIRST_SECONDS = 0.5
-"""A cell that shows a run of a million steps does not wait until all are read."""
+"""A page that shows a run of a million steps does not wait until all are read."""
 _WIDTH, _HEIGHT, _LEFT = 300, 90, 56
 _TITLES = {
     "loss": "Loss",
@@ -34,7 +38,12 @@ _TITLES = {
     "gpu_utilization_percent": "GPU utilization (%)",
     "memory_used_gibibytes": "GPU memory (GiB)",
     "power_watts": "GPU power (W)",
+    "top1_accuracy": "Top-1 accuracy",
+    "mean_auroc": "Mean AUROC",
+    "bus_bandwidth_gigabytes_per_second": "Bus bandwidth (GB/s)",
+    "message_bytes": "Message (bytes)",
 }
+"""As in the live view (``static/view_parts.js``)."""
 
 Bundle = dict[str, Any]
 
@@ -42,10 +51,10 @@ Bundle = dict[str, Any]
 def show_picture(run: Run) -> None:
     """Show a run's picture, and another in its place when the run has ended."""
     live = LiveRun(run)
-    is_over = live.read(_FIRST_SECONDS)
-    handle = display(picture(live), raw=True, display_id=True)
-    if not is_over and handle is not None:
-        _unfinished.add(live, handle)
+    # Where there is no page, what is shown now may be all that is ever saved.
+    is_whole = not has_widgets() and run.state.is_final
+    is_over = live.read(math.inf if is_whole else _FIRST_SECONDS)
+    _shown_runs.show(live, is_over=is_over)
 
 
 def picture(live: LiveRun) -> Bundle:
@@ -60,7 +69,7 @@ def picture(live: LiveRun) -> Bundle:
     head, facts = shown["head"], _facts(shown)
     name, run_id = head["name"], head["run_id"]
     place = f"{name} ({run_id})" if name else run_id
-    words = _state_words(head)
+    words = _state_words(shown)
     text = "\n".join(
         [
             f"{place}: {words}",
@@ -91,17 +100,32 @@ def _shown(name: str, value: Any) -> str:
     return _figures(value) if isinstance(value, float) else str(value)
 
 
-class _Unfinished:
-    """Pictures of runs under way, and the thread that replaces them."""
+class _ShownRuns:
+    """Runs that have pictures, and the thread that replaces them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pictures: list[tuple[LiveRun, DisplayHandle]] = []
+        self._shown: dict[Path, _Shown] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, live: LiveRun, handle: DisplayHandle) -> None:
+    @property
+    def are_up_to_date(self) -> bool:
+        """Whether all pictures show the end of their runs."""
         with self._lock:
-            self._pictures.append((live, handle))
+            return all(shown.live is None for shown in self._shown.values())
+
+    def show(self, live: LiveRun, *, is_over: bool) -> None:
+        """Show a run, of which `LiveRun.read` has said whether it is over, here too."""
+        root = live.run.paths.root
+        bundle = picture(live)
+        with self._lock:
+            known = self._shown.get(root)
+            # All pictures of a run have one id, and are replaced together.
+            display_id = known.handle.display_id if known else f"nbkit-{uuid.uuid4()}"
+            handle = display(bundle, raw=True, display_id=display_id)
+            if handle is None:
+                return  # a terminal replaces nothing
+            self._shown[root] = _Shown(live, handle, is_over=is_over)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._watch, name="nbkit pictures", daemon=True
@@ -112,34 +136,68 @@ class _Unfinished:
         while True:
             time.sleep(_POLL_SECONDS)
             with self._lock:
-                pictures = list(self._pictures)
-            for pair in pictures:
-                if _is_replaced(*pair):
+                everything = list(self._shown.items())
+            for root, shown in everything:
+                if shown.look():
                     with self._lock:
-                        self._pictures.remove(pair)
-            with self._lock:
-                if not self._pictures:
-                    self._thread = None
-                    return
+                        if self._shown.get(root) is shown:
+                            del self._shown[root]
 
 
-_unfinished = _Unfinished()
+class _Shown:
+    """A run that has pictures."""
+
+    def __init__(self, live: LiveRun, handle: DisplayHandle, *, is_over: bool) -> None:
+        self.run = live.run
+        self.handle = handle
+        self.live: LiveRun | None = None if is_over else live
+        """None while an ended run's pictures show its end."""
+        self._attempt = live.attempt
+        self._stamp: tuple[int, ...] = ()
+
+    def look(self) -> bool:
+        """Replace the pictures if they are old; return whether that cannot go on."""
+        try:
+            if self.live is None:
+                self._look_for_another_attempt()
+            elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
+                self.handle.update(picture(self.live), raw=True)
+                self._attempt, self.live = self.live.attempt, None
+        except (OSError, NbkitError) as error:
+            self.handle.update({"text/plain": str(error)}, raw=True)
+            return True
+        except Exception:  # noqa: BLE001 - the other pictures go on
+            self.handle.update({"text/plain": traceback.format_exc(limit=-3)}, raw=True)
+            return True
+        return False
+
+    def _look_for_another_attempt(self) -> None:
+        stamp = self._submitted()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        if self.run.attempt <= self._attempt:
+            return
+        self.live = LiveRun(self.run)
+        self.live.read(_FIRST_SECONDS)
+        self.handle.update(picture(self.live), raw=True)
+        # The view has looked away from a run that had ended.
+        look_again(self.run)
+
+    def _submitted(self) -> tuple[int, ...]:
+        """Return what changes when the run is submitted again."""
+        try:
+            status = self.run.paths.submission.stat()
+        except FileNotFoundError:
+            return ()
+        return status.st_ino, status.st_mtime_ns
 
 
-def _is_replaced(live: LiveRun, handle: DisplayHandle) -> bool:
-    """Replace a picture if its run has ended; return whether it is done with."""
-    try:
-        if not live.run.state.is_final or not live.read(_FIRST_SECONDS):
-            return False
-        handle.update(picture(live), raw=True)
-    except StoreError as error:
-        handle.update({"text/plain": str(error)}, raw=True)
-    except Exception:  # noqa: BLE001 - the other pictures go on
-        handle.update({"text/plain": traceback.format_exc(limit=-3)}, raw=True)
-    return True
+_shown_runs = _ShownRuns()
 
 
-def _state_words(head: Bundle) -> str:
+def _state_words(shown: Bundle) -> str:
+    head = shown["head"]
     state = head["state"]
     if head["queue"]:
         queue = head["queue"]
@@ -150,6 +208,10 @@ def _state_words(head: Bundle) -> str:
     if not head["is_final"]:
         # A picture does not move: it says of when it is.
         state += f" at {utc_now()[:19].replace('T', ' ')} UTC"
+    if not shown["numbers"]["is_complete"]:
+        step = shown["numbers"]["read_step"]
+        where = "" if step is None else f" up to step {step:,} so far"
+        state += f"; its steps are still being read{where}"
     return state
 
 

@@ -17,6 +17,7 @@ import ipywidgets
 from IPython.display import display
 
 from nbkit.analysis.live.rows import run_numbers, run_rows
+from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
 from nbkit.study.wording import UNKNOWN, rate
 from nbkit.widgets.display import view_of
@@ -58,6 +59,13 @@ class RunTable(anywidget.AnyWidget):
         heard_while_busy(self)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Any) -> None:
+        try:
+            self._answer(message)
+        except (NbkitError, OSError) as error:
+            self.send({"kind": "refused", "why": str(error)})
+        heard_while_busy(self)
+
+    def _answer(self, message: dict[str, Any]) -> None:
         if message["kind"] == "open":
             self.send({"kind": "rows", "rows": self._rows})
         elif message["kind"] == "numbers":
@@ -69,7 +77,6 @@ class RunTable(anywidget.AnyWidget):
             self._below.children = (view,)
             view.announce()
             self.send({"kind": "shown", "run": message["run"]})
-        heard_while_busy(self)
 
 
 def show_table(runs: Sequence[Run], *, with_widgets: bool) -> None:

@@ -55,10 +55,12 @@ class RunView(anywidget.AnyWidget):
     """Of the run that is shown."""
 
     def __init__(self, run: Run) -> None:
+        # First: of a run that cannot be read, no page is told.
+        live = LiveRun(run)
         super().__init__(run_id=run.run_id)
         self._run = run
         hearing = _Hearing()
-        self._follower = Follower(LiveRun(run), self._send_if_open, hearing.is_possible)
+        self._follower = Follower(live, self._send_if_open, hearing.is_possible)
         self.on_msg(self._on_message)
         heard_while_busy(self)
 
@@ -71,9 +73,14 @@ class RunView(anywidget.AnyWidget):
         """Tell pages that are about to show the view what there is."""
         self._follower.announce()
 
+    def look(self) -> None:
+        """Look at the run at once, if somebody looks at the view: it goes on again."""
+        self._follower.hear({"kind": "look", "view": ""})
+
     def close(self) -> None:
         """End the view everywhere it is shown; the run goes on."""
-        self._follower.close()
+        if "_follower" in vars(self):  # it was opened at all
+            self._follower.close()
         super().close()
 
     def _send_if_open(self, message: dict[str, Any]) -> None:
@@ -105,13 +112,17 @@ class RunView(anywidget.AnyWidget):
         except (NbkitError, OSError) as error:
             self._answer(message, "refused", why=str(error))
             return
+        except Exception as error:
+            self._answer(message, "refused", why=f"{type(error).__name__}: {error}")
+            raise
         self._answer(message, "done")
         # Ended runs are not followed; this one may be under way again.
-        self._follower.hear({"kind": "look", "view": message["view"]})
+        self.look()
 
     def _answer(self, message: dict[str, Any], kind: str, **values: Any) -> None:
-        reply = {"kind": kind, "to": message["view"], "id": message["id"], **values}
-        self._send_if_open(reply)
+        # Not "id": ipykernel takes that for a message's, and keeps it for ever.
+        address = {"to": message["view"], "request": message["request"]}
+        self._send_if_open({"kind": kind, **address, **values})
 
 
 def heard_while_busy(widget: anywidget.AnyWidget) -> None:

@@ -98,7 +98,7 @@ class Context:
         self.local_world_size = rank.local_world_size
         """How many ranks this machine has."""
         self.attempt = rank.attempt
-        """0, and one more after each `Run.resume`."""
+        """0, and one more after each `Run.resume` and each restart."""
         self.run_id = rank.paths.run_id
         """The run's id."""
         self.run_folder: Path = rank.paths.root

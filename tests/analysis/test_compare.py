@@ -41,11 +41,28 @@ def test_values_that_vary_inside_of_an_arm_are_all_named():
     )
 
 
+def test_other_arguments_and_other_code_are_differences():
+    a = RunFacts("a", 1.0, {"entry": {"pickle_sha256": "1"}}, {"cells/f.py": "x = 1"})
+    b = RunFacts("b", 1.0, {"entry": {"pickle_sha256": "2"}}, {"cells/f.py": "x = 2"})
+    same = RunFacts("c", 1.0, a.parts, b.code)
+
+    both, code = compare_arms([a], [b]), compare_arms([a], [same])
+
+    assert both.differences == (Difference("entry", "pickle_sha256", "1", "2"),)
+    assert code.differences == ()
+    assert "Nothing else" not in str(code)
+    assert "+x = 2" in str(code)
+
+
 def test_what_names_a_run_or_its_place_is_no_difference():
     a = facts(
         code={"diff": "code/diff.patch", "commit": "1"}, configuration={"name": 1}
     )
-    b = facts(code={"diff": None, "commit": "1"}, configuration={"name": 2})
+    b = facts(
+        code={"diff": None, "commit": "1"},
+        configuration={"name": 2},
+        storage={"free_bytes": 7},
+    )
 
     comparison = compare_arms([a], [b])
 

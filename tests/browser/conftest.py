@@ -219,15 +219,16 @@ def holding(lab: Callable[..., Lab], tmp_path: Path) -> Callable[..., tuple[Lab,
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Lab], nbkit.Run]]:
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., nbkit.Run]]:
     """Return a starter of long runs in a server's store; they end with the test."""
     started: list[nbkit.Run] = []
 
-    def start(server: Lab) -> nbkit.Run:
+    def start(server: Lab, device: str = "cpu") -> nbkit.Run:
         monkeypatch.setenv("NBKIT_HOME", str(server.store))
+        monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
         config = ExperimentConfig(
             model="resnet20",
-            device="cpu",
+            device=device,
             gpus=1,
             image_size=32,
             batch_size_per_gpu=4,

@@ -26,19 +26,13 @@ def traced_gpu():
     return json.loads(header)["devices"][0]["uuid"]
 
 
-def claim(folder, uuid):
-    """Let a run say that it is on a GPU."""
-    file = folder / "submission.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "devices": [uuid]}))
-
-
 def store_past(store, uuid, minutes, started_minutes):
     """Write a run that goes on, and what its sampler has seen: 42 % and 25 %."""
     now = time.time()
     folder = store_run(store, "20200101-000000-past", "running")
-    claim(folder, uuid)
     file = folder / "record.json"
     record = json.loads(file.read_text())
+    record["launch"] = {"devices": [uuid]}
     began = datetime.datetime.fromtimestamp(
         now - started_minutes * MINUTE, datetime.UTC
     )
@@ -135,8 +129,7 @@ def test_a_restarted_server_is_found_again_and_a_run_has_gone_on_with_its_past(
 ):
     server = lab("replay:one-gpu")
     panel = open_panel(page(server.address()))
-    long = run(server)
-    claim(long.paths.root, traced_gpu())
+    long = run(server, device="replay")
     row = panel.locator(".nbk-run", has_text="a long run")
     mark = card(panel, 0).locator(".nbk-sparkline-mark.nbk-mod-start")
     expect(row).to_contain_text("images/s")

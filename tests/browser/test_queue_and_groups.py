@@ -50,11 +50,11 @@ def test_a_queued_run_and_curves_of_several_runs_are_one_click_away(lab, page):
 
     panel.get_by_role("button", name="Open TensorBoard for all runs").click()
     curves = visitor.frame_locator('iframe[title="TensorBoard: all runs"]')
-    for run_id in RUNS:
-        expect(curves.get_by_text(run_id).first).to_be_visible()
     expect(
         visitor.get_by_text("shows 2 of 3 runs: the newest of").first
     ).to_be_visible()
+    for run_id in RUNS:
+        expect(curves.get_by_text(run_id).first).to_be_visible()
 
     visitor.keyboard.press("Control+Shift+C")
     palette = visitor.locator('[data-command="nbkit:tensorboard-study"]')

@@ -36,7 +36,8 @@ def _run(state="finished"):
     paths = create_run_folder(ExperimentConfig())
     gone = {**ProcessIdentity.of().to_dict(), "start_ticks": -1}
     submission = {"attempt": 0, "supervisor": gone, "owner": gone}
-    record = {"attempt": 0, "state": state, "name": "x", "supervisor": gone, "time": {}}
+    # Its supervisor has started it again once.
+    record = {"attempt": 1, "state": state, "name": "x", "supervisor": gone, "time": {}}
     write_json(paths.submission, submission)
     write_json(paths.record, {**record, "run_id": paths.run_id})
     paths.code.mkdir()

@@ -68,8 +68,9 @@ def test_the_tree_of_whoever_asks_does_not_count(drive_child):
         pids = [os.getpid(), child.pid, *(NOBODY + n for n in range(3))]
         drive_child({"uuid": "GPU-a", "pids": pids})
         # Three strangers of 1 GiB each are less than a twentieth of 80 GiB.
-        assert Occupants().ask(["GPU-a"], os.getpid()) == {}
-        assert f"process {os.getpid()} (" in Occupants().ask(["GPU-a"])["GPU-a"]
+        patient = Occupants(timeout_seconds=60)
+        assert patient.ask(["GPU-a"], os.getpid()) == {}
+        assert f"process {os.getpid()} (" in patient.ask(["GPU-a"])["GPU-a"]
         child.communicate(b"\n")
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+
+from nbkit.widgets.picture import _TITLES
+from nbkit.widgets.view import static_text
 
 # A kernel's shell, without a kernel's process.
 SHELL = """
@@ -61,3 +65,11 @@ print(found)
 """)
 
     assert said == "[False, False, True, True, False]"
+
+
+def test_pictures_and_views_call_a_curve_the_same():
+    (titles,) = re.findall(
+        r"const TITLES = {(.*?)};", static_text("view_parts.js"), re.S
+    )
+
+    assert dict(re.findall(r"(\w+): '(.*?)'", titles)) == _TITLES

@@ -20,7 +20,8 @@ class Page:
         self.name = name
         self.number: int | None = None
         self.losses: list[list[float]] = []
-        self.log: list[str] = []
+        self.lines: list[str] = []
+        self.open_line = ""
         self.state = ""
         self.failure = ""
 
@@ -43,12 +44,17 @@ class Page:
             if change := values.get("series", {}).get("loss"):
                 self.losses[change["from"] :] = change["points"]
         elif kind == "log":
-            self.log = message["lines"]
+            self.lines, self.open_line = message["lines"], message["open_line"]
         elif kind == "more_log":
-            self.log += message["lines"]
+            self.lines = [*self.lines, *message["lines"]]
+            self.open_line = message["open_line"]
         elif kind == "failed":
             self.failure = message["message"]
         self.state = values.get("head", {}).get("state", self.state)
+
+    @property
+    def log(self) -> list[str]:
+        return [*self.lines, self.open_line] if self.open_line else self.lines
 
     @property
     def steps(self) -> list[float]:
@@ -165,9 +171,13 @@ def test_each_display_reads_the_log_that_it_chose(followed):
 
     wait_until(lambda: other.log == ["one error", "another error"], "what is added")
     wait_until(lambda: page.log == ["zero", "more"], "what is added")
-    written.print("no end of line", rank=0)
+    written.print("10 %\r", rank=0)
+    wait_until(lambda: page.log == ["zero", "more", "10 %"], "a line so far")
+    written.print("20 %\r", rank=0)
+    wait_until(lambda: page.log == ["zero", "more", "20 %"], "what it is now")
+    written.print("30 %", rank=0)
     written.record("finished")
-    wait_until(lambda: page.log == ["zero", "more", "no end of line"], "the last line")
+    wait_until(lambda: page.log == ["zero", "more", "30 %"], "the last line")
 
 
 def test_a_run_that_is_removed_is_said_to_be_gone(followed):
@@ -180,3 +190,53 @@ def test_a_run_that_is_removed_is_said_to_be_gone(followed):
     written.run.paths.root.rmdir()
 
     wait_until(lambda: "was removed" in page.failure, "why it ends")
+
+
+def test_what_was_announced_is_not_told_again_to_who_has_asked(tmp_path):
+    written = WrittenRun(tmp_path)
+    told: list[dict] = []
+    follower = Follower(LiveRun(written.run), told.append)
+    follower.announce()
+    look(follower, {}, "a")
+    wait_until(lambda: any(one["kind"] == "log" for one in told), "the first turn")
+    written.append(step(1))
+    wait_until(lambda: told[-1]["kind"] == "change" and told[-1]["values"], "a step")
+
+    # It was heard before the first turn, or between that and the second.
+    to = [one.get("to") for one in told if one["kind"] == "all"]
+    assert to in (["a"], [None, "a"])
+    follower.close()
+    wait_until(lambda: not thread_of(written), "the end of the thread")
+
+
+def test_a_view_that_could_not_go_on_begins_anew_when_it_is_looked_at(
+    followed, monkeypatch
+):
+    written, follower, pages = followed
+    written.append(step(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(LiveRun, "take_changes", lambda _: 1 / 0)
+        page = look(follower, pages, "a")
+        wait_until(lambda: "ZeroDivisionError" in page.failure, "why it ends")
+        wait_until(lambda: not thread_of(written), "the end of the thread")
+
+    follower.hear(page.question("here"))
+    wait_until(lambda: page.steps == [1], "the display")
+
+
+def test_displays_of_an_ended_run_that_say_nothing_are_gone(tmp_path, monkeypatch):
+    written = WrittenRun(tmp_path)
+    written.record("finished")
+    told: list[dict] = []
+    follower = Follower(LiveRun(written.run), told.append, gone_after_seconds=1.0)
+    for name in ("a", "b"):
+        look(follower, {}, name)
+    wait_until(lambda: not thread_of(written), "the end of the thread")
+
+    def tell() -> bool:
+        follower.hear(Page("a").question("here"))
+        return list(follower._viewers) == ["a"]
+
+    wait_until(tell, "the end of b")
+    wait_until(lambda: not thread_of(written), "the end of the thread")
+    assert {one["to"] for one in told if one["kind"] == "all"} == {"a", "b"}

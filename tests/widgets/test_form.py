@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import re
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -22,8 +24,9 @@ from nbkit.config import experiment as experiment_source
 from nbkit.errors import ConfigError
 from nbkit.launch.gpu_pool import Claim, Lease
 from nbkit.study.recipes import recipe, recipe_names
-from nbkit.telemetry.gpu_reader import GpuReader
+from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
+from nbkit.telemetry.sample import GpuProcess, GpuSample
 from nbkit.widgets import form_gpus
 from nbkit.widgets.form_check import Check, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
@@ -59,7 +62,7 @@ def form():
 
 def told(form, **message):
     """Send what a page would; return what the form then says."""
-    form.panel._handle_custom_msg({"id": "1", **message}, [])
+    form.panel._handle_custom_msg({"request": "1", **message}, [])
     return form.panel.said
 
 
@@ -205,6 +208,60 @@ def test_the_commands_name_the_devices_of_the_run():
     assert "engine=cluster" in shown["note"]
 
 
+def test_no_run_gets_a_gpu_of_a_trace(form):
+    form.panel.wait_for_threads()
+    form.panel.gpus = gpus_of("eight-gpus")
+
+    shown = form.panel.checked["commands"][1]["text"]
+
+    assert "CUDA_VISIBLE_DEVICES= torchrun" in shown
+
+
+def test_what_was_typed_last_is_judged_last(form, monkeypatch):
+    form.panel.wait_for_threads()
+    has_begun, may_end = threading.Event(), threading.Event()
+    to_dict = Check.to_dict
+
+    def slowly(check, *arguments):
+        found = to_dict(check, *arguments)
+        if threading.current_thread() is look:
+            has_begun.set()
+            may_end.wait(60)
+        return found
+
+    def type_it():
+        form.panel.entered = form.panel.entered | {"gpus": "none"}
+
+    monkeypatch.setattr(Check, "to_dict", slowly)
+    seen = form.panel.gpus | {"text": "seen again"}
+    look = threading.Thread(target=form.panel._show_gpus, args=(seen,))
+    typing = threading.Thread(target=type_it)
+    look.start()
+    assert has_begun.wait(60)
+    typing.start()
+    # It has to wait for the look, or is overtaken by it.
+    typing.join(1)
+    may_end.set()
+    typing.join()
+    look.join()
+
+    assert set(form.panel.checked["errors"]) == {"gpus"}
+
+
+def test_a_form_that_is_closed_lets_go_of_page_and_gpus(form):
+    form.panel.wait_for_threads()
+    look = form.panel._look
+    assert look._reader is not None
+
+    form.close()
+
+    assert (form.comm, form.panel.comm) == (None, None)
+    assert look._reader is None
+    look.start()
+    look.wait()
+    assert look._reader is None
+
+
 def test_where_nobody_can_use_a_widget_a_table_is_shown(form):
     form.fill(model="resnet18", name="<b>")
     form.panel.entered = form.panel.entered | {"gpus": "none"}
@@ -249,6 +306,41 @@ def test_the_gpus_say_who_holds_them(monkeypatch, tmp_path):
     assert found["gpus"][7]["holders"] == ["run 20260101-me"]
     assert found["gpus"][4]["holders"] == ["kernel notes/explore.ipynb of ann"]
     assert gpus_of("eight-gpus")["gpus"][7]["is_free"]
+
+
+def test_a_gpu_is_free_if_the_pool_would_give_it_to_a_run(monkeypatch, tmp_path):
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path))
+    stranger = os.getppid()
+    used = [(os.getpid(), 40), (stranger, 1), (stranger, 40), (stranger, None)]
+    gpus = [
+        GpuSample(
+            place,
+            f"GPU-{place}",
+            memory_total_bytes=80 << 30,
+            processes=(GpuProcess(pid, size and size << 30),),
+        )
+        for place, (pid, size) in enumerate(used)
+    ]
+
+    found = describe_gpus(GpuReading(tuple(gpus)), replayed=False)
+
+    # This process itself, and a bare CUDA context, leave room.
+    assert [gpu["is_free"] for gpu in found["gpus"]] == [True, True, False, False]
+    assert found["text"] == "2 of 4 free."
+
+
+def test_gpus_that_cannot_be_read_are_said_to_be_so(monkeypatch):
+    monkeypatch.setattr(form_gpus, "describe_gpus", lambda *_, **__: [][0])
+    shown = []
+    look = GpuLook(shown.append)
+
+    look.start()
+    look.wait()
+
+    look.close()
+    (found,) = shown
+    assert "could not be read: IndexError: list index out of range" in found["text"]
+    assert found["gpus"] == []
 
 
 def test_instances_are_offered_in_the_place_of_a_divided_gpu(monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from nbkit.analysis.live.log_tail import MOST_LINES, LogTail
 from nbkit.analysis.live.run import LiveRun
 from nbkit.analysis.live.series import MOST_POINTS, Series
+from nbkit.widgets.picture import picture
 from tests.widgets.stored_run import WrittenRun, step
 
 
@@ -70,7 +71,7 @@ def test_repeated_steps_of_a_new_attempt_count_once_as_in_the_runs_metrics(
     assert losses == pytest.approx([line["loss"] for line in expected], rel=1e-5)
 
 
-def test_numbers_are_those_of_the_summary_once_the_run_has_ended(tmp_path):
+def test_numbers_are_those_of_the_summary_once_the_run_has_ended(tmp_path, monkeypatch):
     written = WrittenRun(tmp_path)
     live = LiveRun(written.run)
     for number in range(1, 101):
@@ -86,6 +87,8 @@ def test_numbers_are_those_of_the_summary_once_the_run_has_ended(tmp_path):
     assert live.read() is True
 
     numbers, summary = live.snapshot()["numbers"], written.run.summary
+    monkeypatch.setattr("nbkit.analysis.live.metrics.median", None)
+    assert live.read() is True, "what does not change is not computed again"
     assert numbers["measured"]["median"] == summary.images_per_second
     assert numbers["measured"]["q25"] == summary.images_per_second_q25
     assert numbers["measured"]["n"] == summary.n_steps
@@ -163,13 +166,131 @@ def test_what_is_added_to_a_log_comes_once_and_line_by_line(tmp_path):
     tail = LogTail(path, "a")
     assert tail.last()["lines"] == []
 
-    said = []
+    said, so_far = [], []
     for text in ("first a\nsec", "ond a\nno\n", "10 %\r20 % a\r", "a" * 9999 + "\n"):
         with path.open("a") as file:
             file.write(text)
         said += tail.new_lines()
+        so_far.append(tail.open_line)
 
-    assert said[:3] == ["first a", "second a", "20 % a"]
-    assert said[3] == "a" * 2000 + "…"
+    assert said[:2] == ["first a", "second a"]
+    assert said[2:] == ["a" * 2000 + "…"]
+    assert so_far == ["", "", "20 % a", ""]
     path.write_text("b" * (1 << 20))
     assert tail.new_lines() is None
+
+
+def test_a_line_that_is_half_written_when_the_log_is_opened_comes_once(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("first\r\nan err")
+    tail, filtered = LogTail(path), LogTail(path, "error")
+    seen = tail.last()
+    assert (seen["lines"], seen["open_line"]) == (["first"], "an err")
+    assert filtered.last()["lines"] == []
+
+    with path.open("a") as file:
+        file.write("or\r")
+    assert tail.new_lines() == []
+    assert tail.open_line == "an error"
+    with path.open("a") as file:
+        file.write("\n")
+
+    assert tail.new_lines() == filtered.new_lines() == ["an error"]
+    assert tail.open_line == ""
+
+
+def test_a_progress_bar_of_hours_is_one_line(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("begin\n" + "".join(f"{n} %\r" for n in range(200_000)))
+    tail = LogTail(path)
+    tail.last()
+    assert tail.open_line == "199999 %"
+
+    with path.open("a") as file:
+        file.write("".join(f"{n} %\r" for n in range(10_000)))
+    assert tail.new_lines() == []
+    assert tail.open_line == "9999 %"
+
+
+def test_a_burst_of_more_lines_than_are_told_is_told_as_a_whole(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    tail = LogTail(path)
+    tail.last()
+    with path.open("a") as file:
+        file.writelines(f"{number}\n" for number in range(3000))
+
+    assert tail.new_lines() is None
+    assert tail.last()["lines"] == [str(number) for number in range(2500, 3000)]
+
+
+def test_while_steps_are_read_the_newest_is_shown_and_no_time_is_guessed(tmp_path):
+    written = WrittenRun(tmp_path, steps=5000)
+    written.append(*map(step, range(1, 4001)))
+    live = LiveRun(written.run)
+    live.read(0)
+
+    numbers = live.snapshot()["numbers"]
+    assert numbers["read_step"] < 4000
+    assert numbers["step"] == 4000
+    assert numbers["loss"] == 1 / 4000
+    assert numbers["seconds_left"] is None
+    said = picture(live)["text/plain"]
+    assert f"still being read up to step {numbers['read_step']:,} so far" in said
+    assert "4,000 of 5,000" in said
+
+    live.read()
+    assert live.snapshot()["numbers"]["seconds_left"] == 1000
+    assert "still being read" not in picture(live)["text/plain"]
+
+
+def test_a_line_that_lacks_a_value_is_left_out_and_the_others_are_shown(tmp_path):
+    written = WrittenRun(tmp_path)
+    broken = step(2)
+    del broken["images"]
+    written.append(step(1), broken, {"kind": "log"}, step(3))
+    with written.run.paths.metrics.open("a") as file:
+        file.write("17\n")
+    written.append(step(4))
+    live = LiveRun(written.run)
+
+    live.read()
+
+    assert steps_of(live) == [1, 3, 4]
+    numbers = live.snapshot()["numbers"]
+    assert numbers["damaged_lines"] == 3
+    assert numbers["seconds_left"] == 996
+
+
+def test_gpus_of_several_hosts_are_one_line_that_never_runs_back(tmp_path):
+    written = WrittenRun(tmp_path)
+    folder = written.run.paths.root / "system"
+    folder.mkdir()
+
+    def sample(host: str, t: float, percent: int) -> None:
+        gpu = {
+            "index": 0,
+            "uuid": f"GPU-{host}",
+            "gpu_utilization_percent": percent,
+            "memory_used_bytes": 0,
+        }
+        line = {"kind": "sample", "t": t, "gpus": [gpu]}
+        with (folder / f"{host}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    for t in range(100, 103):
+        sample("a", t, 10)
+        sample("b", t + 0.5, 30)
+    live = LiveRun(written.run)
+    live.read()
+    name = "gpu_utilization_percent"
+    assert live.snapshot()["series"][name] == [[t, 10, 30, 20] for t in (100, 101)]
+
+    sample("a", 103, 10)
+    live.read()
+    sample("b", 103.5, 30)
+    written.record("finished")
+    live.read()
+
+    points = live.snapshot()["series"][name]
+    assert points == [[t, 10, 30, 20] for t in range(100, 104)]

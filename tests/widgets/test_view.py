@@ -9,12 +9,17 @@ from typing import Any
 
 import nbformat
 import pytest
+from ipywidgets import VBox
 from nbclient import NotebookClient
 
 import nbkit
+from nbkit.errors import StoreError
 from nbkit.store.record import RunState
+from nbkit.widgets.table import RunTable
+from nbkit.widgets.view import RunView
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
+from tests.widgets.stored_run import WrittenRun
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -93,6 +98,12 @@ class Front:
         return message["header"]["msg_id"]
 
 
+def pictures(front: Front) -> list[str]:
+    """Return what replaced the picture so far, as text."""
+    updates = front.find("update_display_data")
+    return [update["data"]["text/plain"] for update in updates]
+
+
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
@@ -111,7 +122,7 @@ def test_the_view_goes_on_and_stops_the_run_while_the_next_cell_works(tmp_path):
         assert kernel.reply_to(shown)["status"] == "ok"
         # Nobody asked for it: the next cell is under way.
         everything = wait_until(lambda: front.told("all"), "what there is")[0]
-        assert everything["values"]["head"]["name"] in (None, "shown")
+        assert everything["values"]["head"]["run_id"] == nbkit.runs()[0].run_id
         run = nbkit.runs()[0]
         wait_until(lambda: len(run.metrics()) > 20, "steps", 120)
         changes = wait_until(
@@ -130,23 +141,25 @@ def test_the_view_goes_on_and_stops_the_run_while_the_next_cell_works(tmp_path):
 
         comm = view[WIDGET]["model_id"]
         subshell = front.new_subshell()
-        front.say(comm, subshell, kind="ask", id="1")
+        front.say(comm, subshell, kind="ask", request="1")
         wait_until(lambda: front.told("heard"), "an answer beside the cell")
-        front.say(comm, subshell, kind="do", id="2", action="stop")
+        front.say(comm, subshell, kind="do", request="2", action="stop")
         wait_until(lambda: front.told("done"), "the deed")
         assert run.wait(60, raise_on_failure=False).state is RunState.STOPPED
 
-        (new,) = wait_until(
-            lambda: front.find("update_display_data"), "the picture of its end"
-        )
-        assert "stopped by user" in new["data"]["text/plain"]
+        (new,) = wait_until(lambda: pictures(front), "the picture of its end")
+        assert "stopped by user" in new
         assert not go.exists()
         go.touch()
 
-        front.say(comm, subshell, kind="do", id="3", action="resume")
+        front.say(comm, subshell, kind="do", request="3", action="resume")
         wait_until(lambda: len(front.told("done")) > 1, "the other deed")
         assert nbkit.attach(run.run_id).attempt == 1
+        again = wait_until(lambda: pictures(front)[1:], "the picture of what goes on")
+        assert "attempt 2 at" in again[0]
         run.stop(grace_seconds=0)
+        ends = wait_until(lambda: pictures(front)[2:], "the picture of its other end")
+        assert "stopped, attempt 2" in ends[-1]
 
 
 def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
@@ -161,7 +174,7 @@ def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
     notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
     # A picture is replaced while the kernel lives.
     pause = "from nbkit.widgets import picture\nimport time\n" + (
-        "while picture._unfinished._pictures: time.sleep(0.1)"
+        "while not picture._shown_runs.are_up_to_date: time.sleep(0.1)"
     )
     notebook.cells.insert(2, nbformat.v4.new_code_cell(pause))
 
@@ -179,3 +192,48 @@ def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
     (comparison,) = outputs[4]
     assert "learning_rate" in comparison.data["text/html"]
     assert comparison.data["text/plain"].startswith("A / B")
+
+
+def test_a_deed_that_goes_wrong_is_answered(store, monkeypatch):
+    view = RunView(WrittenRun(store).run)
+    monkeypatch.setattr(view._run, "stop", lambda **_: 1 / 0)
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(view, "send", said.append)
+
+    message = {"kind": "do", "view": "a", "request": "1", "action": "stop"}
+
+    with pytest.raises(ZeroDivisionError):
+        view._on_message(view, message, [])
+
+    (answer,) = said
+    assert (answer["kind"], answer["request"], answer["to"]) == ("refused", "1", "a")
+    assert "ZeroDivisionError" in answer["why"]
+    view.close()
+
+
+def test_of_a_run_that_cannot_be_read_no_view_is_opened(store, monkeypatch):
+    run = WrittenRun(store).run
+    run.paths.config.write_text("{")
+    opened: list[RunView] = []
+    monkeypatch.setattr(RunView, "open", opened.append)
+
+    with pytest.raises(StoreError):
+        RunView(run)
+
+    assert opened == []
+
+
+def test_a_table_says_why_a_run_cannot_be_shown(store, monkeypatch):
+    run = WrittenRun(store).run
+    table = RunTable([run], [], VBox())
+    run.paths.config.write_text("{")
+
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(table, "send", said.append)
+
+    table._on_message(table, {"kind": "show", "run": run.run_id}, [])
+
+    (answer,) = said
+    assert answer["kind"] == "refused"
+    assert str(run.paths.config) in answer["why"]
+    table.close()

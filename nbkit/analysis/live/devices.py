@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ _EARLIER_SAMPLES = 500
 """Of what lies before, so many samples are read, evenly spread."""
 _BLOCK_BYTES = 1 << 20
 _GIB = 1 << 30
+_SILENT_SECONDS = 10.0
+"""Lines do not wait for a host that tells nothing for longer than others do."""
 
 Row = dict[str, Any]
 Value = Callable[[Row], float | None]
@@ -51,6 +54,9 @@ class LiveDevices:
         self._folder = folder
         self._offsets: dict[Path, int] = {}
         self._newest: dict[str, list[Row]] = {}
+        self._heard_at: dict[str, float] = {}
+        self._waiting: dict[float, list[Row]] = {}
+        self._drawn_until = -math.inf
         self.series: dict[str, Series] = {}
         """Lines by name, over Unix time in seconds; none without GPUs."""
 
@@ -58,13 +64,15 @@ class LiveDevices:
         """Return the newest values of each GPU, by host."""
         return [row for host in sorted(self._newest) for row in self._newest[host]]
 
-    def read(self, uuids: Sequence[str]) -> None:
+    def read(self, uuids: Sequence[str], *, is_over: bool = False) -> None:
         """Read what is new.
 
         Parameters
         ----------
         uuids
             GPUs and MIG instances of the run; all that the files have if empty.
+        is_over
+            Nothing more will come: the lines wait for no host any longer.
 
         Raises
         ------
@@ -72,12 +80,33 @@ class LiveDevices:
             If a file cannot be read.
         """
         own = frozenset(uuids)
-        for path in sorted(self._folder.glob("*.jsonl")):
+        paths = sorted(self._folder.glob("*.jsonl"))
+        for path in paths:
             for sample in self._new_samples(path):
                 rows = list(_own_rows(sample, own, path.stem))
                 if rows:
+                    t = self._heard_at[path.stem] = sample["t"]
                     self._newest[path.stem] = rows
-                    self._add(sample["t"], rows)
+                    # One host's samples are points of their own; of several hosts,
+                    # those of a second are one.
+                    moment = t if len(paths) == 1 else float(math.floor(t))
+                    self._waiting.setdefault(moment, []).extend(rows)
+        self._draw(math.inf if is_over or len(paths) < 2 else self._told_by_all())
+
+    def _told_by_all(self) -> float:
+        """Return until when all hosts that still tell have told."""
+        newest = max(self._heard_at.values(), default=0.0)
+        times = (t for t in self._heard_at.values() if t > newest - _SILENT_SECONDS)
+        return float(math.floor(min(times, default=0.0)))
+
+    def _draw(self, end: float) -> None:
+        """Add what waits to the lines, of moments before `end`."""
+        for moment in sorted(t for t in self._waiting if t < end):
+            rows = self._waiting.pop(moment)
+            # A line never runs back: who tells this late is in the table only.
+            if moment > self._drawn_until:
+                self._drawn_until = moment
+                self._add(moment, rows)
 
     def _add(self, t: float, rows: list[Row]) -> None:
         for name, value in _CHARTS.items():

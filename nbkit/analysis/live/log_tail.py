@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = ["MOST_LINES", "LogTail"]
 
@@ -36,6 +36,9 @@ class LogTail:
         self._path = path
         self._text = text.casefold()
         self._offset = 0
+        self._size = 0
+        self.open_line = ""
+        """What the last line says so far, if it has no end; empty if another text."""
 
     def last(self) -> dict[str, Any]:
         """Return the last lines, and where the file was looked at.
@@ -43,8 +46,8 @@ class LogTail:
         Returns
         -------
         dict
-            ``lines``, at most 500, oldest first; ``size_bytes`` of the file;
-            ``searched_bytes``, of its end.
+            ``lines``, at most 500, oldest first; ``open_line``, behind them;
+            ``size_bytes`` of the file; ``searched_bytes``, of its end.
 
         Raises
         ------
@@ -54,7 +57,8 @@ class LogTail:
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                begin, found = size, []
+                end, tail = _open_tail(file, size)
+                begin, found = end, []
                 unfinished = b""
                 while begin > 0 and len(found) < MOST_LINES:
                     if size - begin >= _SEARCHED_BYTES:
@@ -71,11 +75,14 @@ class LogTail:
                         unfinished = head if newline else b""
                     found = self._matching(data) + found
         except FileNotFoundError:
-            self._offset = 0
-            return {"lines": [], "size_bytes": 0, "searched_bytes": 0}
-        self._offset = size
+            self._offset = self._size = begin = size = 0
+            found, tail = [], b""
+        self._offset = size - len(tail)
+        self._size = size
+        self._take_open(tail)
         return {
             "lines": found[-MOST_LINES:],
+            "open_line": self.open_line,
             "size_bytes": size,
             "searched_bytes": size - begin,
         }
@@ -83,7 +90,7 @@ class LogTail:
     def new_lines(self) -> list[str] | None:
         """Return the lines that came since; None if there are too many to tell.
 
-        An unfinished line waits for its end, or for being written over.
+        A line that has no end so far is `open_line`, also while it is written over.
 
         Raises
         ------
@@ -92,18 +99,31 @@ class LogTail:
         """
         try:
             size = self._path.stat().st_size
-            if size == self._offset:
+            if size == self._size:
                 return []
-            if not 0 < size - self._offset <= _BLOCK_BYTES:
+            if size < self._size or size - self._offset > _BLOCK_BYTES:
                 return None
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read(_BLOCK_BYTES)
+                data = file.read(size - self._offset)
         except FileNotFoundError:
             return []
-        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        end = data.rfind(b"\n") + 1
+        lines = self._matching(data[:end])
+        if len(lines) > MOST_LINES:
+            return None
         self._offset += end
-        return self._matching(data[:end])[-MOST_LINES:]
+        self._size = self._offset + len(data) - end
+        self._take_open(data[end:])
+        return lines
+
+    def _take_open(self, tail: bytes) -> None:
+        """Note what a last line without an end says so far."""
+        # What it has written over is never looked at again; a carriage return at the
+        # very end may be the first half of the line's end.
+        over = tail.rfind(b"\r", 0, len(tail.rstrip(b"\r"))) + 1
+        self._offset += over
+        self.open_line = "".join(self._matching(tail[over:]))
 
     def _matching(self, data: bytes) -> list[str]:
         text = data.decode(errors="replace").replace("\r\n", "\n")
@@ -112,6 +132,21 @@ class LogTail:
             lines.pop()
         shown = (_as_on_a_terminal(line) for line in lines)
         return [line for line in shown if self._text in line.casefold()]
+
+
+def _open_tail(file: BinaryIO, size: int) -> tuple[int, bytes]:
+    """Return where a file's last line without an end begins, and the line so far.
+
+    Of a line that is longer than a few blocks, its end.
+    """
+    begin, tail = size, b""
+    while begin > 0 and len(tail) < 4 * _BLOCK_BYTES:
+        end, begin = begin, max(0, begin - _BLOCK_BYTES)
+        file.seek(begin)
+        tail = file.read(end - begin) + tail
+        if newline := tail.rfind(b"\n") + 1:
+            return begin + newline, tail[newline:]
+    return begin, tail
 
 
 def _as_on_a_terminal(line: str) -> str:

@@ -74,9 +74,10 @@ class LiveMetrics:
         self._highest_step = -1
         self._newest: deque[Line] = deque(maxlen=RATE_STEPS)
         self._rates = array("d")
+        self._measured: dict[str, Any] = {}
         self._data_wait_seconds = self._measured_seconds = 0.0
         self.damaged_lines = 0
-        """Lines that are no JSON; the others are shown."""
+        """Lines that are no JSON or lack a value; the others are shown."""
         self.step: int | None = None
         """The newest step, or the last that a function has logged."""
         self.loss: float | None = None
@@ -133,13 +134,18 @@ class LiveMetrics:
 
     def measured(self) -> dict[str, Any]:
         """Return n, median and quartiles of images per second over measured steps."""
-        low, high = statistics.quartiles(self._rates) if self._rates else (None, None)
-        return {
-            "n": len(self._rates),
-            "median": median(self._rates) if self._rates else None,
-            "q25": low,
-            "q75": high,
-        }
+        if self._measured.get("n") != len(self._rates):
+            # Half a second for a million steps: only when there are more of them.
+            rates = self._rates
+            low, high = statistics.quartiles(rates) if rates else (None, None)
+            middle = median(rates) if rates else None
+            self._measured = {
+                "n": len(rates),
+                "median": middle,
+                "q25": low,
+                "q75": high,
+            }
+        return self._measured.copy()
 
     def seconds_left(self, total_steps: int | None) -> float | None:
         """Return how long the remaining steps take at the newest steps' pace."""
@@ -164,25 +170,27 @@ class LiveMetrics:
         for text in data[:end].splitlines():
             try:
                 line = json.loads(text)
-            except json.JSONDecodeError:
+                if self._begins_attempt(line):
+                    # The lines kept so far cannot be taken apart again.
+                    self._begin()
+                    return True
+                self._take(line)
+            except (ValueError, LookupError, TypeError, ArithmeticError):
                 self.damaged_lines += 1
-                continue
-            if self._begins_attempt(line):
-                # The lines kept so far cannot be taken apart again.
-                self._begin()
-                return True
-            self._take(line)
         return len(data) >= _BLOCK_BYTES
 
     def _begins_attempt(self, line: Line) -> bool:
         """Note a new attempt; return whether it repeats what was read already."""
+        if not isinstance(line, dict):
+            msg = f"a line of metrics is {line!r}; it must be an object"
+            raise TypeError(msg)
         attempt = line.get("attempt", 0)
         if attempt <= self._attempt:
             return False
+        restart = _Restart(attempt, line["kind"], line["step"])
         self._attempt = attempt
         if any(restart.attempt == attempt for restart in self._restarts):
             return False
-        restart = _Restart(attempt, line["kind"], line["step"])
         self._restarts.append(restart)
         return self._highest_step >= min(restart.first_step_again, restart.step)
 
@@ -195,15 +203,18 @@ class LiveMetrics:
             getattr(self, f"_take_{line['kind']}")(line)
 
     def _take_step(self, line: Line) -> None:
-        self.step, self.loss = line["step"], line["loss"]
+        # A line that lacks one of them changes nothing.
+        number, loss, warmup = line["step"], line["loss"], line["warmup"]
+        seconds, waited = line["step_time_seconds"], line["data_wait_seconds"]
+        rate = line["images"] / seconds
+        self.step, self.loss = number, loss
         self._newest.append(line)
-        rate = line["images"] / line["step_time_seconds"]
-        if not line["warmup"]:
+        if not warmup:
             self._rates.append(rate)
-            self._data_wait_seconds += line["data_wait_seconds"]
-            self._measured_seconds += line["step_time_seconds"]
-        self._add("loss", line["step"], line["loss"])
-        self._add("images_per_second", line["step"], rate)
+            self._data_wait_seconds += waited
+            self._measured_seconds += seconds
+        self._add("loss", number, loss)
+        self._add("images_per_second", number, rate)
 
     def _take_log(self, line: Line) -> None:
         self.step = line["step"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -12,7 +13,7 @@ from nbkit.analysis.live.devices import LiveDevices
 from nbkit.analysis.live.log_tail import LogTail
 from nbkit.analysis.live.metrics import LiveMetrics
 from nbkit.analysis.live.series import Series
-from nbkit.store.progress import total_steps
+from nbkit.store.progress import progress, total_steps
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
 
@@ -46,6 +47,11 @@ class LiveRun:
         self._sent: Values = {}
         self._sent_series: dict[str, Series] = {}
 
+    @property
+    def attempt(self) -> int:
+        """The newest one's number as of the last `read`, counted from 0."""
+        return self._parts["head"]["attempt"]
+
     def read(self, limit_seconds: float = float("inf")) -> bool:
         """Read what is new in all files.
 
@@ -68,7 +74,7 @@ class LiveRun:
         self.state = self.run.state
         self._read_record()
         has_all = self.metrics.read(limit_seconds)
-        self.devices.read(self._device_uuids())
+        self.devices.read(self._device_uuids(), is_over=self.state.is_final)
         self._parts = {
             "head": self._head(),
             "numbers": self._numbers(has_all=has_all),
@@ -152,7 +158,6 @@ class LiveRun:
             "attempt": self.run.attempt,
             "queue": record.get("queue") if state is RunState.QUEUED else None,
             "cause": _cause(cause),
-            "submitted_at": _unix(times.get("submitted")),
             "started_at": _unix(times.get("running") or times.get("started")),
             "ended_at": _unix(times.get("ended")),
             "task": self._config.get("task", "train"),
@@ -171,14 +176,15 @@ class LiveRun:
         metrics = self.metrics
         total = self._total_steps()
         name, value = metrics.accuracy or (None, None)
-        is_running = self.state is RunState.RUNNING
+        newest = self._newest(has_all=has_all)
+        is_running = self.state is RunState.RUNNING and has_all
         ended = self.state.is_final and has_all
         return {
-            "step": metrics.step,
+            "step": newest["step"],
             "total_steps": total,
             "seconds_left": metrics.seconds_left(total) if is_running else None,
-            "loss": metrics.loss,
-            "images_per_second": metrics.images_per_second,
+            "loss": newest["loss"],
+            "images_per_second": newest["images_per_second"],
             "measured": metrics.measured() if ended else None,
             "data_wait_share": self._data_wait_share(),
             "accuracy_name": name,
@@ -187,8 +193,23 @@ class LiveRun:
             "checkpoint_step": metrics.checkpoint_step,
             "logged": metrics.logged.copy(),
             "is_complete": has_all,
+            "read_step": metrics.step,
             "damaged_lines": metrics.damaged_lines,
         }
+
+    def _newest(self, *, has_all: bool) -> Values:
+        """Return step, loss and rate now, also while the lines before are read."""
+        metrics = self.metrics
+        values = {
+            "step": metrics.step,
+            "loss": metrics.loss,
+            "images_per_second": metrics.images_per_second,
+        }
+        # A newest line that is damaged tells nothing.
+        with suppress(ValueError, LookupError, TypeError):
+            if not has_all:
+                values.update(progress(self.run.paths.metrics))
+        return values
 
     def _data_wait_share(self) -> float | None:
         """Return the share over all ranks once they have told, else of rank 0."""
@@ -222,7 +243,6 @@ def _cause(cause: Values | None) -> Values | None:
         trace = f"…{trace[-_MOST_TRACEBACK_CHARACTERS:]}"
     stacks = cause.get("stacks") or {}
     return {
-        "kind": cause.get("kind"),
         "rank": cause.get("rank"),
         "message": cause.get("message"),
         "traceback": trace,

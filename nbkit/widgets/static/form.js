@@ -6,6 +6,8 @@ const HEARD_WITHIN_MILLISECONDS = 2000;
 const LOOK_AGAIN_MILLISECONDS = 5000;
 const LOST_AFTER_MILLISECONDS = 60000;
 
+const RESTARTED =
+  'Nothing was done: the kernel of this form was restarted. Run its cell again.';
 const NOT_HEARD =
   'Nothing was done: the kernel does not hear buttons now. It runs a cell (wait, or ' +
   'interrupt it), or it has ended.';
@@ -72,8 +74,9 @@ class Form {
   /** Ask the kernel for something, unless it does not hear; return whether it did. */
   async press(kind, message, meanwhile) {
     this._say(meanwhile, false);
-    if (!(await this._send('ask', {}, HEARD_WITHIN_MILLISECONDS))) {
-      this._say(NOT_HEARD, true);
+    const heard = await this._send('ask', {}, HEARD_WITHIN_MILLISECONDS);
+    if (!heard) {
+      this._say(heard === null ? RESTARTED : NOT_HEARD, true);
       return false;
     }
     await this._send(kind, message);
@@ -120,7 +123,7 @@ class Form {
       ['change:presets', () => this._showPresets()],
       ['change:gpus', () => this._gpus.show(this._model.get('gpus'))],
       ['change:said', () => this._showSaid()],
-      ['msg:custom', message => this._waiting.get(message.id)?.()]
+      ['msg:custom', message => this._waiting.get(message.request)?.()]
     ];
     for (const [event, listener] of this._listeners) {
       this._model.on(event, listener);
@@ -179,18 +182,22 @@ class Form {
     this._launch.removeAttribute('aria-disabled');
   }
 
-  /** Send a message; return whether it was heard before a limit. */
-  _send(kind, message, limit) {
-    const id = `${Date.now()}-${Math.random()}`;
+  /** Send a message; return whether it was heard in time, null if it never can be. */
+  _send(kind, message, limitMilliseconds) {
+    const request = `${Date.now()}-${Math.random()}`;
     return new Promise(resolve => {
       const settle = heard => {
-        this._waiting.delete(id);
+        this._waiting.delete(request);
         resolve(heard);
       };
-      this._waiting.set(id, () => settle(true));
-      this._model.send({ kind, id, ...message });
-      if (limit) {
-        setTimeout(() => settle(false), limit);
+      this._waiting.set(request, () => settle(true));
+      if (limitMilliseconds) {
+        setTimeout(() => settle(false), limitMilliseconds);
+      }
+      try {
+        this._model.send({ kind, request, ...message });
+      } catch {
+        settle(null); // of another kernel, or of one before its restart
       }
     });
   }

@@ -3,6 +3,7 @@
 const PAGE_ROWS = 20;
 const ASKED_ROWS = 200;
 const REPLY_MILLISECONDS = 2_000;
+const NUMBERS_AGAIN_MILLISECONDS = 30_000;
 // The first question may be put before Lab has a way around a busy kernel.
 const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
 
@@ -32,19 +33,20 @@ class Table {
     this._model = model;
     this._rows = null;
     this._page = 0;
-    this._sortedBy = 'started_at';
+    this._sortedBy = 'run_id'; // which begins with the time of the launch
     this._descending = true;
     this._asked = new Set();
     this._build();
     this._onMessage = message => this._take(message);
     model.on('msg:custom', this._onMessage);
-    const open = () => this._rows || model.send({ kind: 'open' });
+    const open = () => this._rows || this._send({ kind: 'open' });
     this._timers = OPEN_AGAIN_MILLISECONDS.map(time => setTimeout(open, time));
     open();
   }
 
   dispose() {
     this._timers.forEach(clearTimeout);
+    clearTimeout(this._unanswered);
     this._model.off('msg:custom', this._onMessage);
     this._area?.classList.remove('nbkv-live');
   }
@@ -88,7 +90,10 @@ class Table {
     this._on = turn('Next', 1);
     this.node = make(
       'section',
-      { class: 'nbkv nbkv-runs', 'aria-label': 'Runs' },
+      {
+        class: 'nbkv nbkv-runs',
+        'aria-label': 'Runs'
+      },
       make('div', { class: 'nbkv-log-choice' }, this._filter, this._status),
       this._message,
       make(
@@ -121,12 +126,17 @@ class Table {
     } else if (message.kind === 'numbers') {
       for (const [id, numbers] of Object.entries(message.numbers)) {
         Object.assign(this._byId.get(id), numbers);
+        this._asked.add(id);
       }
+      clearTimeout(this._unanswered);
       this._numAsked = 0;
       this._show();
     } else if (message.kind === 'shown') {
       clearTimeout(this._waiting);
       this._message.textContent = '';
+    } else if (message.kind === 'refused') {
+      clearTimeout(this._waiting);
+      this._message.textContent = message.why;
     }
   }
 
@@ -178,7 +188,13 @@ class Table {
       const ids = unread.slice(0, ASKED_ROWS).map(row => row.run_id);
       this._numAsked = ids.length;
       ids.forEach(id => this._asked.add(id));
-      this._model.send({ kind: 'numbers', runs: ids });
+      this._send({ kind: 'numbers', runs: ids });
+      // An answer may be lost, with a kernel or on the way: it is asked for again.
+      this._unanswered = setTimeout(() => {
+        ids.forEach(id => this._asked.delete(id));
+        this._numAsked = 0;
+        this._show();
+      }, NUMBERS_AGAIN_MILLISECONDS);
     }
     return unread.length + this._numAsked;
   }
@@ -223,12 +239,26 @@ class Table {
   _open(row) {
     clearTimeout(this._waiting);
     this._message.textContent = '';
-    this._model.send({ kind: 'show', run: row.run_id });
-    this._waiting = setTimeout(() => {
+    const sayInstead = () => {
       this._message.textContent =
         'The kernel does not answer. To see this run in another cell or kernel: ' +
         `nbkit.attach("${row.run_id}")`;
-    }, REPLY_MILLISECONDS);
+    };
+    if (this._send({ kind: 'show', run: row.run_id })) {
+      this._waiting = setTimeout(sayInstead, REPLY_MILLISECONDS);
+    } else {
+      sayInstead();
+    }
+  }
+
+  /** Send a message; return false if the kernel it was for is no more. */
+  _send(message) {
+    try {
+      this._model.send(message);
+    } catch {
+      return false;
+    }
+    return true;
   }
 }
 

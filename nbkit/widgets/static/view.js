@@ -7,6 +7,10 @@ const STILL_HERE_MILLISECONDS = 10_000;
 const SILENCE_MILLISECONDS = 10_000;
 const ANSWER_MILLISECONDS = 2_000;
 const LIVE = 'nbkv-live';
+const NEVER = { kind: 'never' };
+const RESTARTED =
+  'Nothing was done: the kernel of this view was restarted. Run the cell again, ' +
+  "or stop the run in nbkit's sidebar.";
 
 class View {
   constructor(model) {
@@ -101,7 +105,10 @@ class View {
     );
     this.node = make(
       'section',
-      { class: 'nbkv', 'aria-label': `Run ${this._model.get('run_id')}` },
+      {
+        class: 'nbkv',
+        'aria-label': `Run ${this._model.get('run_id')}`
+      },
       make(
         'header',
         {},
@@ -153,13 +160,22 @@ class View {
     const choice = ['open', 'log', 'here'].includes(kind)
       ? this._log.choice
       : {};
-    this._model.send({ kind, view: this._id, ...choice, ...values });
+    try {
+      this._model.send({ kind, view: this._id, ...choice, ...values });
+    } catch {
+      return false; // of a kernel before its restart: it can never be sent
+    }
+    return true;
   }
 
   _take(message) {
     this._silence.textContent = '';
     if (message.kind === 'failed') {
+      this._hasFailed = true;
       this._say(`This view cannot go on: ${message.message}`);
+    } else if (message.kind === 'all' && this._hasFailed) {
+      this._hasFailed = false;
+      this._say('');
     }
     if (message.to !== this._id) {
       return;
@@ -167,10 +183,10 @@ class View {
     if (message.kind === 'log') {
       this._log.replace(message);
     } else if (message.kind === 'more_log') {
-      this._log.append(message.lines);
+      this._log.append(message);
     } else {
       this._isHeard ||= message.kind === 'all';
-      this._waiting.get(message.id)?.(message);
+      this._waiting.get(message.request)?.(message);
     }
   }
 
@@ -190,11 +206,13 @@ class View {
       this._state.dataset.state = head.state;
     }
     const attempt = head.attempt ? ` · attempt ${head.attempt + 1}` : '';
-    const gpus = head.num_devices ? `, ${head.num_devices} GPUs` : '';
+    const gpus = head.num_devices
+      ? `, ${counted(head.num_devices, 'GPU', 's')}`
+      : '';
     const where =
       head.device_type === 'cpu'
-        ? `${head.num_ranks} CPU processes`
-        : `${head.num_ranks} ranks${gpus}`;
+        ? counted(head.num_ranks, 'CPU process', 'es')
+        : `${counted(head.num_ranks, 'rank', 's')}${gpus}`;
     this._about.textContent = `${head.run_id}${attempt} · ${where}`;
     this._showQueue(head.queue);
     this._showButtons(head);
@@ -280,7 +298,7 @@ class View {
     }
     if (!chart) {
       const isOverTime = OVER_TIME.has(name);
-      chart = new Chart(title(name), isOverTime);
+      chart = new Chart(title(name), isOverTime, unit(name));
       if (isOverTime) {
         chart.node.title = "Mean, and lowest to highest, of the run's GPUs";
       }
@@ -328,15 +346,19 @@ class View {
   /** Do something, if the kernel hears this page now; say so if it does not. */
   async _do(action) {
     this._say('');
-    if ((await this._request('ask')) === null) {
+    const heard = await this._request('ask', {}, ANSWER_MILLISECONDS);
+    if (heard === NEVER) {
+      this._say(RESTARTED);
+    } else if (heard === null) {
       const instead =
         action === 'stop'
           ? "Stop it in nbkit's sidebar, or when the cell has ended."
           : 'Try again when the cell has ended.';
       this._say(`The kernel is busy and does not hear this button. ${instead}`);
     } else {
+      // Heard: it is being done, however long that takes.
       const answer = await this._request('do', { action });
-      if (answer?.kind === 'refused') {
+      if (answer.kind === 'refused') {
         this._say(answer.why);
       }
     }
@@ -345,17 +367,20 @@ class View {
     }
   }
 
-  _request(kind, values = {}) {
-    const id = Math.random().toString(36).slice(2);
+  _request(kind, values, limitMilliseconds = null) {
+    const request = Math.random().toString(36).slice(2);
     return new Promise(resolve => {
       const finish = answer => {
         clearTimeout(timer);
-        this._waiting.delete(id);
+        this._waiting.delete(request);
         resolve(answer);
       };
-      const timer = setTimeout(() => finish(null), ANSWER_MILLISECONDS);
-      this._waiting.set(id, finish);
-      this._send(kind, { id, ...values });
+      const timer =
+        limitMilliseconds && setTimeout(() => finish(null), limitMilliseconds);
+      this._waiting.set(request, finish);
+      if (!this._send(kind, { request, ...values })) {
+        finish(NEVER);
+      }
     });
   }
 }

@@ -7,9 +7,16 @@ const CHART_LEFT = 44;
 const CHART_BOTTOM = 16;
 const CHART_TOP = 6;
 
+/** Elements that take keys, which are then no commands of the notebook's. */
+const TAKES_KEYS = new Set(['button', 'input', 'select', 'summary', 'pre']);
+
 /** An element with attributes and children; text is never read as HTML. */
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
+  if (TAKES_KEYS.has(tag)) {
+    // Lab's commands look at the focused element first, and then around it.
+    element.setAttribute('data-lm-suppress-shortcuts', 'true');
+  }
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith('on')) {
       element.addEventListener(name.slice(2), value);
@@ -83,9 +90,11 @@ function duration(seconds) {
 
 /** One line: its title, its newest value, and its points [x, low, high, mean]. */
 class Chart {
-  constructor(title, isOverTime) {
+  /** Over seconds, or over what `unit` says. */
+  constructor(title, isOverTime, unit = 'step') {
     this._title = title;
     this._isOverTime = isOverTime;
+    this._unit = unit;
     this._value = make('span', { class: 'nbkv-chart-value' });
     this._svg = makeSvg('svg', {
       viewBox: `0 0 ${CHART_WIDTH} ${CHART_HEIGHT}`,
@@ -102,6 +111,7 @@ class Chart {
   }
 
   draw(points) {
+    this.node.points = points;
     this._points = points.filter(point => point[3] !== null);
     const known = this._points;
     this._svg.replaceChildren();
@@ -227,7 +237,7 @@ class Chart {
     const [x, low, high, mean] = nearest;
     const where = this._isOverTime
       ? duration(x - known[0][0])
-      : `step ${figures(x)}`;
+      : `${this._unit} ${figures(x)}`;
     const range = low === high ? '' : ` (${figures(low)} to ${figures(high)})`;
     this._value.textContent = `${where}: ${figures(mean)}${range}`;
     this._mark.setAttribute('x1', this._x(x));

@@ -17,11 +17,17 @@ async function openCurves({ run_id, name, folder }, say) {
   }
   // Only while it handles the click may a page open another.
   const page = window.open('', `nbkit-tensorboard-${run_id}`);
+  if (!page) {
+    say(
+      'TensorBoard did not open: let the browser open windows for this page.'
+    );
+    return;
+  }
   try {
     const url = await curvesAddress(JSON.parse(config.textContent), run_id);
-    page?.location.replace(url);
+    page.location.replace(url);
   } catch (error) {
-    page?.close();
+    page.close();
     say(`TensorBoard did not open: ${error.message}`);
   }
 }
@@ -38,12 +44,16 @@ async function curvesAddress({ baseUrl, token }, runId) {
       ...(token ? { Authorization: `token ${token}` } : {})
     }
   });
-  if (response.status === 404) {
-    throw new Error("the server does not have nbkit's extension");
-  }
-  const answer = await response.json();
+  // Without nbkit's extension, a server answers with a page of its own.
+  const answer = await response.json().catch(() => null);
   if (!response.ok) {
-    throw new Error(answer.message ?? response.statusText);
+    const isUnknown = response.status === 404;
+    throw new Error(
+      answer?.message ??
+        (isUnknown
+          ? "the server does not have nbkit's extension"
+          : response.statusText)
+    );
   }
   return `${baseUrl}${answer.path}`;
 }

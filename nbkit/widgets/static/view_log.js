@@ -32,6 +32,7 @@ class LogPanel {
       'aria-label': `Log of ${name}`
     });
     this._lines = [];
+    this._openLine = '';
     this.node = make(
       'details',
       { class: 'nbkv-log' },
@@ -81,8 +82,9 @@ class LogPanel {
     this._choose();
   }
 
-  replace({ lines, size_bytes, searched_bytes }) {
+  replace({ lines, open_line, size_bytes, searched_bytes }) {
     this._lines = lines;
+    this._openLine = open_line;
     const part =
       searched_bytes < size_bytes
         ? `the last ${size(searched_bytes)} of ${size(size_bytes)}`
@@ -92,8 +94,10 @@ class LogPanel {
     this._show(true);
   }
 
-  append(lines) {
+  /** Add lines; what the last one says so far takes the place of what it said. */
+  append({ lines, open_line }) {
     this._lines = [...this._lines, ...lines].slice(-MOST_LINES);
+    this._openLine = open_line;
     if (this._status.textContent === 'empty so far') {
       this._status.textContent = '';
     }
@@ -110,7 +114,8 @@ class LogPanel {
     const box = this._text;
     // Who has scrolled up reads there, and is not carried away.
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 24;
-    box.textContent = this._lines.join('\n');
+    const open = this._openLine ? [this._openLine] : [];
+    box.textContent = [...this._lines, ...open].join('\n');
     if (toEnd || atEnd) {
       box.scrollTop = box.scrollHeight;
     }

@@ -21,6 +21,11 @@ function title(name) {
   return TITLES[name] ?? name;
 }
 
+/** What a line runs over, where that is not time. */
+function unit(name) {
+  return name === 'bus_bandwidth_gigabytes_per_second' ? 'bytes' : 'step';
+}
+
 /** Names with values, of which a screen reader reads each as a pair. */
 class Facts {
   constructor() {
@@ -85,6 +90,11 @@ function loggedFacts(numbers) {
   ]);
 }
 
+/** A number of things, in the plural where there is more than one. */
+function counted(count, one, ending) {
+  return `${count} ${one}${count === 1 ? '' : ending}`;
+}
+
 /** How far the run is, in words. */
 function progressWords(head, numbers, now) {
   const words = [];
@@ -107,7 +117,11 @@ function progressWords(head, numbers, now) {
     }
   }
   if (!numbers.is_complete) {
-    words.push('reading what it has recorded…');
+    const step =
+      numbers.read_step === null
+        ? ''
+        : `: read up to step ${figures(numbers.read_step)}`;
+    words.push(`reading what it has recorded${step}…`);
   }
   if (numbers.damaged_lines) {
     words.push(`${numbers.damaged_lines} damaged lines are left out`);

@@ -1,0 +1,183 @@
+"""Runs that wait for their devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pynvml
+import pytest
+
+import nbkit
+from nbkit.launch.claims import leases
+from nbkit.launch.devices import request_devices
+from nbkit.launch.pool_folder import pool_folder
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState
+from tests.launch.test_gpu_pool import granted, join, own_pool
+from tests.notebooks.kernel import running_kernel
+from tests.telemetry.conftest import FAKE_NVML
+from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
+from tests.waiting import wait_until
+
+__all__ = ["join", "own_pool"]
+
+
+def test_a_gpu_that_a_stranger_uses_is_waited_for(small, monkeypatch):
+    # Five processes of 1 GiB each on 80 GiB: more than bare contexts.
+    pids = (os.getppid(), *(2**22 + n for n in range(4)))
+    FakeDriver([FakeGpu("GPU-a", pids=pids)]).install(pynvml, monkeypatch.setattr)
+    described = {"gpus": [{"uuid": "GPU-a", "pids": pids}]}
+    monkeypatch.setenv("FAKE_NVML", json.dumps(described))
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML), prepend=os.pathsep)
+
+    run = nbkit.launch(small(device="cuda", gpus=1, oversubscribe=False))
+
+    wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+    queue = run.record["queue"]
+    assert (queue["position"], queue["length"]) == (1, 1)
+    assert f"process {os.getppid()} (" in queue["reason"]
+    assert "and 4 more holds GPU 0" in queue["reason"]
+    run.stop()
+    assert run.state is RunState.STOPPED
+    assert run.cause["message"] == "stopped by user, before its ranks were started"
+    assert run.record["queue"] is None
+    assert leases("cuda") == {}
+
+
+@pytest.fixture
+def all_cpus_are_held(join, small):
+    config = small(gpus=1, oversubscribe=False)
+    wanted = request_devices(config)
+    lease = granted(
+        join("holder", len(wanted.candidates), candidates=wanted.candidates, kind="cpu")
+    )
+    yield config
+    lease.release()
+
+
+def test_a_waiting_run_ends_with_its_owner(all_cpus_are_held):
+    code = (
+        "import nbkit, sys\n"
+        "config = nbkit.ExperimentConfig.from_json(sys.argv[1])\n"
+        "print(nbkit.launch(config, on_owner_exit='stop').run_id, flush=True)\n"
+        "input()"
+    )
+    argv = [sys.executable, "-c", code, all_cpus_are_held.to_json()]
+    with subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as owner:
+        run = nbkit.attach(owner.stdout.readline().strip())
+        wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+        owner.communicate("\n")
+
+    run.wait(raise_on_failure=False)
+    assert run.state is RunState.STOPPED
+    assert run.cause["by"] == "owner exit"
+
+
+def test_a_waiting_run_whose_supervisor_is_killed_is_lost_and_out_of_the_queue(
+    all_cpus_are_held, join
+):
+    run = nbkit.launch(all_cpus_are_held)
+    wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+    behind = join("behind", 1, candidates=[("cpu-0", "CPU 0")], kind="cpu")
+    assert behind.attempt().position == 2
+
+    os.kill(run.record["supervisor"]["pid"], signal.SIGKILL)
+
+    wait_until(lambda: run.state is RunState.LOST, "its end")
+    assert behind.attempt().position == 1
+
+
+def test_a_waiting_run_whose_folder_is_removed_leaves_the_queue(all_cpus_are_held):
+    run = nbkit.launch(all_cpus_are_held)
+    wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+    supervisor = ProcessIdentity.from_dict(run.submission["supervisor"])
+
+    shutil.rmtree(run.paths.root)
+
+    wait_until(lambda: not supervisor.is_alive(), "its supervisor to end")
+
+
+def test_a_launch_that_fails_leaves_no_place_in_the_queue(small, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nbkit.launch.local.subprocess.run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        nbkit.launch(small())
+
+    assert not list(pool_folder().glob("claims/*"))
+
+
+def test_a_resumed_run_that_is_stopped_in_the_queue_keeps_what_it_knew(small, join):
+    config = small(
+        model="slow", gpus=1, steps=10_000, oversubscribe=False, warmup_steps=1
+    )
+    run = nbkit.launch(config)
+    wait_until(run.metrics, "a first step", 120)
+    run.stop()
+    before = run.record
+    cpus = request_devices(config).candidates
+    lease = granted(join("holder", len(cpus), candidates=cpus, kind="cpu"))
+    run.resume()
+    wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
+    assert run.record["launch"]["devices"] == []
+    os.kill(run.record["supervisor"]["pid"], signal.SIGTERM)
+
+    run.wait(raise_on_failure=False)
+    lease.release()
+
+    after = run.record
+    assert after["state"] == "stopped"
+    assert "SIGTERM" in after["cause"]["by"]
+    for part in ("code", "environment", "machine", "worker"):
+        assert after[part] == before[part]
+        assert after[part] is not None
+    assert after["launch"]["torchrun"] == before["launch"]["torchrun"]
+    assert [one["number"] for one in after["attempts"]] == [0, 1]
+
+
+def launch_another():
+    nbkit.launch(nbkit.context, gpus=2, device="cpu", oversubscribe=False)
+
+
+def test_a_run_that_would_wait_for_itself_is_refused():
+    run = nbkit.launch(launch_another, device="cpu").wait(raise_on_failure=False)
+
+    assert "it would wait for itself" in run.cause["message"]
+
+
+LAUNCH = (
+    "import nbkit\n"
+    "run = nbkit.launch(model='slow', device='replay', gpus=2, devices=(0, 1), "
+    "image_size=32, batch_size_per_gpu=4, steps=100_000, tensorboard=False)"
+)
+
+
+def test_two_kernels_that_want_the_same_gpus_run_one_after_the_other(monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
+    with running_kernel() as one, running_kernel() as other:
+        first = nbkit.attach(one.execute(LAUNCH, "run.run_id"))
+        wait_until(first.metrics, "a first step", 120)
+        second = nbkit.attach(other.execute(LAUNCH, "run.run_id"))
+        wait_until(lambda: second.state is RunState.QUEUED, "the second to wait", 120)
+
+        assert first.run_id in second.record["queue"]["reason"]
+        assert "2 replayed GPUs wanted, 0 of 2 free" in second.record["queue"]["reason"]
+        held = first.record["launch"]
+        assert held["device_type"] == "cpu"
+        assert held["replayed"] is True
+        assert list(leases("replay")) == held["devices"]
+
+        os.kill(first.record["supervisor"]["pid"], signal.SIGKILL)
+
+        wait_until(second.metrics, "the second to run", 120)
+        assert first.state is RunState.LOST
+        assert second.record["queue"] is None
+        assert second.record["launch"]["devices"] == held["devices"]
+        second.stop()
+    assert leases("replay") == {}
