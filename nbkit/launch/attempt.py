@@ -67,7 +67,7 @@ class Attempt:
         """Why it ended early, as far as the supervisor knows by itself."""
         self.stop: dict[str, Any] | None = None
         """The first request to stop that it obeyed."""
-        self._started = utc_now()
+        self.started = utc_now()
         self._paths = run.paths
         self._config = run.config
         self._journal = journal
@@ -132,17 +132,6 @@ class Attempt:
             what = "every rank ended with exit code 0 before the last step"
             return RunState.FAILED, causes.simple_cause("exit", what)
         return RunState.FINISHED, None
-
-    def to_dict(self, state: RunState, cause: dict[str, Any] | None) -> dict[str, Any]:
-        """Return what the record keeps of it."""
-        return {
-            "number": self.number,
-            "state": state,
-            "started": self._started,
-            "ended": utc_now(),
-            "message": None if cause is None else cause["message"],
-            "ranks": [rank.to_dict() for rank in self.ranks],
-        }
 
     # Watching
 

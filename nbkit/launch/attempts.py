@@ -74,7 +74,8 @@ def run_attempts(
         take_descriptions()
         all_gone = _end_leftovers(run, journal)
         state, cause = attempt.verdict()
-        journal.record["attempts"].append(attempt.to_dict(state, cause))
+        ranks = [rank.to_dict() for rank in attempt.ranks]
+        journal.note_attempt(state, cause, attempt.started, ranks)
         again = state is RunState.FAILED and cause and cause["kind"] not in _NO_NEW_TRY
         if not (again and restarts_left and all_gone) or requests.look():
             break

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbkit.errors import StoreError
@@ -78,6 +78,25 @@ class Journal:
         self.record["queue"] = None
         self.record["time"]["started"] = self.record["time"]["started"] or utc_now()
         self.set_state(RunState.STARTING)
+
+    def note_attempt(
+        self,
+        state: RunState,
+        cause: dict[str, Any] | None,
+        started: str | None,
+        ranks: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """Keep how an attempt ended, for the next writing of the record."""
+        self.record["attempts"].append(
+            {
+                "number": self.attempt,
+                "state": state,
+                "started": started,
+                "ended": utc_now(),
+                "message": None if cause is None else cause["message"],
+                "ranks": list(ranks),
+            }
+        )
 
     def event(self, event: str, **details: Any) -> None:
         """Append an event."""

@@ -30,7 +30,7 @@ from nbkit.launch.queue import Place, wait_for_devices
 from nbkit.launch.requests import StopRequests
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, read_json, utc_now
+from nbkit.store.record import RunState, read_json
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KINDS = {StoreError: "store", DeviceError: "device", ConfigError: "config"}
@@ -91,16 +91,7 @@ def _end(
     cause = simple_cause(kind, message) | more
     journal.record["queue"] = None
     journal.record["cause"] = cause
-    journal.record["attempts"].append(
-        {
-            "number": journal.attempt,
-            "state": state,
-            "started": journal.record["time"]["started"],
-            "ended": utc_now(),
-            "message": message,
-            "ranks": [],
-        }
-    )
+    journal.note_attempt(state, cause, journal.record["time"]["started"])
     journal.set_state(state, cause=cause)
 
 

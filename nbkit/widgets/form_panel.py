@@ -39,7 +39,7 @@ class FormPanel(anywidget.AnyWidget):
         beside it.
     """
 
-    _esm = static_text("form_fields.js", "form_parts.js", "form.js")
+    _esm = static_text("page.js", "form_fields.js", "form_parts.js", "form.js")
     _css = static_text("form.css")
 
     sections = traitlets.List().tag(sync=True)

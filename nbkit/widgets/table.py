@@ -45,7 +45,7 @@ class RunTable(anywidget.AnyWidget):
         Where the view of a run that is clicked is put.
     """
 
-    _esm = static_text("view_charts.js", "table.js")
+    _esm = static_text("page.js", "view_charts.js", "table.js")
     _css = static_text("view.css", "table.css")
 
     def __init__(

@@ -42,6 +42,7 @@ class RunView(anywidget.AnyWidget):
     """
 
     _esm = static_text(
+        "page.js",
         "view_charts.js",
         "view_log.js",
         "view_parts.js",

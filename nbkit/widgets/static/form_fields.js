@@ -1,28 +1,6 @@
 // The fields of the form, under their headings.
 
-const TAKES_KEYS = new Set(['button', 'input', 'select', 'summary', 'pre']);
-
 let count = 0;
-
-/** Return an element; `children` are elements or texts. */
-function make(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  if (TAKES_KEYS.has(tag)) {
-    // Lab's commands look at the focused element first, and then around it.
-    node.setAttribute('data-lm-suppress-shortcuts', 'true');
-  }
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith('on')) {
-      node.addEventListener(name.slice(2), value);
-    } else if (value === true) {
-      node.setAttribute(name, '');
-    } else if (value !== false && value !== undefined) {
-      node.setAttribute(name, value);
-    }
-  }
-  node.append(...children);
-  return node;
-}
 
 /** Set a text, unless it is there: a screen reader would say it again. */
 function write(node, text) {

@@ -7,29 +7,6 @@ const CHART_LEFT = 44;
 const CHART_BOTTOM = 16;
 const CHART_TOP = 6;
 
-/** Elements that take keys, which are then no commands of the notebook's. */
-const TAKES_KEYS = new Set(['button', 'input', 'select', 'summary', 'pre']);
-
-/** An element with attributes and children; text is never read as HTML. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  if (TAKES_KEYS.has(tag)) {
-    // Lab's commands look at the focused element first, and then around it.
-    element.setAttribute('data-lm-suppress-shortcuts', 'true');
-  }
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith('on')) {
-      element.addEventListener(name.slice(2), value);
-    } else if (value === true) {
-      element.setAttribute(name, '');
-    } else if (value !== false && value !== null && value !== undefined) {
-      element.setAttribute(name, value);
-    }
-  }
-  element.append(...children);
-  return element;
-}
-
 function makeSvg(tag, attributes = {}) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) {
