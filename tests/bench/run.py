@@ -26,7 +26,7 @@ from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
 from tests.bench.live_view import live_view_row
 from tests.bench.loaders import loader_rows
-from tests.bench.queue import queue_rows
+from tests.bench.queued_runs import queue_rows
 from tests.bench.rows import Row, ratio_row, row
 from tests.bench.server import server_rows
 from tests.bench.settings import (
