@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from nbkit.store.bundle import export
     from nbkit.store.bundle_import import import_bundle
     from nbkit.store.record import RunState
+    from nbkit.study.audit import audit
     from nbkit.study.compare import compare
     from nbkit.study.notebooks import notebook
     from nbkit.study.parameters import params
     from nbkit.study.recipes import recipe
+    from nbkit.study.report_study import report
     from nbkit.study.reproduce import reproduce
     from nbkit.study.study import Study
     from nbkit.widgets.form import ExperimentForm
@@ -46,6 +48,7 @@ _HOMES = {
     "RunState": "nbkit.store.record",
     "Study": "nbkit.study.study",
     "attach": "nbkit.launch.run",
+    "audit": "nbkit.study.audit",
     "compare": "nbkit.study.compare",
     "context": "nbkit.worker.context",
     "export": "nbkit.store.bundle",
@@ -57,6 +60,7 @@ _HOMES = {
     "params": "nbkit.study.parameters",
     "published": "nbkit.analysis.published",
     "recipe": "nbkit.study.recipes",
+    "report": "nbkit.study.report_study",
     "reproduce": "nbkit.study.reproduce",
     "runs": "nbkit.launch.run",
     "sweep": "nbkit.launch.sweep",
@@ -73,6 +77,7 @@ __all__ = [
     "RunState",
     "Study",
     "attach",
+    "audit",
     "compare",
     "context",
     "export",
@@ -84,6 +89,7 @@ __all__ = [
     "params",
     "published",
     "recipe",
+    "report",
     "reproduce",
     "runs",
     "sweep",

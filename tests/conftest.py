@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,7 +18,12 @@ import pytest
 # What a test starts inherits this variable, so that it is found even when it has left
 # the tree of children. Launching removes names that begin with NBKIT_.
 MARK = "TEST_SESSION_MARK"
-os.environ.setdefault(MARK, uuid.uuid4().hex)
+os.environ[MARK] = uuid.uuid4().hex
+
+# A suite that is a background job of a shell ignores interrupts, and what a program
+# ignores, its children do. This has no effect either, and is not handed down.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda number, frame: None)
 
 # A process that was told to end, or has written its last word, may take this long.
 GRACE_SECONDS = 5.0
@@ -41,24 +47,42 @@ def no_leaks_from_session(pool: None) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def lasting() -> set[int]:
+    """Return where a fixture of many tests notes the ids of processes it has started.
+
+    A server or a browser starts others at any time: a test is not blamed for them. When
+    the fixture ends them, it takes their ids away; what is then left is a leak again.
+    """
+    return set()
+
+
 @pytest.fixture(autouse=True)
-def no_leaks_from_test(no_leaks_from_session: None) -> Iterator[None]:
+def no_leaks_from_test(
+    no_leaks_from_session: None, lasting: set[int]
+) -> Iterator[None]:
     """Fail a test that leaves a process, a thread or an environment variable."""
-    with nothing_left_behind():
+    with nothing_left_behind(lasting):
         yield
 
 
 @contextmanager
-def nothing_left_behind() -> Iterator[None]:
-    """Compare processes, threads and variables before and after; end what is new."""
+def nothing_left_behind(lasting: Collection[int] = ()) -> Iterator[None]:
+    """Compare processes, threads and variables before and after; end what is new.
+
+    Parameters
+    ----------
+    lasting
+        Processes that stay, and may start others.
+    """
     variables = _variables()
     threads = set(threading.enumerate())
-    processes = _processes()
+    processes = _processes(lasting)
     yield
     leaks = [
         *_changed_variables(variables),
         *_new_threads(threads),
-        *_new_processes(processes),
+        *_new_processes(processes, lasting),
     ]
     if leaks:
         pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
@@ -87,9 +111,9 @@ def _new_threads(before: set[threading.Thread]) -> list[str]:
     return [f"thread {thread.name!r}" for thread in new if thread.is_alive()]
 
 
-def _new_processes(before: set[psutil.Process]) -> list[str]:
+def _new_processes(before: set[psutil.Process], lasting: Collection[int]) -> list[str]:
     deadline = time.monotonic() + GRACE_SECONDS
-    while (new := _processes() - before) and time.monotonic() < deadline:
+    while (new := _processes(lasting) - before) and time.monotonic() < deadline:
         time.sleep(0.01)
     described = [_describe(process) for process in new]
     for process in new:
@@ -100,7 +124,7 @@ def _new_processes(before: set[psutil.Process]) -> list[str]:
     return described
 
 
-def _processes() -> set[psutil.Process]:
+def _processes(lasting: Collection[int]) -> set[psutil.Process]:
     """Return children, zombies too, and everything else that carries the mark."""
     found = set(psutil.Process().children(recursive=True))
     mark = f"{MARK}={os.environ[MARK]}".encode()
@@ -110,6 +134,10 @@ def _processes() -> set[psutil.Process]:
                 found.add(psutil.Process(int(folder.name)))
         except (OSError, psutil.NoSuchProcess):
             continue  # it ended, or belongs to another user
+    for pid in lasting:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            found -= {process, *process.children(recursive=True)}
     return {process for process in found if not _is_ours(process)}
 
 

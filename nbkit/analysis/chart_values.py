@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbkit.analysis.projection import Outlook
+from nbkit.analysis.projection_curves import PROBABILITY
 from nbkit.analysis.published import PublishedRow
 from nbkit.analysis.scaling import ScalingRow
 
@@ -103,7 +104,7 @@ def projected_values(
                 "world_size": world_size,
                 "low": low,
                 "high": high,
-                "what": "between two models",
+                "what": f"{PROBABILITY * 100:.0f} % interval",
             }
             for world_size, low, high in ends
         ]

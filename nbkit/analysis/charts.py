@@ -1,4 +1,4 @@
-"""Charts: the only module that imports altair.
+"""Charts of scaling and all-reduce.
 
 Measured, projected and published never share a mark: measured is a filled circle on
 a solid line with interval bars, projected a shaded band, published a hollow diamond
@@ -18,6 +18,13 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from nbkit.analysis.chart_style import (
+    MEASURED_COLOURS,
+    PUBLISHED_COLOURS,
+    finished,
+    tooltip,
+    value_axis,
+)
 from nbkit.analysis.chart_values import (
     highest_value,
     ideal_values,
@@ -32,15 +39,6 @@ from nbkit.analysis.published import PublishedRow
 from nbkit.analysis.scaling import ScalingRow, device_label
 
 __all__ = ["AllReducePoint", "allreduce_chart", "png", "scaling_chart"]
-
-# Okabe and Ito's colours, told apart by every common kind of colour vision, in an
-# order that keeps neighbours far apart: https://jfly.uni-koeln.de/color/
-_MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
-# Darker and duller than the measured ones: context, not the subject.
-_PUBLISHED_COLOURS = ["#6B6B6B", "#8C6D31", "#7B4173", "#4F6B3A", "#843C39", "#3A5A78"]
-
-_WIDTH, _HEIGHT = 520, 320
-_TEXTS = {"arm", "series", "source"}  # fields that are not numbers
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def scaling_chart(
     y = alt.Y(
         "images_per_second:Q",
         title="Images per second",
-        axis=_value_axis(max(row.images_per_second.median for row in rows)),
+        axis=value_axis(max(row.images_per_second.median for row in rows)),
         scale=alt.Undefined if highest is None else alt.Scale(domain=[0, highest]),
     )
     lines, *marks = _measured_layers(rows, x, y)
@@ -114,7 +112,7 @@ def scaling_chart(
     chart = alt.layer(*layers).resolve_scale(
         color="independent", shape="independent", strokeDash="independent"
     )
-    return _finished(chart, title, subtitle(rows, is_cut=highest is not None))
+    return finished(chart, title, subtitle(rows, is_cut=highest is not None))
 
 
 def allreduce_chart(
@@ -154,13 +152,13 @@ def allreduce_chart(
         y=alt.Y(
             "gigabytes_per_second:Q",
             title="Bus bandwidth (GB/s)",
-            axis=_value_axis(max(value["gigabytes_per_second"] for value in values)),
+            axis=value_axis(max(value["gigabytes_per_second"] for value in values)),
         ),
         color=alt.Color(
             "devices:N",
             title="Measured",
             sort=order,
-            scale=alt.Scale(domain=order, range=_MEASURED_COLOURS),
+            scale=alt.Scale(domain=order, range=MEASURED_COLOURS),
             legend=alt.Legend(symbolType="circle", symbolStrokeWidth=0),
         ),
     )
@@ -169,7 +167,7 @@ def allreduce_chart(
         base.mark_line(strokeWidth=2), base.mark_circle(size=50, opacity=1)
     )
     note = "message size / time x 2 (n - 1) / n, as nccl-tests define it"
-    return _finished(chart, title, f"CPU, functional; {note}" if on_cpu else note)
+    return finished(chart, title, f"CPU, functional; {note}" if on_cpu else note)
 
 
 def png(chart: alt.LayerChart | alt.Chart, scale: float = 2) -> bytes:
@@ -197,55 +195,9 @@ _BYTES = (
 )
 
 
-def _finished(chart: alt.LayerChart, title: str, subtitle: str) -> alt.LayerChart:
-    return (
-        chart.properties(
-            width=_WIDTH,
-            height=_HEIGHT,
-            title=alt.TitleParams(
-                title, subtitle=subtitle, anchor="start", fontSize=15, offset=12
-            ),
-            background="white",
-            padding=12,
-        )
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelFontSize=12,
-            titleFontSize=12,
-            labelColor="#222222",
-            titleColor="#222222",
-            domainColor="#888888",
-            tickColor="#888888",
-        )
-        .configure_title(color="#111111", subtitleColor="#444444", subtitleFontSize=12)
-        .configure_legend(
-            labelFontSize=12,
-            titleFontSize=12,
-            labelColor="#222222",
-            titleColor="#222222",
-            labelLimit=0,
-        )
-    )
-
-
-def _value_axis(largest: float) -> alt.Axis:
-    digits = 0 if largest >= 10 else 1 if largest >= 1 else 2
-    return alt.Axis(format=f",.{digits}f", gridColor="#E6E6E6", tickCount=6)
-
-
-def _tooltip(**titles: str) -> list[alt.Tooltip]:
-    """Return a line for each field, with its title."""
-    return [
-        alt.Tooltip(field, title=title, type="nominal")
-        if field in _TEXTS
-        else alt.Tooltip(field, title=title, type="quantitative", format=",.5~r")
-        for field, title in titles.items()
-    ]
-
-
 def _arm_scale(rows: Sequence[ScalingRow]) -> alt.Scale:
     arms = list(dict.fromkeys(row.arm for row in rows))
-    return alt.Scale(domain=arms, range=_MEASURED_COLOURS)
+    return alt.Scale(domain=arms, range=MEASURED_COLOURS)
 
 
 def _arm_colour(rows: Sequence[ScalingRow]) -> alt.Color:
@@ -266,7 +218,7 @@ def _measured_layers(rows: Sequence[ScalingRow], x: alt.X, y: alt.Y) -> list[alt
     base = alt.Chart(alt.Data(values=measured_values(rows))).encode(
         x=x,
         color=_arm_colour(rows),
-        tooltip=_tooltip(
+        tooltip=tooltip(
             arm="Measured",
             world_size="Devices",
             images_per_second="Images/s",
@@ -326,7 +278,7 @@ def _band(
             y=alt.Y("low:Q", title="Images per second"),
             y2="high:Q",
             color=_arm_colour(rows),
-            # An outline, because two models that agree make a very thin band.
+            # An outline, because where few points leave little open the band is thin.
             stroke=alt.Stroke("arm:N", scale=_arm_scale(rows), legend=None),
             opacity=alt.Opacity(
                 "what:N",
@@ -339,7 +291,7 @@ def _band(
                     symbolSize=160,
                 ),
             ),
-            tooltip=_tooltip(
+            tooltip=tooltip(
                 arm="Projected",
                 world_size="Devices",
                 low="Images/s from",
@@ -357,7 +309,7 @@ def _published_layer(
         y=y,
         color=alt.Color(
             "series:N",
-            scale=alt.Scale(domain=list(others), range=_PUBLISHED_COLOURS),
+            scale=alt.Scale(domain=list(others), range=PUBLISHED_COLOURS),
             legend=alt.Legend(
                 title="Published by others",
                 orient="bottom",
@@ -368,7 +320,7 @@ def _published_layer(
                 symbolSize=90,
             ),
         ),
-        tooltip=_tooltip(
+        tooltip=tooltip(
             series="Published",
             world_size="Devices",
             images_per_second="Images/s",

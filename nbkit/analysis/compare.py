@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from nbkit.statistics import Ratio, ratio
@@ -16,6 +17,7 @@ __all__ = [
     "compare_arms",
     "difference_table",
     "differences",
+    "rates_in_words",
 ]
 
 _PARTS = (
@@ -47,12 +49,15 @@ class RunFacts:
 
     run_id: str
     images_per_second: float | None
-    """Median over the measured steps; None where nothing was measured."""
+    """Median over the measured steps, or the last that a function has logged; None
+    where nothing was measured."""
     parts: Mapping[str, Mapping[str, Any]]
     """Facts by part: configuration, entry (of a function or script), data, code,
     environment, machine, storage, devices."""
     code: Mapping[str, str] = field(default_factory=dict)
     """Text of what ran, by file: changes since the commit, cells, local modules."""
+    n_steps: int | None = None
+    """Steps of which the rate is the median; 0 if a function has logged it."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,14 @@ class Comparison:
     code_diff: str = ""
     """From A's code to B's as a unified diff, of the first run of each; empty where
     both ran the same, or kept nothing of it."""
+    rates: str = ""
+    """Images per second of both, each with its n; empty where one has none."""
 
     @property
     def sentence(self) -> str:
-        """The ratio in words, or why there is none."""
+        """The ratio in words and of what it is one, or why there is none."""
         if self.ratio is not None:
-            return self.ratio.sentence
+            return " ".join(filter(None, [self.ratio.sentence, self.rates]))
         return "No ratio: a run has no measured steps (images per second)."
 
     def __str__(self) -> str:
@@ -146,12 +153,42 @@ def compare_arms(
     """
     rates = [[run.images_per_second for run in arm] for arm in (a, b)]
     known = [[rate for rate in arm if rate is not None] for arm in rates]
-    found = None
+    found, words = None, ""
     if known == rates:
         found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
+        of_a = rates_in_words(a_name, median(known[0]), len(a), a[0].n_steps)
+        of_b = rates_in_words(b_name, median(known[1]), len(b), b[0].n_steps)
+        words = f"Images/s: {of_a}; {of_b}."
     found_differences = tuple(differences(a, b))
     code_diff = _code_diff(a[0], b[0]) if a and b else ""
-    return Comparison(a_name, b_name, found, found_differences, code_diff)
+    return Comparison(a_name, b_name, found, found_differences, code_diff, words)
+
+
+def rates_in_words(
+    name: str, images_per_second: float, n_runs: int, n_steps: int | None
+) -> str:
+    """Return an arm's images per second, and what they are.
+
+    Parameters
+    ----------
+    name
+        What the arm is called.
+    images_per_second
+        The median over its runs.
+    n_runs
+        How many runs it has.
+    n_steps
+        Steps of which the number of a single run is the median; 0 if it was logged,
+        None if nobody knows.
+    """
+    digits = 1 if images_per_second >= 10 else 3
+    rate = f"{name} {images_per_second:,.{digits}f}"
+    if n_runs > 1:
+        return f"{rate} (median of {n_runs} runs' medians)"
+    if n_steps is None:
+        return rate
+    of = f"median of {n_steps:,} steps" if n_steps else "the last that was logged"
+    return f"{rate} ({of})"
 
 
 def _code_diff(a: RunFacts, b: RunFacts) -> str:

@@ -2,22 +2,40 @@
 
 The data file beside this module holds facts only: a number, under which conditions
 and by which statistic it was got, and where it was printed. A published number is
-never mixed with a measured one; it is context.
+never mixed with a measured one; it is context. `nbkit.audit` says which of these
+numbers mislead.
+
+Left out is what is no rate, speed-up or time of one configuration: the read rates of
+``dd`` in NetApp's report and the 300 MB/s a node of Dell's guide (storage), the ranges
+"65 to 91 % faster" of that guide (three frameworks and several sizes together), and
+Dell's text on CheXNet, whose rates are in a figure only.
+
+The statistic of timm's result files is that of its ``benchmark.py``
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py); that of
+NVIDIA's MXNet tables is in their text. Where a source does not say, it is None.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
+import html
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from typing import Any
 
 from nbkit.analysis.gpu_names import canonical_gpu_name, may_be_the_same_gpu
 
-__all__ = ["PublishedRow", "curves", "lookup", "published", "series"]
+__all__ = [
+    "PublishedRow",
+    "PublishedRows",
+    "curves",
+    "lookup",
+    "published",
+    "series",
+]
 
 
 @dataclass(frozen=True)
@@ -60,7 +78,15 @@ class PublishedRow:
     runs: int | None
     """Runs behind the number."""
     statistic: str | None
-    """How the number was made from what was measured."""
+    """How the number was made from what was measured: ``images / time``, ``mean`` or
+    ``median of step rates``, ``median of epoch rates``, ``mean of runs``, or ``the
+    program's average``, whatever that is."""
+    window: str | None
+    """Which part of the run it covers: ``every step``, ``warm-up dropped``, ``warm-up
+    included``, ``drained step included`` (the last one, in which the input runs dry),
+    ``evaluation included``."""
+    statistic_detail: str | None
+    """The statistic in the words of the source, or as it was found out."""
     origin: str
     """``published`` as it stands, ``recomputed`` from the published log, or
     ``derived`` by arithmetic on published numbers."""
@@ -73,15 +99,82 @@ class PublishedRow:
     source: str
     """Title of the publication."""
     url: str | None
+    """None for one report that is known from a copy, whose own address is not."""
     year: int
+
+    @property
+    def label(self) -> str:
+        """What the row is about, in a line."""
+        devices = f"{self.world_size} x {self.gpu_name or 'CPU'}"
+        how = (self.precision, self.memory_format, self.phase)
+        return f"{self.publisher}: {self.model}, {devices}, {_joined(how)}"
+
+
+class PublishedRows(list[PublishedRow]):
+    """Published results, which a notebook shows as a table.
+
+    ``pandas.DataFrame(rows.to_dicts())`` makes a data frame of them.
+    """
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return every row as plain values by name; unknown is None."""
+        return [asdict(row) for row in self]
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self)} published results"]
+        lines += [
+            f"{row.label}: {_shown(row.images_per_second)} images/s"
+            for row in self[:_SHOWN_AS_TEXT]
+        ]
+        return "\n".join([*lines, *_rest(self, _SHOWN_AS_TEXT)])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in _COLUMNS)
+        body = "".join(f"<tr>{_cells(row)}</tr>" for row in self[:_SHOWN_AS_TABLE])
+        rest = "".join(f"<p>{line}</p>" for line in _rest(self, _SHOWN_AS_TABLE))
+        count = f"<caption>{len(self)} published results</caption>"
+        table = f"{count}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        return f'<div style="overflow-x: auto"><table>{table}</table></div>{rest}'
+
+
+_SHOWN_AS_TEXT = 10
+_SHOWN_AS_TABLE = 60
+_COLUMNS = (
+    *("publisher", "model", "phase", "gpu_name", "world_size", "precision"),
+    *("memory_format", "batch_size_per_gpu", "data", "images_per_second"),
+    *("statistic", "window", "year", "source"),
+)
+
+
+def _joined(words: Iterable[str | None]) -> str:
+    return ", ".join(word for word in words if word)
+
+
+def _shown(value: object) -> str:
+    """Return a cell's text; unknown is a dash."""
+    if value is None:
+        return "–"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _cells(row: PublishedRow) -> str:
+    texts = [html.escape(_shown(getattr(row, name))) for name in _COLUMNS]
+    if row.url is not None:
+        texts[-1] = f'<a href="{html.escape(row.url)}">{texts[-1]}</a>'
+    return "".join(f'<td style="text-align: left">{text}</td>' for text in texts)
+
+
+def _rest(rows: list[PublishedRow], shown: int) -> list[str]:
+    more = len(rows) - shown
+    return [f"and {more} more"] if more > 0 else []
 
 
 _COMPARABLE = {"bf16": ("bf16", "fp16")}
 
 
-def published() -> list[PublishedRow]:
+def published() -> PublishedRows:
     """Return every published result, in the order of the data file."""
-    return list(_rows())
+    return PublishedRows(_rows())
 
 
 def lookup(
@@ -93,7 +186,7 @@ def lookup(
     world_size: int | None = None,
     data: str | None = None,
     phase: str = "train",
-) -> list[PublishedRow]:
+) -> PublishedRows:
     """Return the published results that fit what is asked for.
 
     Parameters
@@ -108,7 +201,7 @@ def lookup(
 
     Returns
     -------
-    list of PublishedRow
+    PublishedRows
         In the order of the data file; empty if there is none.
     """
     wanted = {
@@ -119,22 +212,22 @@ def lookup(
         "data": data,
         "phase": phase,
     }
-    rows = [
+    rows = PublishedRows(
         row
         for row in _rows()
         if all(
             value is None or getattr(row, name) == value
             for name, value in wanted.items()
         )
-    ]
+    )
     if gpu_name is None:
         return rows
     asked = canonical_gpu_name(gpu_name)
     if asked is None:
-        return []
-    return [
+        return PublishedRows()
+    return PublishedRows(
         row for row in rows if row.gpu_name and may_be_the_same_gpu(row.gpu_name, asked)
-    ]
+    )
 
 
 def series(rows: Iterable[PublishedRow]) -> dict[str, list[PublishedRow]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from nbkit.analysis.compare import Difference, difference_table
+from nbkit.analysis.compare import Difference, difference_table, rates_in_words
 from nbkit.statistics import Ratio, Summary
 from nbkit.store.runs import StoredRun
 
@@ -66,7 +67,7 @@ class Reproduction:
 
     @property
     def sentence(self) -> str:
-        """Ratio, place in the original's interval, and losses, in words."""
+        """Ratio, rates, place among the original's runs, and losses, in words."""
         parts = [self._speed(), self._place(), self.losses.sentence]
         return " ".join(part for part in parts if part)
 
@@ -81,8 +82,19 @@ class Reproduction:
 
     def _speed(self) -> str:
         if self.ratio is not None:
-            return self.ratio.sentence
+            return f"{self.ratio.sentence} {self._rates()}".rstrip()
         return "No ratio: a run has no measured steps (images per second)."
+
+    def _rates(self) -> str:
+        rates = [run.summary.images_per_second for run in self.runs]
+        known = [rate for rate in rates if rate is not None]
+        beside = self.between_runs
+        if beside is None or not known:
+            return ""
+        of_now, of_then = self.run.summary.n_steps, self.original.summary.n_steps
+        now = rates_in_words("reproduction", median(known), len(known), of_now)
+        then = rates_in_words("original", beside.median, beside.n, of_then)
+        return f"Images/s: {now}; {then}."
 
     def _place(self) -> str:
         """Say where the first new run lies in what is known of the original."""
@@ -92,10 +104,11 @@ class Reproduction:
             return ""
         if between.ci_low is not None and between.ci_high is not None:
             return (
-                f"The original's arm has {between.n} runs, typically "
+                f"The original's arm has {between.n} runs, whose typical value lies at "
                 f"{between.ci_low:,.1f} to {between.ci_high:,.1f} images/s "
-                f"({between.confidence * 100:g} % interval): {rate:,.1f} is "
-                f"{_where(rate, between.ci_low, between.ci_high)}."
+                f"({between.confidence * 100:g} % interval; single runs scatter more "
+                f"widely): {rate:,.1f} is "
+                f"{_where(rate, between.ci_low, between.ci_high)} it."
             )
         text = "The original is one run, so that there is no interval between runs"
         low, high = steps.images_per_second_q25, steps.images_per_second_q75
@@ -103,7 +116,7 @@ class Reproduction:
             return f"{text}."
         return (
             f"{text}; half of its {steps.n_steps:,} steps had {low:,.1f} to "
-            f"{high:,.1f} images/s: {rate:,.1f} is {_where(rate, low, high)}."
+            f"{high:,.1f} images/s: {rate:,.1f} is {_where(rate, low, high)} that."
         )
 
 
@@ -143,7 +156,7 @@ def _losses(run: StoredRun) -> dict[int, float | None]:
 def _where(value: float, low: float, high: float) -> str:
     if value < low:
         return "below"
-    return "above" if value > high else "inside"
+    return "above" if value > high else "within"
 
 
 def _number(value: float | None) -> str:

@@ -248,6 +248,7 @@ def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
             nnodes=row.nnodes,
             images_per_second=row.images_per_second.median,
             device_type=row.device_type,
+            relative_error=row.images_per_second.relative_error,
         )
         for row in rows
         if row.arm == arm

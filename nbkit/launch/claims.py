@@ -43,6 +43,7 @@ PATIENCE_SECONDS = 10.0
 """For the pool's lock, which nobody holds for more than milliseconds."""
 
 _MOST_BYTES = 1 << 20
+_LONGEST_NAME = 60
 _NO_CLAIM = (
     OSError,
     ValueError,
@@ -62,6 +63,8 @@ class Entry:
 
     number: int
     run_id: str
+    name: str | None
+    """What the run is called, if its claim tells that."""
     user: str
     kind: str
     candidates: frozenset[str]
@@ -78,7 +81,7 @@ class Entry:
     @property
     def who(self) -> str:
         """The run and its user."""
-        return f"{self.run_id} of {self.user}"
+        return f"{self.name or self.run_id} of {self.user}"
 
 
 def leases(kind: str) -> dict[str, tuple[str, ...]]:
@@ -178,12 +181,21 @@ def _parse(descriptor: int, is_locked: bool) -> Entry:
     return Entry(
         int(values["number"]),
         check_name(values["run_id"]),
+        _told_name(values.get("name")),
         _user(status.st_uid),
         check_name(values["kind"]),
         frozenset(check_name(name) for name, _ in values["candidates"]),
         None if granted is None else tuple(map(check_name, granted)),
         is_alive,
     )
+
+
+def _told_name(name: object) -> str | None:
+    """Return a name as it may be shown to other users: short, and in one line."""
+    if not isinstance(name, str):
+        return None
+    text = "".join(letter for letter in name if letter.isprintable()).strip()
+    return text[:_LONGEST_NAME] or None
 
 
 def _user(uid: int) -> str:

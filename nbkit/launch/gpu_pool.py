@@ -11,8 +11,8 @@ supervisor locks it and every rank inherits the descriptor, as do the loading pr
 that a rank forks, so that the last of them to end frees it, whatever was killed. (A
 spawned loading process does not: it ends with its rank.) An exclusive lock that can be
 taken says that nobody holds the device; it is tried only under the pool's lock. Claims
-are served in the order of their numbers; one whose lock is free, or whose process is
-gone, waits no more.
+are served in the order of their numbers: who is behind gets only devices that nobody
+ahead would take. One whose lock is free, or whose process is gone, waits no more.
 
 Locks of a network file system would be another host's business too: the pool lies in
 memory or on a local disk.
@@ -50,11 +50,13 @@ from nbkit.launch.pool_folder import (
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now
 
-__all__ = ["Claim", "Lease", "Waiting"]
+__all__ = ["Claim", "Lease", "Look", "Waiting"]
 
 _NOUNS = {"cuda": "GPU", "replay": "replayed GPU", "cpu": "CPU"}
 
 Look = Callable[[Sequence[str]], Mapping[str, str]]
+"""Asked about devices that nobody holds, by their names: returns those that processes
+outside the pool use, with what to say of each."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ class Claim:
         """Say that the claim lives as long as this process; its supervisor does."""
         with pool_errors(self._pool):
             self._write(process=ProcessIdentity.of().to_dict())
+
+    def call(self, name: str) -> None:
+        """Say what the run is called, for whoever waits for its devices."""
+        with pool_errors(self._pool):
+            self._write(name=name)
 
     @classmethod
     def enter(cls, run_id: str, request: Mapping[str, Any]) -> Self:
@@ -186,8 +193,7 @@ class Claim:
         Parameters
         ----------
         look
-            Asked about devices that nobody holds, by their names: returns those that
-            processes outside the pool use, with what to say of each.
+            What tells which devices processes outside the pool use.
 
         Returns
         -------
@@ -241,19 +247,28 @@ class Claim:
                 if entry.waits and entry.number != self._number and self._meets(entry)
             ]
             ahead = [entry for entry in others if entry.number < self._number]
-            if ahead and not self._oversubscribe:
+            if self._oversubscribe:
+                ahead = []  # it waits for nobody
+            # What one of them would take is not for who is behind; the rest is.
+            spoken_for = {name for entry in ahead for name in entry.candidates}
+            behind = None
+            if ahead:
                 reason = f"{ahead[0].who} is next"
-                return Waiting(len(ahead) + 1, len(others) + 1, reason)
+                behind = Waiting(len(ahead) + 1, len(others) + 1, reason)
+                if len(self._labels.keys() - spoken_for) < self._count:
+                    return behind
             with _Files(self, self._pool, entries) as files:
-                if approved is None and len(files.free) >= self._count:
-                    return files.free
-                free = files.free
+                free = [name for name in files.free if name not in spoken_for]
+                if approved is None and len(free) >= self._count:
+                    return free
                 if approved is not None:
                     free = [name for name in free if name in approved]
                 held = [name for name in self._labels if name not in free]
                 chosen = free[: self._count]
                 if self._oversubscribe:
                     chosen = [*free, *held][: self._count]
+                elif len(chosen) < self._count and behind is not None:
+                    return behind
                 elif len(chosen) < self._count:
                     reason = self._reason(len(free), held, busy, entries)
                     return Waiting(1, len(others) + 1, reason)

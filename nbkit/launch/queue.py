@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import StoreError
-from nbkit.launch.gpu_pool import Claim, Lease, Waiting
+from nbkit.errors import DeviceError, NvmlUnavailableError, StoreError
+from nbkit.launch.gpu_pool import Claim, Lease, Look, Waiting
 from nbkit.launch.journal import Journal
 from nbkit.launch.requests import StopRequests
+from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, read_json
 
 __all__ = ["Place", "wait_for_devices"]
 
@@ -74,7 +75,8 @@ def wait_for_devices(
     StoreError
         If the folder was removed or cannot be written.
     """
-    look = _Strangers(owner).look if claim.kind == "cuda" else None
+    claim.call(journal.record["name"])
+    look = _look(RunPaths(root), claim, owner)
     position = 1
     while True:
         if standing := requests.look():
@@ -109,6 +111,58 @@ def _tell(journal: Journal, answer: Waiting, since: str) -> None:
         journal.set_state(RunState.QUEUED, **queue)
     elif before != queue:
         journal.write_record()
+
+
+def _look(paths: RunPaths, claim: Claim, owner: ProcessIdentity) -> Look | None:
+    """Return what tells which devices are used outside of the pool; None asks nobody.
+
+    The holders of a trace never leave. So they count only for who names the devices:
+    a run that takes any replayed GPUs goes on wherever a trace shows all as held.
+    """
+    if claim.kind == "cuda":
+        return _Strangers(owner).look
+    if claim.kind == "replay":
+        config, submission = read_json(paths.config), read_json(paths.submission)
+        source = (submission or {}).get("gpu_source")
+        if source and (config or {}).get("devices") is not None:
+            return _Replayed(source).look
+    return None
+
+
+class _Replayed:
+    """Processes that use GPUs in a trace, which is played again."""
+
+    def __init__(self, source: str) -> None:
+        from nbkit.telemetry.replay import open_replay
+
+        try:
+            self._trace = open_replay(source.partition(":")[2])
+        except NvmlUnavailableError as error:
+            message = f"device='replay': {error}"
+            raise DeviceError(message) from error
+
+    def look(self, names: Sequence[str]) -> dict[str, str]:
+        """Return what to say of each device that one of them uses."""
+        from nbkit.telemetry.occupants import occupants
+
+        samples = self._trace.read()
+        pids = {
+            name: [
+                process.pid
+                for sample in samples
+                for process in sample.processes or ()
+                if name == (process.mig_uuid or sample.uuid)
+            ]
+            for name in occupants(samples, names, ())
+        }
+        return {name: " and ".join(map(self._told, one)) for name, one in pids.items()}
+
+    def _told(self, pid: int) -> str:
+        # The pid means nothing here: only the trace knows who it was.
+        told = self._trace.told_holders.get(pid, {})
+        what = told.get("path") or told.get("command") or f"process {pid}"
+        user = f" of {told['user']}" if told.get("user") else ""
+        return f"replayed {what}{user}"
 
 
 class _Strangers:

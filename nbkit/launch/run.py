@@ -8,7 +8,7 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, SupportsIndex, overload
 
@@ -308,7 +308,25 @@ def attach(run_id: str) -> Run:
 
 
 class RunList(list[Run]):
-    """Runs, which a notebook shows as a table; a slice of them, too."""
+    """Runs, which a notebook shows as a table; a slice of them, too.
+
+    Parameters
+    ----------
+    runs
+        The runs, in their order.
+    ask
+        Asks the question again to which they are the answer; None if there was none.
+    """
+
+    def __init__(
+        self, runs: Iterable[Run] = (), ask: Callable[[], RunList] | None = None
+    ) -> None:
+        super().__init__(runs)
+        self._ask = ask
+
+    def again(self) -> RunList:
+        """Return the answer of now: runs of a slice stay the same."""
+        return self if self._ask is None else self._ask()
 
     @overload
     def __getitem__(self, place: SupportsIndex) -> Run: ...
@@ -340,6 +358,8 @@ def runs(state: RunState | str | None = None, limit: int | None = None) -> RunLi
         message = f"state={state!r} is not one of {known}; use one of these."
         raise ConfigError(message)
     if state is None:
-        return RunList(Run(folder) for folder in list_run_folders()[:limit])
-    rows = [row for row in list_runs() if row.state == state]
-    return RunList(Run(runs_folder() / row.run_id) for row in rows[:limit])
+        folders = list_run_folders()
+    else:
+        rows = [row for row in list_runs() if row.state == state]
+        folders = [runs_folder() / row.run_id for row in rows]
+    return RunList(map(Run, folders[:limit]), lambda: runs(state, limit))

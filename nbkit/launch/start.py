@@ -12,7 +12,7 @@ from typing import Any, Literal
 from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
-from nbkit.errors import ConfigError, LaunchError
+from nbkit.errors import ConfigError, LaunchError, NbkitError
 from nbkit.launch.engine import Engine
 from nbkit.launch.entry import Entry, function_entry, script_entry
 from nbkit.launch.run import Run
@@ -22,8 +22,9 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.runs import create_run_folder
+from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
 
-__all__ = ["existing_data", "launch", "submit"]
+__all__ = ["existing_data", "launch", "refusals", "submit"]
 
 OwnerExit = Literal["keep", "stop"]
 What = ExperimentConfig | Callable[..., Any] | str | os.PathLike[str]
@@ -94,12 +95,8 @@ def launch(
     config = what if isinstance(what, ExperimentConfig) else None
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
-    if entry is None and config.has_entry:
-        message = (
-            f"task={config.task!r}: pass the {config.task} itself, as in "
-            "nbkit.launch(train, gpus=2)."
-        )
-        raise ConfigError(message)
+    if entry is None:
+        _refuse_without_entry(config)
     config = config.replace(data=existing_data(config.data))
     known = dict.fromkeys(given, "given") | (origins or {})
     paths = create_run_folder(config)
@@ -119,6 +116,34 @@ def launch(
         shutil.rmtree(paths.root, ignore_errors=True)
         raise
     return Run(paths.root)
+
+
+def refusals(config: ExperimentConfig) -> list[NbkitError]:
+    """Return why `launch` would refuse a configuration here and now; empty if not.
+
+    Parameters
+    ----------
+    config
+        A configuration, which is valid by itself.
+
+    Returns
+    -------
+    list
+        What its checks raise, each beginning with the field, as in ``nnodes=2: ...``.
+        Asking takes up to a second, and may hang with the driver or a file server.
+    """
+    checks: list[Callable[[], object]] = [
+        lambda: _refuse_without_entry(config),
+        lambda: existing_data(config.data),
+        lambda: _engine(config).check(config),
+    ]
+    found: list[NbkitError] = []
+    for check in checks:
+        try:
+            check()
+        except NbkitError as error:
+            found.append(error)
+    return found
 
 
 def existing_data(data: str) -> str:
@@ -187,6 +212,8 @@ def submit(
             "tags": tags,
             "argv": sys.argv,
             "cwd": str(cwd),
+            # Of a replay; the supervisor's own environment has none of it.
+            "gpu_source": os.environ.get(SOURCE_VARIABLE),
             # Jupyter tells a kernel whose it is.
             "notebook": os.environ.get("JPY_SESSION_NAME"),
             **wanted,
@@ -230,6 +257,16 @@ def _fields_of_entry(entry: Entry, fields: dict[str, Any]) -> dict[str, Any]:
     # How far apart two steps are only its author knows.
     usual = {"name": entry.name, "hang_timeout_seconds": None}
     return {**usual, **fields, "task": entry.task}
+
+
+def _refuse_without_entry(config: ExperimentConfig) -> None:
+    """Raise if a configuration needs a function or script, which it cannot hold."""
+    if config.has_entry:
+        message = (
+            f"task={config.task!r}: pass the {config.task} itself, as in "
+            "nbkit.launch(train, gpus=2)."
+        )
+        raise ConfigError(message)
 
 
 def _check_owner_exit(on_owner_exit: str) -> None:

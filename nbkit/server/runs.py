@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from nbkit.analysis.live.rows import ended_rate
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.server.sessions import Kernel
 from nbkit.store.paths import RunPaths, runs_folder
@@ -28,6 +29,7 @@ NEWEST = 50
 _RUN_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
+_RATE_SECONDS = 0.5  # for reading all steps of one run that has ended
 _SETTLED_SECONDS = 2.0
 """A folder that changed later than this before a look may change in the same tick."""
 
@@ -199,6 +201,7 @@ class RunTable:
             lambda: {"imported_from": (read_json(paths.imported) or {}).get("host")},
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
+            lambda: ended_rate(run, seen.state, _RATE_SECONDS),
             lambda: {"tensorboard": paths.tensorboard.is_dir()},
             lambda: {"notebook": self._notebook(paths.run_id, submission, owners)},
         )

@@ -17,10 +17,13 @@ from nbkit.statistics.allreduce import (
 from nbkit.statistics.comparison import (
     MINIMUM_RUNS,
     PRACTICAL_MARGIN,
+    NoiseFloor,
     Ratio,
     Verdict,
+    noise_floor,
     ratio,
 )
+from nbkit.statistics.needed_runs import RunsNeeded, runs_needed
 from nbkit.statistics.steps import (
     measured_steps,
     share,
@@ -38,15 +41,19 @@ __all__ = [
     "MINIMUM_RUNS",
     "PRACTICAL_MARGIN",
     "AllReduceTiming",
+    "NoiseFloor",
     "Ratio",
+    "RunsNeeded",
     "Summary",
     "Verdict",
     "allreduce_timing",
     "bus_bandwidth_bytes_per_second",
     "measured_steps",
     "median_absolute_deviation",
+    "noise_floor",
     "quartiles",
     "ratio",
+    "runs_needed",
     "share",
     "step_images_per_second",
     "student_t_quantile",

@@ -1,19 +1,35 @@
-"""Comparing two sets of runs, and saying only what they show."""
+"""Comparing two sets of runs, and saying only what they show.
+
+How that fares was simulated: 1,000 studies in each case, whose arms differ by 1, 1.01,
+1.05 and 1.5 times. In per cent: the mean width of the 95 % interval (upper less lower
+end, over the true ratio), the lowest coverage of the four, how often one arm measured
+twice got a verdict, and how often an arm that is 5 % faster was called faster.
+
+::
+
+    noise of a run        runs     width  coverage     false     found
+    normal, 3 %              5       8.8      95.0       0.3      26.6
+    normal, 3 %             10       5.6      94.6       0.3      51.3
+    Student t(3), 2 %        5       9.4      95.2       0.0      28.0
+    Student t(3), 2 %       10       6.0      95.3       0.0      53.8
+    2 %, one in ten slow     5      15.4      97.6       0.1      20.7
+    2 %, one in ten slow    10      10.0      97.5       0.0      33.3
+"""
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
-from nbkit.statistics.student_t import student_t_quantile
+from nbkit.statistics.intervals import bootstrap_interval, welch_interval
 from nbkit.statistics.summary import require_positive
 
 Verdict: TypeAlias = Literal[
-    "faster", "slower", "no difference shown", "not enough runs"
+    "faster", "slower", "no difference shown", "not enough runs", "withheld"
 ]
 
 PRACTICAL_MARGIN = 0.02
@@ -23,10 +39,6 @@ Dell EMC architecture guide (2018) reports for the same configuration."""
 MINIMUM_RUNS = 5
 """Process starts per arm below which no verdict is given. With four, the t quantile
 is already 3.2 and one disturbed run decides the answer."""
-
-_BOOTSTRAP_RESAMPLES = 2_000
-"""Enough that the ends of a 95 % interval move by well under the practical margin
-from one seed to another."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +51,62 @@ class Ratio:
     """Lower end of the Welch t interval; ``None`` with one run in an arm."""
     ci_high: float | None
     """Upper end of the Welch t interval; ``None`` with one run in an arm."""
-    bootstrap_low: float | None
-    """Lower end of the bootstrap interval of the estimate, a cross-check."""
-    bootstrap_high: float | None
-    """Upper end of the bootstrap interval of the estimate, a cross-check."""
     verdict: Verdict
     n_a: int
     n_b: int
     confidence: float
     margin: float
+    sentence: str
+    """The result in words, for a report."""
+    a_runs: tuple[float, ...] = field(repr=False)
+    """One number a run: what everything here is computed from."""
+    b_runs: tuple[float, ...] = field(repr=False)
+    """As ``a_runs``, of arm B."""
+    seed: int = field(repr=False)
+    """Seed of the bootstrap."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the interval lies wholly beyond the margin, or wholly within it.
+
+        Where it does neither, more runs can still bring a difference to light or rule
+        one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`.
+        """
+        if self.ci_low is None or self.ci_high is None:
+            return False
+        if min(self.n_a, self.n_b) < MINIMUM_RUNS:
+            return False
+        margin = math.log1p(self.margin)
+        low, high = math.log(self.ci_low), math.log(self.ci_high)
+        return low > margin or high < -margin or (low > -margin and high < margin)
+
+    @property
+    def bootstrap_low(self) -> float | None:
+        """Lower end of the bootstrap interval of the estimate, a cross-check."""
+        return self._bootstrap[0] if self._bootstrap else None
+
+    @property
+    def bootstrap_high(self) -> float | None:
+        """Upper end of the bootstrap interval of the estimate, a cross-check."""
+        return self._bootstrap[1] if self._bootstrap else None
+
+    @cached_property
+    def _bootstrap(self) -> tuple[float, float] | None:
+        # Computed when it is asked for: it costs a hundred times what the rest does.
+        return bootstrap_interval(self.a_runs, self.b_runs, self.confidence, self.seed)
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """What a control says: one configuration, measured as if it were two arms."""
+
+    ratio: Ratio
+    """The second time over the first."""
+    noise_floor: float | None
+    """The largest difference that two such arms would show by chance, as a part (0.013
+    is 1.3 %), at the ratio's confidence; ``None`` with one run in an arm."""
+    shows_difference: bool
+    """Whether the same configuration differed from itself by more than the margin."""
     sentence: str
     """The result in words, for a report."""
 
@@ -62,6 +121,7 @@ def ratio(
     higher_is_faster: bool = True,
     a_name: str = "A",
     b_name: str = "B",
+    noise_floor: NoiseFloor | None = None,
 ) -> Ratio:
     """Compare two arms by their run medians.
 
@@ -81,6 +141,9 @@ def ratio(
         True for rates (images per second), False for durations.
     a_name, b_name
         What the arms are called in the sentence.
+    noise_floor
+        What the study's control said. If it shows a difference where there is none,
+        the verdict is ``withheld``.
 
     Returns
     -------
@@ -93,23 +156,18 @@ def ratio(
     ------
     NotEnoughDataError
         If an arm is empty or a value is not a positive finite number.
-
-    References
-    ----------
-    B. L. Welch, Biometrika 34 (1947), https://doi.org/10.1093/biomet/34.1-2.28
     """
     for name, runs in ((a_name, a_runs), (b_name, b_runs)):
         require_positive(f"run medians of {name}", runs)
-    interval = _welch_interval(a_runs, b_runs, confidence)
-    check = _bootstrap_interval(a_runs, b_runs, confidence, seed)
+    interval = welch_interval(a_runs, b_runs, confidence)
     estimate = statistics.median(a_runs) / statistics.median(b_runs)
     verdict = _verdict(interval, len(a_runs), len(b_runs), margin, higher_is_faster)
+    if verdict != "not enough runs" and noise_floor and noise_floor.shows_difference:
+        verdict = "withheld"
     return Ratio(
         estimate=estimate,
         ci_low=interval[0] if interval else None,
         ci_high=interval[1] if interval else None,
-        bootstrap_low=check[0] if check else None,
-        bootstrap_high=check[1] if check else None,
         verdict=verdict,
         n_a=len(a_runs),
         n_b=len(b_runs),
@@ -122,6 +180,67 @@ def ratio(
             confidence,
             _verdict_in_words(verdict, a_name, b_name, margin),
         ),
+        a_runs=tuple(a_runs),
+        b_runs=tuple(b_runs),
+        seed=seed,
+    )
+
+
+def noise_floor(
+    first_runs: Sequence[float],
+    second_runs: Sequence[float],
+    *,
+    margin: float = PRACTICAL_MARGIN,
+    confidence: float = 0.95,
+    name: str = "the same configuration",
+) -> NoiseFloor:
+    """Say what one configuration, measured twice, shows (an A/A control).
+
+    Parameters
+    ----------
+    first_runs, second_runs
+        One number a run, as for `ratio`; the runs of both interleaved with each other
+        and with those of the study that they are the control of.
+    margin
+        Practical margin, as for `ratio`. A control whose whole interval lies beyond it
+        shows a difference: something else than the configuration changed.
+    confidence
+        Confidence level of the interval and of the noise floor.
+    name
+        What the configuration is called in the sentence.
+
+    Returns
+    -------
+    NoiseFloor
+        The noise floor is the *critical difference*: the half-width of the interval,
+        ``exp(t * standard error) - 1``. Two such arms, if nothing distinguishes them,
+        differ by more in one case of twenty at a confidence of 95 %. It is that of
+        the means of the logarithms, and of as many runs as the control has.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If an arm is empty or a value is not a positive finite number.
+
+    References
+    ----------
+    ISO 5725-6:1994, 4.2 (critical difference of two groups of measurements within one
+    laboratory), https://www.iso.org/standard/11837.html; with the standard deviation
+    estimated from these runs, hence Student's t in place of its 1.96.
+    """
+    found = ratio(second_runs, first_runs, margin=margin, confidence=confidence)
+    floor = None
+    shows_difference = False
+    if found.ci_low is not None and found.ci_high is not None:
+        floor = math.sqrt(found.ci_high / found.ci_low) - 1
+        shows_difference = not (
+            found.ci_low <= 1 + margin and found.ci_high >= 1 / (1 + margin)
+        )
+    return NoiseFloor(
+        ratio=found,
+        noise_floor=floor,
+        shows_difference=shows_difference,
+        sentence=_control_sentence(found, floor, shows_difference, name),
     )
 
 
@@ -147,6 +266,11 @@ def _verdict(
 def _verdict_in_words(verdict: Verdict, a_name: str, b_name: str, margin: float) -> str:
     if verdict == "not enough runs":
         return f"not enough runs for a verdict ({MINIMUM_RUNS} an arm are needed)."
+    if verdict == "withheld":
+        return (
+            "verdict withheld, because the control, the same configuration twice, "
+            "shows a difference too."
+        )
     if verdict == "no difference shown":
         return f"no difference beyond the practical margin of {margin * 100:g} % shown."
     return f"{a_name} is {verdict} than {b_name}."
@@ -166,40 +290,20 @@ def _sentence(
     return f"{start} ({level} {low:.3f} to {high:.3f}, {runs}): {end}"
 
 
-def _welch_interval(
-    a_runs: Sequence[float], b_runs: Sequence[float], confidence: float
-) -> tuple[float, float] | None:
-    if min(len(a_runs), len(b_runs)) < 2:
-        return None
-    a_logs = [math.log(value) for value in a_runs]
-    b_logs = [math.log(value) for value in b_runs]
-    centre = statistics.fmean(a_logs) - statistics.fmean(b_logs)
-    a_error = statistics.variance(a_logs) / len(a_logs)
-    b_error = statistics.variance(b_logs) / len(b_logs)
-    error = a_error + b_error
-    if error == 0:
-        # Counted quantities (bytes) can be the same in every run: the ratio is exact,
-        # and the degrees of freedom below would be 0 / 0.
-        return math.exp(centre), math.exp(centre)
-    # Welch-Satterthwaite, in a form that cannot underflow for tiny variances.
-    freedom = 1 / (
-        (a_error / error) ** 2 / (len(a_logs) - 1)
-        + (b_error / error) ** 2 / (len(b_logs) - 1)
-    )
-    half = student_t_quantile(0.5 + confidence / 2, freedom) * math.sqrt(error)
-    return math.exp(centre - half), math.exp(centre + half)
-
-
-def _bootstrap_interval(
-    a_runs: Sequence[float], b_runs: Sequence[float], confidence: float, seed: int
-) -> tuple[float, float] | None:
-    if min(len(a_runs), len(b_runs)) < 2:
-        return None
-    generator = random.Random(seed)
-    ratios = sorted(
-        statistics.median(generator.choices(a_runs, k=len(a_runs)))
-        / statistics.median(generator.choices(b_runs, k=len(b_runs)))
-        for _ in range(_BOOTSTRAP_RESAMPLES)
-    )
-    tail = round((1 - confidence) / 2 * _BOOTSTRAP_RESAMPLES)
-    return ratios[tail], ratios[-1 - tail]
+def _control_sentence(
+    found: Ratio, floor: float | None, shows_difference: bool, name: str
+) -> str:
+    runs = f"{found.n_b} and {found.n_a} runs"
+    start = f"Control: {name} twice differs by {abs(found.estimate - 1) * 100:.1f} %"
+    if floor is None or found.ci_low is None or found.ci_high is None:
+        return f"{start} ({runs}, no interval): the noise floor is not known."
+    ends = f"{(found.ci_low - 1) * 100:+.1f} to {(found.ci_high - 1) * 100:+.1f} %"
+    start += f" ({found.confidence * 100:g} % interval {ends}, {runs})"
+    if shows_difference:
+        return (
+            f"{start}, beyond the practical margin of {found.margin * 100:g} %: "
+            "something else than the configuration changed between the runs, and no "
+            "verdict of this study can be trusted; look for other load, throttling or "
+            "runs that were not interleaved, and measure again."
+        )
+    return f"{start}: noise floor {floor * 100:.1f} %."

@@ -33,6 +33,14 @@ class Summary:
     confidence: float
     """Confidence level of the interval, such as 0.95."""
 
+    @property
+    def relative_error(self) -> float | None:
+        """Standard error as a part of the value; ``None`` without an interval."""
+        if self.ci_low is None or self.ci_high is None:
+            return None
+        quantile = student_t_quantile(0.5 + self.confidence / 2, self.n - 1)
+        return 0.5 * math.log(self.ci_high / self.ci_low) / quantile
+
 
 def summarise(
     values: Sequence[float], *, confidence: float = 0.95, independent: bool = True

@@ -26,10 +26,16 @@ from nbkit.store.bundle import (
     files_of_run,
 )
 from nbkit.store.metrics import store_error
-from nbkit.store.paths import RunPaths, StudyPaths, runs_folder, studies_folder
+from nbkit.store.paths import (
+    RunPaths,
+    StudyPaths,
+    runs_folder,
+    store_folder,
+    studies_folder,
+)
 from nbkit.store.record import RunState, utc_now, write_json
 
-__all__ = ["ImportedBundle", "import_bundle"]
+__all__ = ["ImportedBundle", "import_bundle", "unpack_bundle"]
 
 _LARGEST_JSON_BYTES = 64 << 20
 """A manifest of 1,000 runs has 10 MB."""
@@ -95,10 +101,15 @@ def import_bundle(path: str | os.PathLike[str]) -> ImportedBundle:
     --------
     >>> nbkit.import_bundle("run.zip").run_ids  # doctest: +SKIP
     """
+    return unpack_bundle(path, store_folder())
+
+
+def unpack_bundle(path: str | os.PathLike[str], store: Path) -> ImportedBundle:
+    """Take a bundle into a store that need not be this user's, as `import_bundle`."""
     source = Path(path).expanduser().absolute()
     try:
         with source.open("rb") as file, zipfile.ZipFile(file) as archive:
-            return _take(archive, source)
+            return _take(archive, source, store)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise _refused(source, f"it is damaged, or no zip file ({error})") from error
     except StoreError:
@@ -108,24 +119,27 @@ def import_bundle(path: str | os.PathLike[str]) -> ImportedBundle:
         raise StoreError(message) from error
 
 
-def _take(archive: zipfile.ZipFile, source: Path) -> ImportedBundle:
+def _take(archive: zipfile.ZipFile, source: Path, store: Path) -> ImportedBundle:
+    runs, studies = runs_folder(store), studies_folder(store)
     manifest = _manifest(archive, source)
     _check_names(archive, manifest, source)
-    _check_room(manifest, source)
+    _check_room(manifest, source, runs)
     _check_contents(archive, manifest, source)
     new = {}
     for run_id in manifest.runs:
         files = _below(manifest, f"runs/{run_id}/")
-        if _is_new(RunPaths(runs_folder() / run_id).root, files):
-            new[f"runs/{run_id}"] = runs_folder() / run_id
+        if _is_new(RunPaths(runs / run_id).root, files):
+            new[f"runs/{run_id}"] = runs / run_id
     there = [run_id for run_id in manifest.runs if f"runs/{run_id}" not in new]
     if manifest.study is not None:
-        root = StudyPaths(studies_folder() / manifest.study).root
+        root = StudyPaths(studies / manifest.study).root
         # Last: a study that can be seen has its runs.
         if _is_new(root, _below(manifest, f"studies/{root.name}/")):
             new[f"studies/{root.name}"] = root
     if new:
-        _unpack(archive, manifest, source, new)
+        for folder in (runs, studies):
+            _make(folder)
+        _unpack(archive, manifest, source, new, runs)
     return ImportedBundle(tuple(manifest.runs), manifest.study, tuple(there))
 
 
@@ -187,9 +201,9 @@ def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     return None
 
 
-def _check_room(manifest: Manifest, source: Path) -> None:
+def _check_room(manifest: Manifest, source: Path, runs: Path) -> None:
     needed = sum(file.bytes for file in manifest.files.values())
-    free = shutil.disk_usage(_existing(runs_folder())).free
+    free = shutil.disk_usage(_existing(runs)).free
     if needed > free:
         what = f"it unpacks to {needed:,} bytes, and {free:,} are free"
         raise _refused(source, what, "free some space, or set NBKIT_HOME to another")
@@ -249,9 +263,12 @@ def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
 def _first_difference(root: Path, files: dict[str, BundledFile]) -> str | None:
     """Return a file in which a folder of the store differs from the bundle's.
 
-    Checkpoints that the bundle left out make no difference.
+    Checkpoints that the bundle left out make no difference, and neither do the reports
+    that were made of a study.
     """
     there = {name: path for name, path, why in files_of_run(root) if why is None}
+    if "study.json" in files:
+        there = {name: path for name, path in there.items() if name in files}
     if not any(name.startswith("checkpoints/") for name in files):
         there = {
             name: path
@@ -270,16 +287,25 @@ def _first_difference(root: Path, files: dict[str, BundledFile]) -> str | None:
 # Writing
 
 
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error(folder, error) from error
+
+
 def _unpack(
-    archive: zipfile.ZipFile, manifest: Manifest, source: Path, new: dict[str, Path]
+    archive: zipfile.ZipFile,
+    manifest: Manifest,
+    source: Path,
+    new: dict[str, Path],
+    runs: Path,
 ) -> None:
     """Write new folders beside their places, then put each there as a whole."""
     try:
-        runs_folder().mkdir(parents=True, exist_ok=True)
-        studies_folder().mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".import-", dir=runs_folder()))
+        staging = Path(tempfile.mkdtemp(prefix=".import-", dir=runs))
     except OSError as error:
-        raise store_error(runs_folder(), error) from error
+        raise store_error(runs, error) from error
     try:
         for place in new:
             for name, file in _below(manifest, f"{place}/").items():
@@ -290,7 +316,7 @@ def _unpack(
     except StoreError:
         raise
     except OSError as error:
-        raise store_error(runs_folder(), error) from error
+        raise store_error(runs, error) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

@@ -25,6 +25,7 @@
     <store>/studies/<study_id>/study.json   the process that executes the study
     <store>/studies/<study_id>/imported.json   as in a run
     <store>/datasets/<stamp>.jsonl   manifests of data sets, by the first run with each
+    <store>/reports/<report_id>/     the process that makes a report of no one study
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ __all__ = [
     "RunPaths",
     "StudyPaths",
     "manifests_folder",
+    "reports_folder",
     "runs_folder",
     "store_folder",
     "studies_folder",
@@ -63,14 +65,19 @@ def _absolute(path: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def runs_folder() -> Path:
-    """Return the folder that holds a folder for every run."""
-    return store_folder() / "runs"
+def runs_folder(store: Path | None = None) -> Path:
+    """Return the folder that holds a folder for every run, of this or another store."""
+    return (store or store_folder()) / "runs"
 
 
-def studies_folder() -> Path:
+def studies_folder(store: Path | None = None) -> Path:
     """Return the folder that holds a folder for every study."""
-    return store_folder() / "studies"
+    return (store or store_folder()) / "studies"
+
+
+def reports_folder() -> Path:
+    """Return the folder of the reports that belong to no study."""
+    return store_folder() / "reports"
 
 
 def manifests_folder() -> Path:

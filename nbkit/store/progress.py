@@ -17,7 +17,7 @@ __all__ = ["RATE_STEPS", "newest_rate", "progress", "total_steps"]
 
 _TAIL_BYTES = 1 << 15
 RATE_STEPS = 20
-"""The rate is the median of so many newest steps."""
+"""The rate is the median of so many newest measured steps: warm-up is left out."""
 _LOGGED = {"loss", "images_per_second"}
 """What a function's own values may tell of its progress."""
 
@@ -67,15 +67,20 @@ def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
     Parameters
     ----------
     steps
-        The newest `RATE_STEPS` lines of kind ``step``, or fewer.
+        The newest `RATE_STEPS` measured lines of kind ``step``, or fewer.
     """
     return round(median(step_images_per_second(steps)), 2) if steps else None
 
 
 def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    steps = (line for line in lines if line["kind"] == "step")
-    newest = list(itertools.islice(steps, RATE_STEPS))
-    return {"loss": newest[0]["loss"], "images_per_second": newest_rate(newest)}
+    newest = next(lines)
+    steps = (line for line in itertools.chain([newest], lines) if _is_measured(line))
+    rate = newest_rate(list(itertools.islice(steps, RATE_STEPS)))
+    return {"loss": newest["loss"], "images_per_second": rate}
+
+
+def _is_measured(line: Mapping[str, Any]) -> bool:
+    return line["kind"] == "step" and not line.get("warmup")
 
 
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from nbkit import statistics
@@ -48,6 +48,23 @@ class RunSummary:
     """Largest peak of a rank: allocated GPU memory, or resident memory on CPUs."""
     loss: float | None
     """Loss of the last step, or the last that a function has logged."""
+    first_loss: float | None
+    """Loss of the first step, before any update."""
+    final_loss: float | None
+    """Mean loss over the last tenth of the steps (at least one), warm-up or not; None
+    where one of them is not finite."""
+    mean_loss: float | None
+    """Mean loss over all steps, warm-up or not; None where one is not finite."""
+    loss_not_finite_at_step: int | None
+    """First step whose loss was infinite or not a number; None if there was none."""
+    updates_skipped: int | None
+    """Steps whose update GradScaler skipped, because a gradient was not finite; None
+    where the loss is not scaled."""
+    loss_scale: float | None
+    """Of the last step; None where the loss is not scaled."""
+    weights_finite: bool | None
+    """Whether every weight was a finite number at the end; then every gradient by which
+    weights were updated was finite too. None where the run does not say."""
     top1_accuracy: float | None
     """Of the last evaluation, 0 to 1; None where an image has several labels."""
     mean_auroc: float | None
@@ -85,6 +102,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     images = sum(rank["images"] for rank in ranks)
     cpu_seconds = [rank["cpu_seconds"] for rank in ranks]
     computes = [rank["compute_seconds"] for rank in ranks]
+    scaled = [line["update_skipped"] for line in steps if "update_skipped" in line]
     devices: list[Line] = worker.get("devices") or []
     return RunSummary(
         n_steps=len(window),
@@ -106,6 +124,16 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
         peak_memory_bytes=_peak(ranks, worker.get("device_type")),
         loss=steps[-1]["loss"] if steps else logged.get("loss"),
+        first_loss=steps[0]["loss"] if steps else None,
+        final_loss=_mean_loss(steps[-max(1, len(steps) // 10) :]),
+        mean_loss=_mean_loss(steps),
+        # A number that is not finite is null in a line.
+        loss_not_finite_at_step=next(
+            (line["step"] for line in steps if line["loss"] is None), None
+        ),
+        updates_skipped=sum(scaled) if scaled else None,
+        loss_scale=steps[-1].get("loss_scale") if steps else None,
+        weights_finite=worker.get("weights_finite"),
         top1_accuracy=last.get("top1_accuracy"),
         mean_auroc=last.get("mean_auroc"),
         device_type=worker.get("device_type"),
@@ -114,6 +142,12 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
         oversubscribed=bool(record.get("launch", {}).get("oversubscribed")),
     )
+
+
+def _mean_loss(steps: Sequence[Line]) -> float | None:
+    """Return the mean loss of steps; None if there is none or one is not finite."""
+    losses = [line["loss"] for line in steps]
+    return fmean(losses) if losses and None not in losses else None
 
 
 def _last_logged(lines: Sequence[Line]) -> Line:

@@ -12,11 +12,16 @@ from nbkit.analysis import charts
 from nbkit.analysis.projection import DeviceType
 from nbkit.statistics import AllReduceTiming
 from nbkit.study import wording
-from nbkit.study.report import Figure, Note, Table
-from nbkit.study.scaling_plan import ScalingPlan
+from nbkit.study.report_parts import Figure, Note, Source, Table
 from nbkit.study.study import Study
 
-__all__ = ["Bandwidth", "measure_bandwidth"]
+__all__ = ["NCCL_TESTS", "Bandwidth", "bandwidth"]
+
+NCCL_TESTS = Source(
+    "nccl-tests, Performance reported by NCCL tests (bus bandwidth)",
+    "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
+)
+"""What bus bandwidth is."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,18 @@ class Bandwidth:
                 f"{self.rows[0].iterations} all-reduces of each size, one after the "
                 "other in one run; bandwidths are those of the median."
             ],
+            {
+                name: [getattr(row, name) for row in self.rows]
+                for name in (
+                    "message_bytes",
+                    "time_seconds",
+                    "time_seconds_q25",
+                    "time_seconds_q75",
+                    "algorithm_bandwidth_bytes_per_second",
+                    "bus_bandwidth_bytes_per_second",
+                    "iterations",
+                )
+            },
         )
 
     @property
@@ -88,22 +105,17 @@ class Bandwidth:
             display(figure)
 
 
-def measure_bandwidth(plan: ScalingPlan) -> Bandwidth:
-    """Run the all-reduce measurement of the largest size, with progress.
+def bandwidth(study: Study) -> Bandwidth:
+    """Return what a study has measured of the all-reduce, once beside its arms.
 
-    Raises
-    ------
-    RunFailedError
-        If a rank fails.
+    Without such a measurement there are no rows.
     """
-    device_type: DeviceType = "cpu" if plan.devices.is_cpu else "cuda"
-    if plan.allreduce is None:
-        return Bandwidth([], 1, device_type)
-    study = Study.create(
-        "scaling-allreduce",
-        {f"all-reduce, {plan.measured} ranks": plan.allreduce},
-        environment=plan.environment,
-    )
-    [[run]] = study.run().runs_by_arm().values()
-    rows = [statistics.allreduce_timing(row) for row in run.metrics("allreduce")]
-    return Bandwidth(rows, plan.measured, device_type)
+    runs = study.runs_by_arm()
+    for run in (run for name in study.once for run in runs[name]):
+        summary = run.summary
+        return Bandwidth(
+            [statistics.allreduce_timing(row) for row in run.metrics("allreduce")],
+            run.config.world_size,
+            "cuda" if summary.device_type == "cuda" else "cpu",
+        )
+    return Bandwidth([], 1, "cpu")

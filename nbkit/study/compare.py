@@ -9,24 +9,29 @@ from typing import Any
 
 from nbkit.analysis.compare import Comparison, RunFacts, compare_arms
 from nbkit.errors import ConfigError, RunError
-from nbkit.launch.run import Run, attach
+from nbkit.launch.run import attach
+from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json
+from nbkit.store.runs import StoredRun
 
 __all__ = ["code_facts", "compare", "environment_facts", "run_facts"]
+
+Arm = StoredRun | str | Sequence[StoredRun]
 
 _LARGEST_SOURCE_BYTES = 1 << 20
 """Of a larger file nobody reads the differences."""
 
 
-def compare(a: Run | str | Sequence[Run], b: Run | str | Sequence[Run]) -> Comparison:
+def compare(a: Arm, b: Arm) -> Comparison:
     """Return how two arms differ: in speed, configuration, code, environment, machine.
 
     Parameters
     ----------
     a, b
-        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``). A ratio
-        gets a verdict with five runs each; with one there is not even an interval.
+        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``); also
+        those that were imported. A ratio gets a verdict with five runs each; with one
+        there is not even an interval.
 
     Returns
     -------
@@ -58,11 +63,21 @@ def compare(a: Run | str | Sequence[Run], b: Run | str | Sequence[Run]) -> Compa
     return compare_arms(of_a, of_b, *names)
 
 
-def _runs(name: str, arm: Run | str | Sequence[Run]) -> list[Run]:
-    if isinstance(arm, Run | str):
-        arm = [arm] if isinstance(arm, Run) else [attach(arm)]
-    runs = list(arm)
-    if not runs or not all(isinstance(run, Run) for run in runs):
+def _runs(name: str, arm: Arm) -> list[StoredRun]:
+    if isinstance(arm, str):
+        arm = attach(arm)
+    runs = [arm] if isinstance(arm, StoredRun) else arm
+    if isinstance(arm, ImportedBundle):
+        message = (
+            f"{name}={arm!r} is a bundle; pass one of its runs: "
+            f'"{arm.run_ids[0]}", or a list of nbkit.attach(run_id) for several.'
+        )
+        raise ConfigError(message)
+    if (
+        not isinstance(runs, Sequence)
+        or not runs
+        or not all(isinstance(run, StoredRun) for run in runs)
+    ):
         message = f"{name}={arm!r} is no run, run id, or list of runs; pass one."
         raise ConfigError(message)
     for run in runs:
@@ -71,17 +86,18 @@ def _runs(name: str, arm: Run | str | Sequence[Run]) -> list[Run]:
                 f"run {run.run_id} is {run.state}; compare runs that have finished."
             )
             raise RunError(message)
-    return runs
+    return list(runs)
 
 
-def _name(runs: Sequence[Run], otherwise: str) -> str:
+def _name(runs: Sequence[StoredRun], otherwise: str) -> str:
     names = {run.record.get("name") for run in runs}
     name = names.pop() if len(names) == 1 else None
     return str(name) if name else otherwise
 
 
-def run_facts(run: Run) -> RunFacts:
+def run_facts(run: StoredRun) -> RunFacts:
     """Return what is compared of a run."""
+    summary = run.summary
     record, worker = run.record, run.worker
     launch, system = record.get("launch") or {}, record.get("system") or {}
     devices = {
@@ -99,7 +115,7 @@ def run_facts(run: Run) -> RunFacts:
     }
     return RunFacts(
         run.run_id,
-        run.summary.images_per_second,
+        summary.images_per_second,
         {
             "configuration": run.config.model_dump(mode="json"),
             "entry": _entry_facts(run),
@@ -111,17 +127,18 @@ def run_facts(run: Run) -> RunFacts:
             "devices": devices,
         },
         _code(run),
+        summary.n_steps,
     )
 
 
-def _entry_facts(run: Run) -> dict[str, Any]:
+def _entry_facts(run: StoredRun) -> dict[str, Any]:
     """Return what tells functions, scripts and their arguments apart."""
     entry = read_json(run.paths.entry) or {}
     names = ("name", "argv", "environment", "sha256", "pickle_sha256")
     return {name: entry[name] for name in names if name in entry}
 
 
-def _code(run: Run) -> dict[str, str]:
+def _code(run: StoredRun) -> dict[str, str]:
     """Return what is kept of the code that ran, as far as it is text."""
     paths = [run.paths.code / "diff.patch", *run.paths.source.rglob("*")]
     found: dict[str, str] = {}

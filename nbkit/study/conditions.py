@@ -1,19 +1,46 @@
-"""Under which conditions a study was measured: where, when, and on which images."""
+"""Under which conditions a study was measured: how, where, when, on which images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nbkit.analysis.scaling import INTERVAL, STATISTIC
+from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.study.report_parts import Source
 
-__all__ = ["conditions", "describe_images", "where_and_when"]
+__all__ = [
+    "WELCH",
+    "conditions",
+    "describe_images",
+    "how_measured",
+    "where_and_when",
+]
+
+WELCH = Source(
+    "B. L. Welch, The generalization of Student's problem when several different "
+    "population variances are involved, Biometrika 34 (1947)",
+    "https://doi.org/10.1093/biomet/34.1-2.28",
+)
+"""The interval of every ratio."""
 
 _SOFTWARE = ("nbkit", "torch", "torchvision", "cuda", "nccl", "dali")
 
 
 def conditions(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what all runs of a study have in common, and which runs they are."""
+    """Return what all runs of a study have in common, and which runs they are.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If there is no run.
+    """
+    if not runs:
+        message = (
+            "the study has 0 finished runs, a report needs at least 1; run() it first."
+        )
+        raise NotEnoughDataError(message)
     config = runs[0].config
     largest = max(runs, key=lambda run: run.config.world_size)
     worker, record = largest.worker, largest.record
@@ -39,6 +66,23 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
         "oversubscribed": any(run.summary.oversubscribed for run in runs),
         "run_ids": [run.run_id for run in runs],
     }
+
+
+def how_measured(repeats: int) -> list[str]:
+    """Return which statistic and interval are shown, and in which order runs came.
+
+    Parameters
+    ----------
+    repeats
+        Planned process starts of every arm.
+    """
+    order = (
+        "Order: every arm once."
+        if repeats == 1
+        else f"Order: {repeats} process starts of every arm, the arms forward, then "
+        "backward, and so on, so that a steady drift of the machine falls on all alike."
+    )
+    return [f"Images per second: {STATISTIC}.", f"Intervals: {INTERVAL}.", order]
 
 
 def where_and_when(facts: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ def headline(notebook: Path) -> str:
         report["title"],
         *(_table(table) for table in report["tables"][:1]),
         report["answer"],
-        "\n".join(report["notes"]),
+        "\n".join([*report["notes"], *report.get("method", [])]),
         f"Report:    {report['page']}\nNotebook:  {notebook}",
         f"Next:      {report['next_step']}" if report["next_step"] else "",
     ]

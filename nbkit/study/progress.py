@@ -78,6 +78,11 @@ class Progress:
             seconds = time.monotonic() - self._run_began
             _print(f"{self._head()}: {_result(run)} ({seconds:.0f} s)")
 
+    def say(self, sentence: str) -> None:
+        """Leave a line between two runs; an empty one leaves none."""
+        if sentence and not self._quiet:
+            _print(sentence)
+
     def close(self) -> None:
         """Say that all is done."""
         seconds = time.monotonic() - self._began

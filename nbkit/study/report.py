@@ -2,28 +2,28 @@
 
 A report is static. It shows in a live notebook, in a saved one, on paper and as a page
 of its own, and needs no network, no widget and no running kernel. Its result travels
-in the saved notebook as ``application/x.nbkit+json``.
+in the saved notebook as ``application/x.nbkit+json``. `nbkit.report` makes the report
+of a study.
 """
 
 from __future__ import annotations
 
-import base64
-import functools
 import html
-import struct
+import os
+import re
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import nbformat
 from IPython.display import display
 
-from nbkit.analysis import charts
 from nbkit.errors import StoreError
 from nbkit.store.metrics import store_error
-from nbkit.store.record import write_json
-from nbkit.study.wording import UNKNOWN
+from nbkit.store.record import read_json, write_json
+from nbkit.study.report_parts import Figure, MimeBundle, Note, Source, Table
 
 __all__ = [
     "REPORT_MIME",
@@ -32,6 +32,7 @@ __all__ = [
     "Note",
     "Report",
     "SavedReport",
+    "Source",
     "Table",
     "read_report",
 ]
@@ -40,144 +41,48 @@ REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
 
-MimeBundle = dict[str, Any]
-
-# Viewers that drop style sheets keep these.
-_LEFT = 'style="text-align: left"'
-_RIGHT = 'style="text-align: right"'
-_ONE_LINE = 'style="text-align: right; white-space: nowrap"'
+_PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto;
-       padding: 0 1rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; }
-.answer { font-size: 1.05rem; font-weight: 600; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { font-weight: 600; padding: .4rem 0; white-space: nowrap; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #8886; }
-.wide { overflow-x: auto; margin: 1.2rem 0; }
-figure { margin: 1.2rem 0; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 76em; margin: 2em auto;
+       padding: 0 1em; }
+h1 { font-size: 1.6em; line-height: 1.25; }
+h2 { font-size: 1.15em; margin: 1.8em 0 .4em; }
+.answer { font-size: 1.1em; font-weight: 600; }
+p, li { max-width: 58em; overflow-wrap: anywhere; }
+table { border-collapse: collapse; font-size: .94em;
+        font-variant-numeric: tabular-nums; }
+caption { font-weight: 600; padding: .4em 0; white-space: nowrap; }
+th, td { padding: .25em .55em; border-bottom: 1px solid #8886; }
+th { vertical-align: bottom; }
+:is(th, td):first-child { padding-left: 0; min-width: 8em; }
+.wide { overflow-x: auto; margin: 1.6em 0 .4em; }
 /* A chart is drawn in dark ink: it keeps its white ground in dark mode. */
-img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
-li { margin: .2rem 0; }
+figure { margin: 1.2em 0; background: #fff; border-radius: 6px; padding: .3em;
+         width: fit-content; max-width: 100%; box-sizing: border-box; }
+img { display: block; max-width: 100%; height: auto; }
+li { margin: .2em 0; }
+@page { margin: 14mm; }
 @media print {
-  body { max-width: none; margin: 0; font-size: 11px; }
-  tr, figure { break-inside: avoid; }
+  :root { color-scheme: light; }
+  body { max-width: none; margin: 0; padding: 0; font-size: 10.5px;
+         background: #fff; color: #000; }
+  h1, h2, caption, thead { break-after: avoid; }
+  tr, figure, li { break-inside: avoid; }
+  figure { padding: 0; }
+  img { max-height: 11cm; object-fit: contain; object-position: left; }
+  /* Paper does not scroll: cells of a wide table take several lines. */
+  .wide { overflow: visible; }
+  caption, td { white-space: normal !important; }
+  th, td { padding: .2em .35em; }
+  :is(th, td):first-child { min-width: 5em; }
+  .many { font-size: .85em; overflow-wrap: anywhere; }
+  table { max-width: 100%; }
+  a { color: inherit; text-decoration: none; }
+  .sources a::after { content: " (" attr(href) ")"; }
 }
 """
-
-
-@dataclass(frozen=True)
-class Note:
-    """Sentences a reader should see, such as what could not be measured."""
-
-    sentences: Sequence[str]
-
-    def to_html(self) -> str:
-        """Return a paragraph, or a list of several sentences."""
-        if len(self.sentences) == 1:
-            return f"<p>{html.escape(self.sentences[0])}</p>"
-        items = (f"<li>{html.escape(sentence)}</li>" for sentence in self.sentences)
-        return f"<ul>{''.join(items)}</ul>"
-
-    def to_text(self) -> str:
-        """Return one line a sentence."""
-        return "\n".join(self.sentences)
-
-    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        return {"text/html": self.to_html(), "text/plain": self.to_text()}
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of finished text."""
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str | None]]
-    """Cells in the order of the columns; None is unknown and shows as a dash."""
-    notes: Sequence[str] = ()
-    """What a reader of these numbers has to know."""
-
-    def to_html(self) -> str:
-        """Return a table that needs no style sheet to be read."""
-        caption = html.escape(self.caption)
-        head = _row(self.columns, "th", _RIGHT)
-        body = "".join(_row(row, "td", _ONE_LINE) for row in self._filled())
-        notes = Note(self.notes).to_html() if self.notes else ""
-        return (
-            f'<div class="wide"><table><caption {_LEFT}>{caption}</caption>'
-            f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{notes}"
-        )
-
-    def to_text(self) -> str:
-        """Return aligned columns, the first to the left, the others to the right."""
-        lines = [list(self.columns), *self._filled()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        texts = [
-            "  ".join(
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
-        rule = "-" * max(map(len, texts))
-        notes = ["", *self.notes] if self.notes else []
-        return "\n".join([self.caption, "", texts[0], rule, *texts[1:], *notes])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "caption": self.caption,
-            "columns": list(self.columns),
-            "rows": [list(row) for row in self.rows],
-            "notes": list(self.notes),
-        }
-
-    def _filled(self) -> list[list[str]]:
-        return [[UNKNOWN if c is None else c for c in row] for row in self.rows]
-
-    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        return {"text/html": self.to_html(), "text/plain": self.to_text()}
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart, drawn once for every viewer."""
-
-    caption: str
-    chart: Any
-    """An Altair chart."""
-
-    @functools.cached_property
-    def png(self) -> bytes:
-        """The chart as a picture, for viewers that cannot draw it."""
-        return charts.png(self.chart, scale=2)
-
-    @property
-    def size(self) -> dict[str, int]:
-        """Width and height to show the picture at; it has twice as many pixels."""
-        # The first chunk of a PNG: https://www.w3.org/TR/png-3/#11IHDR
-        width, height = struct.unpack(">II", self.png[16:24])
-        return {"width": width // 2, "height": height // 2}
-
-    def to_html(self) -> str:
-        """Return the picture inside the text; its title is part of it."""
-        caption = html.escape(self.caption)
-        data = base64.b64encode(self.png).decode()
-        return (
-            f'<figure><img alt="{caption}" width="{self.size["width"]}" '
-            f'src="data:image/png;base64,{data}"></figure>'
-        )
-
-    def _repr_mimebundle_(self, **_: Any) -> tuple[MimeBundle, MimeBundle]:
-        bundle = {
-            "application/vnd.vegalite.v5+json": self.chart.to_dict(),
-            "image/png": base64.b64encode(self.png).decode(),
-            "text/plain": f"[chart] {self.caption}",
-        }
-        return bundle, {"image/png": self.size}
 
 
 @dataclass(frozen=True)
@@ -193,6 +98,10 @@ class Report:
     """The first one is the headline."""
     figures: Sequence[Figure] = ()
     """The first one is the answer as a picture."""
+    method: Sequence[str] = ()
+    """How it was measured: statistic, order, where and when."""
+    sources: Sequence[Source] = ()
+    """Of methods and of numbers that others published."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The numbers, for programs."""
     next_step: str = ""
@@ -202,21 +111,24 @@ class Report:
         """Return the report as a page of its own."""
         title = html.escape(self.title)
         figures = [figure.to_html() for figure in self.figures]
-        return "\n".join(
-            [
-                '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-                '<meta name="viewport" content="width=device-width">',
-                f"<title>{title}</title><style>{_STYLE}</style></head><body>",
-                f"<h1>{title}</h1>",
-                f'<p class="answer">{html.escape(self.answer)}</p>',
-                *figures[:1],
-                Note(self.notes).to_html() if self.notes else "",
-                *(table.to_html() for table in self.tables),
-                *figures[1:],
-                f"<p>Next: {html.escape(self.next_step)}</p>" if self.next_step else "",
-                "</body></html>",
-            ]
-        )
+        next_step = html.escape(self.next_step)
+        sources = "".join(f"<li>{source.to_html()}</li>" for source in self.sources)
+        parts = [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width">',
+            f"<title>{title}</title><style>{_STYLE}</style></head><body>",
+            f"<h1>{title}</h1>",
+            f'<p class="answer">{html.escape(self.answer)}</p>',
+            *figures[:1],
+            Note(self.notes).to_html() if self.notes else "",
+            *(table.to_html() for table in self.tables),
+            *figures[1:],
+            _section("How it was measured", self.method),
+            f'<h2>Sources</h2><ul class="sources">{sources}</ul>' if sources else "",
+            f"<h2>Next</h2><p>{next_step}</p>" if next_step else "",
+            "</body></html>",
+        ]
+        return "\n".join(part for part in parts if part) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as JSON values."""
@@ -226,29 +138,55 @@ class Report:
             "answer": self.answer,
             "notes": list(self.notes),
             "tables": [table.to_dict() for table in self.tables],
+            "figures": [figure.caption for figure in self.figures],
+            "method": list(self.method),
+            "sources": [asdict(source) for source in self.sources],
             "result": dict(self.result),
             "next_step": self.next_step,
         }
 
     def save(self, folder: Path) -> SavedReport:
-        """Write ``report.html`` and ``result.json`` and return what shows them.
+        """Write the page, the result, every picture and every table; show them.
+
+        ``report.html``, ``result.json``, ``figures/*.png`` and ``tables/*.csv``. A
+        file is replaced as a whole. What an earlier report has left there and this one
+        has not is removed; nothing else in the folder is touched.
+
+        Parameters
+        ----------
+        folder
+            Is made if it does not exist.
 
         Raises
         ------
         StoreError
             If the folder cannot be written.
         """
-        page = folder / "report.html"
-        try:
-            page.write_text(self.to_html(), encoding="utf-8")
-        except OSError as error:
-            raise store_error(page, error) from error
-        result = folder / "result.json"
-        write_json(result, self.to_dict())
-        return SavedReport(self, page, result)
+        pictures = _named(_FIGURES, "png", [one.caption for one in self.figures])
+        sheets = _named(_TABLES, "csv", [one.caption for one in self.tables])
+        # Drawn before the first file is replaced.
+        contents = {
+            **dict(zip(pictures, (one.png for one in self.figures), strict=True)),
+            **dict(zip(sheets, (one.to_csv() for one in self.tables), strict=True)),
+            _PAGE: self.to_html(),
+        }
+        page, result = folder / _PAGE, folder / _RESULT
+        before = _written_before(result)
+        for name, content in contents.items():
+            data = content.encode() if isinstance(content, str) else content
+            _replace(folder / name, data)
+        write_json(result, {**self.to_dict(), "files": list(contents)})
+        _remove(folder, before - contents.keys())
+        return SavedReport(
+            self,
+            page,
+            result,
+            tuple(folder / name for name in pictures),
+            tuple(folder / name for name in sheets),
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SavedReport:
     """A report that lies in files; a notebook shows its first chart and its answer."""
 
@@ -257,11 +195,15 @@ class SavedReport:
     """The report as a page of its own."""
     result: Path
     """The report as JSON."""
+    figures: tuple[Path, ...] = ()
+    """Every chart as a picture (PNG), in the report's order."""
+    tables: tuple[Path, ...] = ()
+    """Every table for other programs (CSV), in the report's order."""
 
     def bundle(self) -> MimeBundle:
         """Return the answer, where the rest is, and the result for programs."""
         report = self.report
-        rest = [f"Report: {self.page}", f"Result: {self.result}"]
+        rest = self._places()
         if report.next_step:
             rest.append(f"Next: {report.next_step}")
         return {
@@ -272,8 +214,21 @@ class SavedReport:
                 **report.to_dict(),
                 "page": str(self.page),
                 "result_file": str(self.result),
+                "figure_files": [str(path) for path in self.figures],
+                "table_files": [str(path) for path in self.tables],
             },
         }
+
+    def __repr__(self) -> str:
+        return "\n".join([self.report.answer, *self._places()])
+
+    def _places(self) -> list[str]:
+        places = [f"Report: {self.page}", f"Result: {self.result}"]
+        if self.figures:
+            places.append(f"Charts: {self.figures[0].parent}")
+        if self.tables:
+            places.append(f"Tables: {self.tables[0].parent}")
+        return places
 
     def _ipython_display_(self) -> None:
         for figure in self.report.figures[:1]:
@@ -281,10 +236,68 @@ class SavedReport:
         display(self.bundle(), raw=True)
 
 
-def _row(cells: Sequence[str], tag: str, style: str) -> str:
-    first, *others = map(html.escape, cells)
-    row = "".join(f"<{tag} {style}>{cell}</{tag}>" for cell in others)
-    return f"<tr><{tag} {_LEFT}>{first}</{tag}>{row}</tr>"
+def _section(title: str, sentences: Sequence[str]) -> str:
+    return f"<h2>{title}</h2>{Note(sentences).to_html()}" if sentences else ""
+
+
+def _named(folder: str, ending: str, captions: Sequence[str]) -> list[str]:
+    """Return a file name for each caption, the same again for the same report."""
+    names: list[str] = []
+    for caption in captions:
+        slug = re.sub(r"[^a-z0-9]+", "-", caption.lower())[:60].strip("-") or folder
+        name, number = f"{folder}/{slug}.{ending}", 2
+        while name in names:
+            name, number = f"{folder}/{slug}-{number}.{ending}", number + 1
+        names.append(name)
+    return names
+
+
+def _written_before(result: Path) -> set[str]:
+    """Return the files of the report that lies there; none of anything else."""
+    try:
+        earlier = read_json(result) or {}
+    except StoreError:
+        return set()  # no report, and it is about to be replaced
+    names = earlier.get("files", []) if earlier.get("schema") == REPORT_SCHEMA else []
+    return {name for name in names if _is_own(name)}
+
+
+def _is_own(name: object) -> bool:
+    """Return whether a name is one that a report gives to a picture or a table."""
+    if not isinstance(name, str):
+        return False
+    parts = PurePosixPath(name).parts
+    return len(parts) == 2 and parts[0] in (_FIGURES, _TABLES) and parts[1] != ".."
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file so that no reader ever sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise store_error(path, error) from error
+
+
+def _remove(folder: Path, names: set[str]) -> None:
+    """Remove what an earlier report has written, and folders that it leaves empty."""
+    for name in names:
+        path = folder / name
+        try:
+            path.unlink(missing_ok=True)
+            if path.parent.is_dir() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+        except OSError as error:
+            raise store_error(path, error) from error
 
 
 def read_report(notebook: Path) -> dict[str, Any]:

@@ -40,6 +40,8 @@ __all__ = ["reproduce"]
 Code = Literal["current", "original"]
 _NOTHING = "–"
 _MOST_WARNED = 20
+_AGAIN = "again: "
+"""Before the name of a run that repeats another, to tell the two apart in lists."""
 
 
 def reproduce(
@@ -60,8 +62,8 @@ def reproduce(
         A run that has finished, or its id. Its configuration, and its function with
         the arguments or its script, are taken as they were kept.
     repeats
-        How many new runs, one after the other. With one run on either side there is
-        no interval between runs; a verdict needs five.
+        How many new runs, one after the other, called ``again: NAME``. With one run on
+        either side there is no interval between runs; a verdict needs five.
     code
         ``current`` imports modules from where they are now. ``original`` writes the
         files of the original's git commit with its saved diff into the new run's
@@ -153,7 +155,8 @@ def _plan(original: Run, repeats: int, code: Code) -> _Plan:
         )
         raise RunError(message)
     config = original.config
-    config = config.replace(data=existing_data(config.data))
+    title = f"{_AGAIN}{config.title.removeprefix(_AGAIN)}"
+    config = config.replace(data=existing_data(config.data), name=title)
     checkout = None
     if code == "original":
         if not config.has_entry:

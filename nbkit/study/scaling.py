@@ -17,29 +17,43 @@ from nbkit.analysis.scaling import (
     compare_arms,
     computed_sentence,
     device_label,
-    efficiency,
     points,
     result_document,
     scaling_table,
 )
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.statistics import runs_needed
 from nbkit.study import wording
-from nbkit.study.bandwidth import Bandwidth, measure_bandwidth
-from nbkit.study.conditions import conditions, describe_images, where_and_when
-from nbkit.study.report import Figure, Note, Report, Table
+from nbkit.study.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
+from nbkit.study.conditions import (
+    WELCH,
+    conditions,
+    describe_images,
+    how_measured,
+    where_and_when,
+)
+from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
+from nbkit.study.scaling_tables import (
+    headline_cells,
+    headline_values,
+    input_bound,
+    percent_interval,
+    published_cells,
+)
 from nbkit.study.study import Study
 
-__all__ = ["ScalingResult", "measure_bandwidth", "plan", "result"]
-
-_INPUT_BOUND_SHARE = 0.1
-"""Beyond this share of data wait, a throughput is the input's and not the GPU's: the
-published logs that hide it have 28 to 47 %, the sound ones less than 6 %."""
+__all__ = ["ScalingResult", "bandwidth", "plan", "report", "result"]
 
 _CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
 
 _QUESTION = "How does training throughput grow with the number of GPUs?"
+
+_RING = Source(
+    "P. Patarasu and X. Yuan, Bandwidth optimal all-reduce algorithms (2009)",
+    "https://doi.org/10.1016/j.jpdc.2008.09.002",
+)
 
 
 @dataclass(frozen=True)
@@ -105,8 +119,9 @@ class ScalingResult:
                 f"memory per {device}",
                 "CPU ms/image",
             ],
-            [_cells(row) for row in self.rows],
-            _input_bound(self.rows),
+            [headline_cells(row) for row in self.rows],
+            input_bound(self.rows),
+            headline_values(self.rows),
         )
 
     @property
@@ -120,8 +135,10 @@ class ScalingResult:
                 row.arm,
                 f"{row.world_size}",
                 wording.percent(row.efficiency),
-                _range(row.efficiency_low, row.efficiency_high),
-                _range(row.efficiency_bootstrap_low, row.efficiency_bootstrap_high),
+                percent_interval(row.efficiency_low, row.efficiency_high),
+                percent_interval(
+                    row.efficiency_bootstrap_low, row.efficiency_bootstrap_high
+                ),
                 f"{row.images_per_second.n}",
             ]
             for row in self.rows
@@ -136,16 +153,27 @@ class ScalingResult:
                 "Each run is one number, its median. Welch's t is computed on "
                 "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
                 "cross-check: with a handful of runs it is too narrow.",
-                *(found.sentence for found in compare_arms(self.runs)),
+                *(
+                    text
+                    for found in compare_arms(self.runs)
+                    for text in (
+                        found.sentence,
+                        runs_needed(found.a_runs, found.b_runs).sentence,
+                    )
+                ),
             ],
         )
 
     @property
     def notes(self) -> list[str]:
         """What a reader has to know: the plan's notes, and what is not projected."""
+        return [*self.plan.notes, *self._refusals()]
+
+    @property
+    def method(self) -> list[str]:
+        """How it was measured: statistic, order, images, where and when."""
         return [
-            *self.plan.notes,
-            *self._refusals(),
+            *how_measured(self.plan.repeats),
             *describe_images(self.conditions),
             where_and_when(self.conditions),
         ]
@@ -177,7 +205,7 @@ class ScalingResult:
         if rows:
             columns = ["precision", "GPUs", "images/s", "efficiency"]
             return Table(
-                "Projected, between a latency-bound and a bandwidth-bound ring",
+                "Projected, 80 % intervals: from latency-bound to bandwidth-bound",
                 columns,
                 rows,
             )
@@ -196,7 +224,7 @@ class ScalingResult:
             "Published by others, in images/s, on GPUs and under their own conditions",
             ["series", *(device_label("cuda", size) for size in sizes), "efficiency"],
             [
-                [label, *_published_cells(rows, sizes)]
+                [label, *published_cells(rows, sizes)]
                 for label, rows in self.published.items()
             ],
         )
@@ -223,6 +251,8 @@ class ScalingResult:
             notes=[*self.notes, *bandwidth.note.sentences],
             tables=tables,
             figures=[self.figure, *bandwidth.figures],
+            method=self.method,
+            sources=_sources(self, bandwidth),
             result={
                 **document,
                 "allreduce": [asdict(row) for row in bandwidth.rows],
@@ -234,17 +264,29 @@ class ScalingResult:
         )
 
 
-def result(plan: ScalingPlan, study: Study) -> ScalingResult:
-    """Return what a finished study says.
+def result(study: Study) -> ScalingResult:
+    """Return what a study says, from the store alone.
 
     Raises
     ------
     NotEnoughDataError
-        If a run has no measured step.
+        If no run has finished, or one has no measured step.
     """
-    runs = [run for runs in study.runs_by_arm().values() for run in runs]
+    arms = study.runs_by_arm()
+    runs = [run for arm, runs in arms.items() if arm not in study.once for run in runs]
     facts = {**conditions(runs), "study_id": study.study_id}
-    return ScalingResult(plan, [_measured(run) for run in runs], facts)
+    return ScalingResult(ScalingPlan.of(study), [_measured(run) for run in runs], facts)
+
+
+def report(study: Study) -> Report:
+    """Return the report of a scaling study; `nbkit.report` calls and saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run has finished, or one has no measured step.
+    """
+    return result(study).report(bandwidth(study))
 
 
 def _measured(run: Run) -> MeasuredRun:
@@ -268,57 +310,15 @@ def _measured(run: Run) -> MeasuredRun:
     )
 
 
-def _range(low: float | None, high: float | None) -> str | None:
-    if low is None or high is None:
-        return None
-    return f"{wording.percent(low)} to {wording.percent(high)}"
-
-
-def _cells(row: ScalingRow) -> list[str | None]:
-    rate = row.images_per_second
-    known = rate.ci_low is not None and rate.ci_high is not None
-    interval = (
-        f"{wording.rate(rate.ci_low)} to {wording.rate(rate.ci_high)}" if known else "–"
-    )
-    return [
-        row.arm,
-        f"{row.world_size}",
-        wording.rate(rate.median),
-        f"{interval} ({rate.n})",
-        wording.rate(row.images_per_second_per_device),
-        wording.percent(row.efficiency),
-        wording.percent(row.data_wait_share),
-        wording.percent(row.communication_share),
-        wording.size(row.peak_memory_bytes),
-        None if row.cpu_ms_per_image is None else f"{row.cpu_ms_per_image:.2f}",
-    ]
-
-
-def _published_cells(
-    rows: Sequence[PublishedRow], sizes: Sequence[int]
-) -> list[str | None]:
-    """Return the rate at every size, and the efficiency of the largest."""
-    known = {
-        row.world_size: row.images_per_second
-        for row in rows
-        if row.images_per_second is not None
-    }
-    small, large = min(known), max(known)
-    last = efficiency(known[large], large, known[small], small)
-    rates = [wording.rate(known[size]) if size in known else None for size in sizes]
-    return [*rates, wording.percent(last)]
-
-
-def _input_bound(rows: Sequence[ScalingRow]) -> list[str]:
-    worst = max(rows, key=lambda row: row.data_wait_share or 0)
-    share = worst.data_wait_share or 0
-    if share < _INPUT_BOUND_SHARE:
-        return []
-    return [
-        f"Input-bound: ranks waited for data {wording.percent(share)} of the time with "
-        f"{worst.arm} at size {worst.world_size}; these are rates of the input, not of "
-        "the devices."
-    ]
+def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
+    """Return where the methods of this report and the published numbers come from."""
+    found = [WELCH]
+    if bandwidth.rows:
+        found.append(NCCL_TESTS)
+    if any(outlook.projections for outlook in result.outlooks.values()):
+        found.append(_RING)
+    rows = [row for rows in result.published.values() for row in rows]
+    return list(dict.fromkeys([*found, *(Source(row.source, row.url) for row in rows)]))
 
 
 def _as_options(chosen: Mapping[str, Any]) -> str:

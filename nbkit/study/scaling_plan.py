@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import Any, Self
 
 from nbkit import registry
 from nbkit.analysis.projection import DeviceType
@@ -14,7 +14,8 @@ from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.launch.start import existing_data
 from nbkit.study.parameters import Parameters
-from nbkit.study.report import Note
+from nbkit.study.report_parts import Note
+from nbkit.study.study import Study
 from nbkit.telemetry.cpus import usable_cpus
 
 __all__ = ["Devices", "ScalingPlan", "find_devices", "plan", "sweep_sizes"]
@@ -79,6 +80,43 @@ class ScalingPlan:
     """What a reader has to know first."""
     chosen: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that somebody set."""
+
+    @property
+    def once(self) -> dict[str, ExperimentConfig]:
+        """What the study measures a single time, by name: the bandwidth."""
+        if self.allreduce is None:
+            return {}
+        return {f"all-reduce, {self.measured} ranks": self.allreduce}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the study keeps of the plan beside arms and order, as JSON values."""
+        return {
+            "devices": asdict(self.devices),
+            "asked": self.asked,
+            "measured": self.measured,
+            "gpus_per_node": self.gpus_per_node,
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    @classmethod
+    def of(cls, study: Study) -> Self:
+        """Return the plan that a study was made from; this machine is not looked at."""
+        facts, arms = study.plan, study.arms
+        once = [arms.pop(name) for name in study.once]
+        return cls(
+            arms=arms,
+            allreduce=once[0] if once else None,
+            devices=Devices(**facts["devices"]),
+            asked=facts["asked"],
+            measured=facts["measured"],
+            gpus_per_node=facts["gpus_per_node"],
+            repeats=study.repeats,
+            environment=study.environment,
+            notes=tuple(facts["notes"]),
+            chosen=facts["chosen"],
+        )
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         note = Note(self.notes)

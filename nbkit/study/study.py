@@ -2,58 +2,43 @@
 
 A study is a folder with one file, ``studies/<study_id>/study.json``: the plan, the
 order and the ids of the runs, written by the process that executes the study. What
-became of a run is asked of the run itself.
+became of a run is asked of the run itself. The file also says what kind of study it
+is, with the facts of its plan, so that `nbkit.report` needs nothing but the store.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
+from nbkit.errors import (
+    ConfigError,
+    NotEnoughDataError,
+    RunError,
+    RunNotFoundError,
+    StoreError,
+)
 from nbkit.launch.run import Run, attach
 from nbkit.launch.start import launch
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, utc_now, write_json
+from nbkit.study.order import Slot, arms_and_order, balanced_order, twin
 from nbkit.study.parameters import Parameters
 from nbkit.study.progress import Progress
 
 __all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
 
 STUDY_SCHEMA = "nbkit.study/1"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One place in a study's order: one process start of one arm."""
-
-    arm: str
-    repeat: int
-    """Counted from 0."""
-
-
-def balanced_order(arms: Sequence[str], repeats: int) -> list[Slot]:
-    """Return the order of a study: the arms forward, then backward, and so on.
-
-    With two arms this is ABBA. A drift of the machine (clocks, temperature, other
-    users) that is linear in time then falls on every arm alike after an even number
-    of repeats.
-    """
-    return [
-        Slot(arm, repeat)
-        for repeat in range(repeats)
-        for arm in (arms if repeat % 2 == 0 else reversed(arms))
-    ]
 
 
 class Study:
@@ -82,8 +67,12 @@ class Study:
         arms: Mapping[str, ExperimentConfig],
         *,
         repeats: int = 1,
+        control: str | None = None,
+        once: Mapping[str, ExperimentConfig] | None = None,
         parameters: Parameters | None = None,
         environment: Mapping[str, str] | None = None,
+        kind: str | None = None,
+        plan: Mapping[str, Any] | None = None,
     ) -> Self:
         """Write the plan of a new study; nothing is started.
 
@@ -95,15 +84,26 @@ class Study:
             Configuration by the name that reports will use.
         repeats
             Process starts of every arm.
+        control
+            Arm that is measured a second time, as an arm of its own that is called
+            "<arm> again" (A/A control). It is what the others are compared with; the
+            two are as far apart as the order allows.
+        once
+            What is measured a single time and before the arms, by name, such as the
+            bandwidth between devices. It is not compared with anything.
         parameters
             The notebook's parameters, for the record.
         environment
             Environment variables that every run of the study gets.
+        kind
+            Which report it gets, such as ``scaling``; None for that of any arms.
+        plan
+            What that report has to know of the plan, as JSON values.
 
         Raises
         ------
         ConfigError
-            If there is nothing to run.
+            If there is nothing to run, a name is used twice, or the control is no arm.
         StoreError
             If the store cannot be written.
         """
@@ -113,6 +113,7 @@ class Study:
                 "run; use at least one arm and repeats=1."
             )
             raise ConfigError(message)
+        every, order = arms_and_order(arms, repeats, control, once or {})
         root = studies_folder() / _study_id(name)
         try:
             root.mkdir(parents=True)
@@ -122,15 +123,17 @@ class Study:
             "schema": STUDY_SCHEMA,
             "study_id": root.name,
             "name": name,
+            "kind": kind,
+            "plan": dict(plan or {}),
             "created": utc_now(),
             "arms": {
                 arm: config.model_dump(mode="json", exclude_unset=True)
-                for arm, config in arms.items()
+                for arm, config in every.items()
             },
+            "once": list(once or {}),
+            "control": None if control is None else [control, twin(control)],
             "repeats": repeats,
-            "order": [
-                [slot.arm, slot.repeat] for slot in balanced_order(list(arms), repeats)
-            ],
+            "order": [[slot.arm, slot.repeat] for slot in order],
             "parameters": dict(parameters or {}),
             "origins": parameters.origins if parameters else {},
             "environment": dict(environment or {}),
@@ -162,10 +165,42 @@ class Study:
         return self._content["name"]
 
     @property
+    def kind(self) -> str | None:
+        """Which report the study gets; None for that of any arms."""
+        return self._content.get("kind")
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the report has to know of the plan; empty if nothing was said."""
+        return self._content.get("plan") or {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables that every run gets."""
+        return dict(self._content["environment"])
+
+    @property
+    def repeats(self) -> int:
+        """Planned process starts of every arm."""
+        return self._content["repeats"]
+
+    @property
     def arms(self) -> dict[str, ExperimentConfig]:
-        """Configuration of every arm, in the plan's order."""
+        """Configuration of every arm, in the plan's order; first what runs once."""
         arms = self._content["arms"].items()
-        return {arm: ExperimentConfig(**fields) for arm, fields in arms}
+        # Who looks at a study need not have the plug-ins that it uses.
+        return {arm: ExperimentConfig.from_store(json.dumps(f)) for arm, f in arms}
+
+    @property
+    def once(self) -> list[str]:
+        """What is measured a single time; also one of `arms`."""
+        return self._content.get("once") or []
+
+    @property
+    def control(self) -> tuple[str, str] | None:
+        """The arm that is measured twice, and its second name; None without."""
+        control = self._content.get("control")
+        return None if control is None else (control[0], control[1])
 
     @property
     def order(self) -> list[Slot]:
@@ -207,6 +242,8 @@ class Study:
             shown = Progress(self.name, len(missing), quiet=not progress)
             for slot in missing:
                 self._run_slot(slot, shown)
+                if slot == self._second_look():
+                    shown.say(self._needed())
             shown.close()
         return self
 
@@ -234,6 +271,25 @@ class Study:
         finally:
             progress.end(run)
 
+    def _second_look(self) -> Slot | None:
+        """Return the last start of the second repeat, if more repeats are planned.
+
+        Who looks after every repeat, and stops at the first verdict, takes chance for a
+        difference too often: so progress speaks of it a single time.
+        """
+        second = [slot for slot in self.order if slot.repeat == 1]
+        return second[-1] if second and self.repeats > 2 else None
+
+    def _needed(self) -> str:
+        """Return how many repeats the study is estimated to need, in words."""
+        # Imported here: it describes studies, and so imports this module.
+        from nbkit.study.arms import arms_of
+
+        try:
+            return arms_of(self).needed_sentence
+        except NotEnoughDataError:
+            return ""  # a run that measured nothing is the report's to complain of
+
     def _launch(self, slot: Slot) -> Run:
         tags = {
             "study": self.study_id,
@@ -241,9 +297,9 @@ class Study:
             "repeat": str(slot.repeat),
         }
         content = self._content
-        with _environment(content["environment"]):
+        with _environment(self.environment):
             run = launch(
-                self.arms[slot.arm],
+                ExperimentConfig(**content["arms"][slot.arm]),
                 on_owner_exit="stop",
                 origins=content["origins"],
                 tags=tags,

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.virtualization import detect_hypervisor
 
-__all__ = ["describe_machine"]
+__all__ = ["cpu_model", "describe_machine"]
 
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
@@ -30,8 +31,10 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
     -------
     dict
         ``hostname``; ``system_product`` (system_name), such as ``Dell Inc. PowerEdge
-        R750xa`` or ``VMware, Inc. VMware7,1``; ``virtual_machine``; ``container``, its
-        kind or None; ``operating_system``; ``kernel``; ``architecture``.
+        R750xa`` or ``VMware, Inc. VMware7,1``; ``virtual_machine``; ``hypervisor``, as
+        `nbkit.telemetry.virtualization.detect_hypervisor` names it, or ``bare metal``;
+        ``container``, its kind or None; ``operating_system``; ``kernel``;
+        ``architecture``.
 
         ``cpu_model`` (host_processor_model_name), ``num_sockets``
         (host_processors_per_node), ``num_cores`` (host_processor_core_count, of all
@@ -44,8 +47,8 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
         ``rdma_ports``: ``name``, ``port``, ``link_layer``, ``rate``, ``state``.
 
         With `gpus`: ``driver_version``, ``cuda_driver_version``, ``devices``
-        (accelerators), ``topology`` (accelerator_interconnect_topology) as
-        `nbkit.telemetry.nvml.Nvml.describe` gives them, and ``gpus_unavailable``, the
+        (accelerators), ``topology`` (accelerator_interconnect_topology), ``p2p`` as
+        `nbkit.telemetry.nvml.describe_gpus` gives them, and ``gpus_unavailable``, the
         reason if there are none to describe.
     """
     return {
@@ -61,6 +64,11 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
         "rdma_ports": _rdma_ports(),
         **(_describe_gpus() if gpus else {}),
     }
+
+
+def cpu_model() -> str | None:
+    """Return the model of the first processor (host_processor_model_name)."""
+    return _cpuinfo().get("model name")
 
 
 def _describe_gpus() -> dict[str, Any]:
@@ -108,11 +116,11 @@ def _describe_cpus() -> dict[str, Any]:
     cores = {_read(number / "core_cpus_list") for number in numbers}
     known = None not in packages and None not in cores and bool(numbers)
     info = _cpuinfo()
+    flags = info.get("flags")
     return {
         # Only x86 processors tell a guest that it is one.
-        "virtual_machine": "hypervisor" in info["flags"].split()
-        if "flags" in info
-        else None,
+        "virtual_machine": None if flags is None else "hypervisor" in flags.split(),
+        "hypervisor": detect_hypervisor(flags),
         "cpu_model": info.get("model name"),
         "num_sockets": len(set(packages)) if known else None,
         "num_cores": len(cores) if known else None,

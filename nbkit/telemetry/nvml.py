@@ -57,6 +57,15 @@ _TOPOLOGY_WORDS = {
 }
 """``nvmlGpuTopologyLevel_t`` in the words of ``nvidia-smi topo -m``."""
 
+_P2P_WORDS = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS"}
+"""``nvmlGpuP2PStatus_t`` in the words of ``nvidia-smi topo -p2p``."""
+
+_P2P_WAYS = {
+    "read": "NVML_P2P_CAPS_INDEX_READ",
+    "write": "NVML_P2P_CAPS_INDEX_WRITE",
+    "nvlink": "NVML_P2P_CAPS_INDEX_NVLINK",
+}
+
 
 def open_nvml(*, detailed: bool = False) -> Nvml:
     """Return NVML, initialised; close it when done.
@@ -124,21 +133,26 @@ def describe_gpus(nvml: Nvml | None = None) -> dict[str, Any]:
     -------
     dict
         ``driver_version``, ``cuda_driver_version``, ``devices`` (`GpuDevice`),
-        ``topology`` (`Nvml.topology`) and ``gpus_unavailable``: the reason of
-        `NvmlUnavailableError`, with which the others are None; None if all is well.
+        ``topology`` (`Nvml.topology`), ``p2p`` (`Nvml.p2p`) and
+        ``gpus_unavailable``: the reason of `NvmlUnavailableError`, with which the
+        others are None; None if all is well.
     """
     if nvml is None:
         try:
             with open_nvml() as opened:
                 return describe_gpus(opened)
         except NvmlUnavailableError as error:
-            unknown = ("driver_version", "cuda_driver_version", "devices", "topology")
-            return {**dict.fromkeys(unknown), "gpus_unavailable": error.reason}
+            unknown = ("driver_version", "cuda_driver_version", "devices")
+            return {
+                **dict.fromkeys((*unknown, "topology", "p2p")),
+                "gpus_unavailable": error.reason,
+            }
     return {
         "driver_version": nvml.driver_version,
         "cuda_driver_version": nvml.cuda_driver_version,
         "devices": [device.to_dict() for device in nvml.devices()],
         "topology": nvml.topology(),
+        "p2p": nvml.p2p(),
         "gpus_unavailable": None,
     }
 
@@ -202,6 +216,23 @@ class Nvml:
         """
         return [[self._path(a, b) for b in self._gpus] for a in self._gpus]
 
+    def p2p(self) -> dict[str, list[list[str | None]]]:
+        """Return whether each GPU reaches each other one's memory without the host.
+
+        Returns
+        -------
+        dict
+            ``read``, ``write`` and ``nvlink`` (over NVLink), each with rows and columns
+            by NVML index, in the words of ``nvidia-smi topo -p2p``: ``X`` itself,
+            ``OK``; or why not: ``CNS`` the chipset, ``GNS`` the GPU, ``TNS`` the
+            topology does not support it, ``DR`` disabled by a registry key of the
+            driver, ``NS`` not supported. None is unknown.
+        """
+        return {
+            way: [[self._p2p(a, b, constant) for b in self._gpus] for a in self._gpus]
+            for way, constant in _P2P_WAYS.items()
+        }
+
     def close(self) -> None:
         """Let NVML go, so that an unwatched GPU may sleep; nothing works after it."""
         xids = [] if self._xids is None else [self._xids.close]
@@ -234,15 +265,27 @@ class Nvml:
             return "X"
         if a.error or b.error:
             return None
+        if self._p2p(a, b, _P2P_WAYS["nvlink"]) == "OK":
+            return "NVLINK"
+        # Not every driver knows of NVLink; the PCIe path is always there.
         nvml = self._pynvml
-        nvlink = nvml.NVML_P2P_CAPS_INDEX_NVLINK
-        try:
-            if nvml.nvmlDeviceGetP2PStatus(a.handle, b.handle, nvlink) == 0:
-                return "NVLINK"
-        except nvml.NVMLError:
-            pass  # Not every driver knows; the PCIe path below is always there.
         try:
             level = nvml.nvmlDeviceGetTopologyCommonAncestor(a.handle, b.handle)
         except nvml.NVMLError:
             return None
         return _TOPOLOGY_WORDS.get(level)
+
+    def _p2p(self, a: Gpu, b: Gpu, constant: str) -> str | None:
+        if a is b:
+            return "X"
+        if a.error or b.error:
+            return None
+        nvml = self._pynvml
+        # A tuple in some versions of the binding, for a comma behind its number.
+        way = getattr(nvml, constant)
+        way = way[0] if isinstance(way, tuple) else way
+        try:
+            status = nvml.nvmlDeviceGetP2PStatus(a.handle, b.handle, way)
+        except nvml.NVMLError:
+            return None
+        return _P2P_WORDS.get(status)

@@ -17,6 +17,15 @@ __all__ = ["Query", "Questions", "questions_for"]
 _ALL_NVLINKS = 0xFFFFFFFF
 """Scope of an NVLink field that sums over all links (``UINT_MAX`` in nvml.h)."""
 
+_VIRTUALIZATION_WORDS = {
+    "NVML_GPU_VIRTUALIZATION_MODE_NONE": "none",
+    "NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH": "passthrough",
+    "NVML_GPU_VIRTUALIZATION_MODE_VGPU": "vgpu",
+    "NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU": "host vgpu",
+    "NVML_GPU_VIRTUALIZATION_MODE_HOST_VSGA": "host vsga",
+}
+_NVLINK_VERSIONS = ("1_0", "2_0", "2_2", "3_0", "3_1", "4_0", "5_0", "6_0")
+
 
 class Query(NamedTuple):
     """A question to NVML: the fields it fills, how to ask, how to read the answer."""
@@ -164,7 +173,45 @@ def _facts(pynvml: Any) -> tuple[Query, ...]:
             ("nvmlDeviceGetPersistenceMode",),
             value=lambda mode: mode == pynvml.NVML_FEATURE_ENABLED,
         ),
+        _single(
+            "virtualization",
+            ("nvmlDeviceGetVirtualizationMode",),
+            value=_words_of(pynvml, _VIRTUALIZATION_WORDS).get,
+        ),
+        *_nvlink_facts(pynvml),
     )
+
+
+def _nvlink_facts(pynvml: Any) -> tuple[Query, ...]:
+    """Return the questions about the GPU's first NVLink; all of a GPU are alike."""
+    versions = {
+        f"NVML_NVLINK_VERSION_{version}": version.replace("_", ".")
+        for version in _NVLINK_VERSIONS
+    }
+    fields = "nvmlDeviceGetFieldValues"
+    return (
+        _single(
+            "nvlink_version",
+            ("nvmlDeviceGetNvLinkVersion", 0),
+            value=_words_of(pynvml, versions).get,
+        ),
+        _single(
+            "nvlink_megabytes_per_second",
+            (fields, [(pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, 0)]),
+            (fields, [pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON]),  # before Hopper
+            # A link that is down has the speed 0.
+            value=lambda answers: _counts(pynvml, answers)[0] or None,
+        ),
+    )
+
+
+def _words_of(pynvml: Any, words: dict[str, str]) -> dict[int, str]:
+    """Return words by the value of the constant; an older binding lacks some."""
+    return {
+        getattr(pynvml, name): word
+        for name, word in words.items()
+        if hasattr(pynvml, name)
+    }
 
 
 def _single(
@@ -185,23 +232,25 @@ def _field_counters(
     scope: int = 0,
     bytes_per_count: int = 1,
 ) -> Query:
-    """Return a query for field counters, each of which has its own error code."""
-
-    def values(answers: Any) -> list[int]:
-        for answer in answers:
-            code = answer.nvmlReturn
-            if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-                # Older drivers say so of a field that they do not know.
-                code = pynvml.NVML_ERROR_NOT_SUPPORTED
-            if code != pynvml.NVML_SUCCESS:
-                raise pynvml.NVMLError(code)
-        return [answer.value.ullVal * bytes_per_count for answer in answers]
-
+    """Return a query for field counters."""
     return Query(
         tuple(name for name, _ in counters),
         (("nvmlDeviceGetFieldValues", [(number, scope) for _, number in counters]),),
-        values,
+        lambda answers: [count * bytes_per_count for count in _counts(pynvml, answers)],
     )
+
+
+def _counts(pynvml: Any, answers: Any) -> list[int]:
+    """Return the numbers of field values, each of which has its own error code."""
+    for answer in answers:
+        code = answer.nvmlReturn
+        if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+            # Older drivers say so of a field that they do not know.
+            code = pynvml.NVML_ERROR_NOT_SUPPORTED
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+    # Whatever the field's own type, the rest of the union is zero.
+    return [answer.value.ullVal for answer in answers]
 
 
 def _clock_event_words(bits: int) -> tuple[str, ...]:

@@ -275,8 +275,17 @@ class GpuDevice(_Record):
     """Lanes, the most that GPU and slot can do (``pcie.link.width.max``)."""
     nvlink_links: int | None = None
     """NVLinks in use (``nvidia-smi nvlink -s``); None without NVLink."""
+    nvlink_version: str | None = None
+    """Such as ``4.0``, of the first link."""
+    nvlink_megabytes_per_second: int | None = None
+    """Of one link in one direction, protocol included (``nvidia-smi nvlink -s``)."""
     mig_enabled: bool | None = None
     """Whether MIG is on (``mig.mode.current``); None if the GPU has no MIG."""
+    virtualization: str | None = None
+    """How the GPU comes here (``nvidia-smi -q``, "Virtualization Mode"): ``none`` on
+    bare metal, ``passthrough`` and ``vgpu`` in a virtual machine, ``host vgpu`` and
+    ``host vsga`` on the host that shares it out.
+    """
     persistence_mode: bool | None = None
     """Whether the driver keeps the GPU initialised (``persistence_mode``)."""
     numa_node: int | None = None

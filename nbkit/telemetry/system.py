@@ -12,7 +12,10 @@ from nbkit.telemetry.sample import GpuSample, Sample
 
 __all__ = ["summarise_system"]
 
-_MACHINE = ("driver_version", "cuda_driver_version", "devices", "topology")
+_MACHINE = (
+    *("driver_version", "cuda_driver_version"),
+    *("devices", "topology", "p2p"),
+)
 
 
 def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | None:
@@ -36,7 +39,8 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
         ``sm_clock_mhz_sum`` over ``sm_clock_samples``,
         ``memory_used_bytes_max``), ``other_gpu_processes`` (distinct strangers; None
         where they cannot be told), and of the newest header ``driver_version``,
-        ``cuda_driver_version``, ``devices``, ``topology``, ``gpus_unavailable``.
+        ``cuda_driver_version``, ``devices``, ``topology``, ``p2p``,
+        ``gpus_unavailable``.
 
     Notes
     -----

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nbkit.launch.run import Run
+    from nbkit.launch.run import Run, RunList
     from nbkit.store.runs import StoredRun
     from nbkit.widgets.view import RunView
 
@@ -93,7 +93,7 @@ def _show_run(run: Run) -> None:
     show_picture(run)
 
 
-def _show_runs(runs: list[Run]) -> None:
+def _show_runs(runs: RunList) -> None:
     from nbkit.widgets.table import show_table
 
     show_table(runs, with_widgets=has_widgets())

@@ -30,6 +30,8 @@ class Check:
     """None if a field is bad."""
     errors: dict[str, str] = field(default_factory=dict)
     """A sentence for every bad field, by its path."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """The same of fields that are good, and with which a launch is refused here."""
 
     @classmethod
     def of(cls, entered: Entered, controls: Mapping[str, Control]) -> Check:
@@ -52,17 +54,16 @@ class Check:
         gpus
             Those of this machine, as the form offers them.
         """
+        wrong = self.errors | self.refused
         return {
             # Beside its field, a sentence need not name it.
             "errors": {
                 path: line.removeprefix(f"{path}=")
-                for path, line in self.errors.items()
+                for path, line in wrong.items()
                 if path in controls
             },
             # Such as one of a field that the form does not have.
-            "general": [
-                line for path, line in self.errors.items() if path not in controls
-            ],
+            "general": [line for path, line in wrong.items() if path not in controls],
             "memory": self.memory(),
             "commands": self.commands(gpus),
         }

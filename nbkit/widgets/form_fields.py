@@ -22,6 +22,8 @@ Entered: TypeAlias = "dict[str, str | bool]"
 
 Kind = Literal["switch", "choice", "number", "list", "text"]
 
+_AT_HAND = {"model", "precision", "batch_size_per_gpu", "steps", "image_size"}
+"""What nearly everybody sets: in sight without unfolding anything."""
 _NOT_SET = "not set"
 _WORDS = {True: "true", False: "false", None: ""}
 
@@ -77,6 +79,8 @@ class Section:
 
     title: str
     controls: tuple[Control, ...]
+    is_open: bool
+    """Whether it is unfolded at first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -94,7 +98,11 @@ def sections() -> list[Section]:
         found.setdefault(title, []).extend(controls)
     # What has a heading of its own comes last below a heading.
     return [
-        Section(title, tuple(sorted(controls, key=lambda it: it.path.count("."))))
+        Section(
+            title,
+            tuple(sorted(controls, key=lambda it: it.path.count("."))),
+            is_open=any(it.path in _AT_HAND for it in controls),
+        )
         for title, controls in found.items()
     ]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import anywidget
@@ -22,6 +23,7 @@ from nbkit.launch.start import existing_data
 from nbkit.widgets.form_check import Check
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
+from nbkit.widgets.form_refusals import Refusals, by_field
 from nbkit.widgets.view import heard_while_busy, static_text
 
 __all__ = ["FormPanel"]
@@ -53,7 +55,7 @@ class FormPanel(anywidget.AnyWidget):
     gpus = traitlets.Dict().tag(sync=True)
     """What `nbkit.widgets.form_gpus.describe_gpus` returns."""
     said = traitlets.Dict().tag(sync=True)
-    """What came of the last button: ``text`` and ``is_error``."""
+    """What came of the last button: ``text``, ``is_error`` and which, ``of``."""
 
     def __init__(self, config: ExperimentConfig, launch: Callable[[], str]) -> None:
         found = sections()
@@ -63,10 +65,13 @@ class FormPanel(anywidget.AnyWidget):
             sections=[section.to_dict() for section in found],
             entered=entered_of(config, self.controls),
             gpus=READING,
-            said={"text": "", "is_error": False},
+            said={"text": "", "is_error": False, "of": ""},
         )
-        # Pages, cells and the look at the GPUs each have a thread.
+        # Pages, cells, the look at the GPUs and refusals each have a thread.
         self._lock = threading.RLock()
+        self._refusals = Refusals(self._show_refused)
+        self.check = Check({}, None)
+        """Of what is entered now."""
         self._check_and_show()
         self.observe(self._on_entered, "entered")
         self.observe(self._show_check, "gpus")
@@ -82,14 +87,15 @@ class FormPanel(anywidget.AnyWidget):
         """Show a configuration in the controls, whatever was entered."""
         self.entered = entered_of(config, self.controls)
 
-    def say(self, text: str, *, is_error: bool = False) -> None:
+    def say(self, text: str, of: str = "launch", *, is_error: bool = False) -> None:
         """Say what came of a button, beside it."""
-        self.said = {"text": text, "is_error": is_error}
+        self.said = {"text": text, "is_error": is_error, "of": of}
 
     def wait_for_threads(self, timeout_seconds: float | None = None) -> None:
-        """Wait until presets are listed and the look at the GPUs has ended."""
+        """Wait until all is known of presets, GPUs and what a launch would refuse."""
         self._lister.join(timeout_seconds)
         self._look.wait(timeout_seconds)
+        self._refusals.wait(timeout_seconds)
 
     def close(self) -> None:
         """End the form everywhere it is shown; what it launched goes on."""
@@ -108,7 +114,11 @@ class FormPanel(anywidget.AnyWidget):
     def _check_and_show(self) -> None:
         # In one go: else a verdict could come last that is of what was there before.
         with self._lock:
-            self.check = Check.of(self.entered, self.controls)
+            before, self.check = self.check, Check.of(self.entered, self.controls)
+            if (config := self.check.config) is not None:
+                # Till there is an answer: each key would take it away for a moment.
+                self.check = replace(self.check, refused=before.refused)
+                self._refusals.ask(config)
             self._show_check()
 
     def _show_check(self, _: Any = None) -> None:
@@ -117,8 +127,19 @@ class FormPanel(anywidget.AnyWidget):
             gpus = [] if self.gpus["replayed"] else self.gpus["gpus"]
             self.checked = self.check.to_dict(self.controls, gpus)
 
+    def _show_refused(self, config: ExperimentConfig, found: list[NbkitError]) -> None:
+        with self._lock:
+            if self.check.config is config:
+                refused = by_field(found, self.controls)
+                self.check = replace(self.check, refused=refused)
+                self._show_check()
+
     def _show_gpus(self, found: dict[str, Any]) -> None:
         self.gpus = found
+        with self._lock:
+            if self.check.config is not None:
+                # A folder may be there by now, or a GPU.
+                self._refusals.ask(self.check.config)
 
     def _list_presets(self) -> None:
         from nbkit.study.recipes import recipe, recipe_names
@@ -142,7 +163,7 @@ class FormPanel(anywidget.AnyWidget):
             elif kind == "refresh":
                 self._look.start()
         except Exception as error:
-            self.say(f"{type(error).__name__}: {error}", is_error=True)
+            self.say(f"{type(error).__name__}: {error}", kind, is_error=True)
             if not isinstance(error, NbkitError):
                 raise
         finally:
@@ -163,5 +184,6 @@ class FormPanel(anywidget.AnyWidget):
             data = f" {config.data} is not here: set data to where yours is."
         self.say(
             f"{found.title}.{data} What could not be carried over: "
-            f'nbkit.recipe("{name}").'
+            f'nbkit.recipe("{name}").',
+            "preset",
         )

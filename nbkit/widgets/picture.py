@@ -44,6 +44,7 @@ _TITLES = {
     "message_bytes": "Message (bytes)",
 }
 """As in the live view (``static/view_parts.js``)."""
+_OVER_TIME = {"gpu_utilization_percent", "memory_used_gibibytes", "power_watts"}
 
 Bundle = dict[str, Any]
 
@@ -228,7 +229,9 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
         words = f"{rate(measured['median'])} ({quartiles}, n = {measured['n']:,})"
         facts.append(("Images/s, median and quartiles", words))
     elif is_training or numbers["images_per_second"] is not None:
-        facts.append(("Images/s", rate(numbers["images_per_second"])))
+        steps = numbers["rate_steps"]
+        of = f", median of the last {steps} steps" if steps else ""
+        facts.append((f"Images/s{of}", rate(numbers["images_per_second"])))
     if is_training or numbers["loss"] is not None:
         facts.append(("Loss", _figures(numbers["loss"])))
     if numbers["accuracy_name"]:
@@ -239,8 +242,9 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     known = {"loss", "images_per_second"}
     logged = numbers["logged"].items()
     facts += [(name, _figures(value)) for name, value in logged if name not in known]
-    if head["started_at"] and head["ended_at"]:
-        facts.append(("Duration", f"{head['ended_at'] - head['started_at']:,.1f} s"))
+    if head["is_final"] and head["ran_seconds"] is not None:
+        of = f" ({head['attempt'] + 1} attempts)" if head["attempt"] else ""
+        facts.append(("Duration", f"{head['ran_seconds']:,.1f} s{of}"))
     ranks = head["num_ranks"]
     words = ("CPU process", "es") if head["device_type"] == "cpu" else ("rank", "s")
     facts.append(("On", f"{ranks} {words[0]}{words[1] if ranks > 1 else ''}"))
@@ -265,7 +269,7 @@ def _cause_lines(head: Bundle) -> list[str]:
 def _html(shown: Bundle, place: str, words: str, facts: list[tuple[str, str]]) -> str:
     head = shown["head"]
     charts = "".join(
-        _chart(_TITLES.get(name) or str(name), points)
+        _chart(name, points, shown["numbers"])
         for name, points in shown["series"].items()
     )
     cause = html.escape("\n".join(_cause_lines(head)))
@@ -288,8 +292,8 @@ def _table(facts: list[tuple[str, str]]) -> str:
     return f"<table>{rows}</table>"
 
 
-def _chart(title: str, points: list[list[Any]]) -> str:
-    """Return a line over steps as an inline picture."""
+def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
+    """Return a line over steps, or over time, as an inline picture."""
     known = [point for point in points if point[3] is not None]
     if len(known) < 2:
         return ""
@@ -297,7 +301,7 @@ def _chart(title: str, points: list[list[Any]]) -> str:
     high = max(point[2] for point in known)
     first, last = known[0][0], known[-1][0]
     across = (_WIDTH - _LEFT - 4) / ((last - first) or 1)
-    up = (_HEIGHT - 16) / ((high - low) or 1)
+    up = (_HEIGHT - 30) / ((high - low) or 1)
 
     def place(x: float, y: float) -> str:
         return f"{_LEFT + (x - first) * across:.1f},{8 + (high - y) * up:.1f}"
@@ -309,19 +313,39 @@ def _chart(title: str, points: list[list[Any]]) -> str:
         lower = [place(point[0], point[1]) for point in reversed(known)]
         corners = " ".join([*upper, *lower])
         band = f'<polygon points="{corners}" fill="#0072b2" opacity="0.3"/>'
+    title = _TITLES.get(name) or str(name)
     label = f"{title}: {_figures(low)} to {_figures(high)}"
-    style = 'fill="currentColor" font-size="9" text-anchor="end"'
+    newest = known[-1][3]
+    if name == "images_per_second":
+        # What stands for the run is not its last step.
+        measured = numbers["measured"] or {}
+        newest = measured.get("median") or numbers["images_per_second"]
+    begin, end = _ends_of_axis(name, first, last)
+    style = 'fill="currentColor" font-size="9" text-anchor='
     return (
         f'<figure style="display:inline-block;margin:4px 12px 4px 0">'
-        f"<figcaption>{html.escape(title)}: {_figures(known[-1][3])}</figcaption>"
+        f"<figcaption>{html.escape(title)}: {_figures(newest)}</figcaption>"
         f'<svg role="img" aria-label="{html.escape(label)}" width="{_WIDTH}" '
         f'height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">{band}'
         f'<polyline points="{line}" fill="none" stroke="#0072b2" '
         'stroke-width="1.5"/>'
-        f'<text x="{_LEFT - 4}" y="12" {style}>{high:,.3g}</text>'
-        f'<text x="{_LEFT - 4}" y="{_HEIGHT - 5}" {style}>{low:,.3g}</text>'
+        f'<line x1="{_LEFT}" x2="{_WIDTH - 4}" y1="{_HEIGHT - 18}" '
+        f'y2="{_HEIGHT - 18}" stroke="currentColor" stroke-opacity="0.4"/>'
+        f'<text x="{_LEFT - 4}" y="12" {style}"end">{high:,.3g}</text>'
+        f'<text x="{_LEFT - 4}" y="{_HEIGHT - 19}" {style}"end">{low:,.3g}</text>'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 6}" {style}"start">{begin}</text>'
+        f'<text x="{_WIDTH - 4}" y="{_HEIGHT - 6}" {style}"end">{end}</text>'
         "</svg></figure>"
     )
+
+
+def _ends_of_axis(name: str, first: float, last: float) -> tuple[str, str]:
+    """Return what stands below the first and the last point of a line."""
+    if name in _OVER_TIME:
+        return "0 s", f"{last - first:,.0f} s"
+    if name == "bus_bandwidth_gigabytes_per_second":
+        return size(first), size(last)
+    return f"step {first:,}", f"step {last:,}"
 
 
 def _figures(value: float | None) -> str:

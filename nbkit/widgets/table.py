@@ -1,31 +1,36 @@
 """`RunTable`: runs in a table that filters and sorts; a click shows one of them.
 
 All rows are sent at once, and the page filters, sorts and turns pages by itself, also
-while the kernel is busy. What has to be read from each run's metrics is asked for a
-page at a time.
+while the kernel is busy. What has to be read of each run is asked for a page at a time.
+The table is of a moment, which it names: *Refresh* asks for another.
 """
 
 from __future__ import annotations
 
 import datetime
 import html
-from collections.abc import Sequence
+import threading
+import time
+import traceback
 from typing import Any
 
 import anywidget
 import ipywidgets
 from IPython.display import display
 
-from nbkit.analysis.live.rows import run_numbers, run_rows
+from nbkit.analysis.live.rows import IMAGES_PER_SECOND, run_numbers, run_rows
+from nbkit.analysis.live.running_time import RUNNING_TIME
 from nbkit.errors import NbkitError
-from nbkit.launch.run import Run
+from nbkit.launch.run import RunList
 from nbkit.study.wording import UNKNOWN, rate
 from nbkit.widgets.display import view_of
-from nbkit.widgets.view import heard_while_busy, static_text
+from nbkit.widgets.view import WORDS, heard_while_busy, static_text
 
 __all__ = ["RunTable", "show_table"]
 
 _SAVED_ROWS = 20
+_SAVED_SECONDS = 2.0
+"""A cell is not held up for longer by runs of a million steps."""
 _MOST_ASKED = 200
 """A page asks for the numbers of so many runs at once, or fewer."""
 
@@ -38,65 +43,86 @@ class RunTable(anywidget.AnyWidget):
     Parameters
     ----------
     runs
-        The runs, in their order.
-    rows
-        What `nbkit.analysis.live.rows.run_rows` says of them.
+        The runs, in their order; a refresh asks for them again.
     below
         Where the view of a run that is clicked is put.
     """
 
-    _esm = static_text("page.js", "view_charts.js", "table.js")
+    _esm = WORDS + static_text("page.js", "view_charts.js", "table.js")
     _css = static_text("view.css", "table.css")
 
-    def __init__(
-        self, runs: Sequence[Run], rows: list[dict[str, Any]], below: ipywidgets.Box
-    ) -> None:
+    def __init__(self, runs: RunList, below: ipywidgets.Box) -> None:
         super().__init__()
+        self._list = runs
         self._runs = {run.run_id: run for run in runs}
-        self._rows = rows
         self._below = below
         self.on_msg(self._on_message)
         heard_while_busy(self)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Any) -> None:
-        try:
+        if message["kind"] == "show":
             self._answer(message)
-        except (NbkitError, OSError) as error:
-            self.send({"kind": "refused", "why": str(error)})
-        heard_while_busy(self)
+        else:
+            # A run of a million steps is read for seconds: the kernel goes on.
+            what = (message,)
+            threading.Thread(target=self._answer, args=what, daemon=True).start()
 
     def _answer(self, message: dict[str, Any]) -> None:
-        if message["kind"] == "open":
-            self.send({"kind": "rows", "rows": self._rows})
-        elif message["kind"] == "numbers":
-            ids = message["runs"][:_MOST_ASKED]
-            numbers = {id_: run_numbers(self._runs[id_]) for id_ in ids}
-            self.send({"kind": "numbers", "numbers": numbers})
-        elif message["kind"] == "show":
+        try:
+            answer = self._answer_to(message)
+        except (NbkitError, OSError) as error:
+            answer = {"kind": "refused", "why": str(error)}
+        except Exception as error:  # noqa: BLE001 - who asked is told
+            why = traceback.format_exc(limit=-3) or str(error)
+            answer = {"kind": "refused", "why": why}
+        if self.comm is not None:
+            self.send(answer)
+            heard_while_busy(self)
+
+    def _answer_to(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Show a run, or return the runs of now, numbers of some of them, or both."""
+        if message["kind"] == "show":
             view = view_of(self._runs[message["run"]])
             self._below.children = (view,)
             view.announce()
-            self.send({"kind": "shown", "run": message["run"]})
+            return {"kind": "shown", "run": message["run"]}
+        answer: dict[str, Any] = {"kind": "numbers"}
+        if message["kind"] != "numbers":
+            self._list = self._list.again()
+            self._runs = {run.run_id: run for run in self._list}
+            rows = {"at": time.time(), "rows": run_rows(self._list)}
+            answer = {"kind": "rows", **rows}
+        ids = message["runs"][:_MOST_ASKED]
+        found = {run_id: self._runs.get(run_id) for run_id in ids}
+        numbers = {run_id: run and run_numbers(run) for run_id, run in found.items()}
+        return {**answer, "numbers": numbers}
 
 
-def show_table(runs: Sequence[Run], *, with_widgets: bool) -> None:
+def show_table(runs: RunList, *, with_widgets: bool) -> None:
     """Show runs: where there are widgets a table, and below it what is saved."""
-    rows = run_rows(runs)
     if with_widgets:
         below = ipywidgets.VBox()
-        display(ipywidgets.VBox([RunTable(runs, rows, below), below]))
-    display(_saved(runs, rows), raw=True)
+        display(ipywidgets.VBox([RunTable(runs, below), below]))
+    display(_saved(runs), raw=True)
 
 
-def _saved(runs: Sequence[Run], rows: list[dict[str, Any]]) -> dict[str, str]:
+def _saved(runs: RunList) -> dict[str, str]:
     """Return the first rows as HTML and as text."""
+    deadline = time.monotonic() + _SAVED_SECONDS
+    now = time.time()
     handles = {run.run_id: run for run in runs}
-    shown = rows[:_SAVED_ROWS]
-    cells = [_cells(row, run_numbers(handles[row["run_id"]])) for row in shown]
-    more = len(rows) - len(shown)
-    note = f"and {more:,} more" if more else ""
+    rows = run_rows(runs)
+    cells: list[tuple[str, ...]] = []
+    for row in rows[:_SAVED_ROWS]:
+        left_seconds = max(0.0, deadline - time.monotonic())
+        numbers = run_numbers(handles[row["run_id"]], left_seconds)
+        if numbers is not None:
+            cells.append(_cells({**row, **numbers}))
+    more = len(rows) - len(rows[:_SAVED_ROWS])
+    note = f"As of {_utc(now, seconds=True)}" + (f"; {more:,} more" if more else "")
     if not rows:
-        note = "No runs."
+        note = f"No runs. {note}"
+    note = f"{note}. Images/s: {IMAGES_PER_SECOND}. Duration: {RUNNING_TIME}."
     head = "".join(
         f'<th scope="col" style="text-align:left">{name}</th>' for name in _COLUMNS
     )
@@ -119,20 +145,22 @@ def _saved(runs: Sequence[Run], rows: list[dict[str, Any]]) -> dict[str, str]:
     return {"text/html": page, "text/plain": f"{text}\n{note}".rstrip()}
 
 
-def _cells(row: dict[str, Any], numbers: dict[str, Any]) -> tuple[str, ...]:
-    started, seconds, loss = row["started_at"], row["duration_seconds"], numbers["loss"]
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    started, seconds, loss = row["started_at"], row["duration_seconds"], row["loss"]
     return (
         row["name"] or UNKNOWN,
         row["state"],
-        UNKNOWN if numbers["gpus"] is None else str(numbers["gpus"]),
+        UNKNOWN if row["gpus"] is None else str(row["gpus"]),
         UNKNOWN if started is None else _utc(started),
         UNKNOWN if seconds is None else f"{seconds:,.0f} s",
-        rate(numbers["images_per_second"]),
+        rate(row["images_per_second"]),
         UNKNOWN if loss is None else f"{loss:,.4g}",
         row["run_id"],
     )
 
 
-def _utc(time: float) -> str:
+def _utc(time: float, *, seconds: bool = False) -> str:
     moment = datetime.datetime.fromtimestamp(time, datetime.UTC)
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+    return (
+        f"{moment:%Y-%m-%d %H:%M:%S} UTC" if seconds else f"{moment:%Y-%m-%d %H:%M} UTC"
+    )

@@ -7,6 +7,7 @@ itself needs neither: it goes on when the kernel or the page ends.
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from importlib import resources
@@ -15,12 +16,23 @@ from typing import Any
 import anywidget
 import traitlets
 
+from nbkit.analysis.live.rows import IMAGES_PER_SECOND
 from nbkit.analysis.live.run import LiveRun
+from nbkit.analysis.live.running_time import RUNNING_TIME
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
 from nbkit.widgets.follower import Follower
 
-__all__ = ["RunView", "heard_while_busy", "static_text"]
+__all__ = ["WORDS", "RunView", "heard_while_busy", "static_text"]
+
+WORDS = "".join(
+    f"const {name} = {json.dumps(words)};\n"
+    for name, words in (
+        ("RUNNING_TIME", RUNNING_TIME),
+        ("IMAGES_PER_SECOND", IMAGES_PER_SECOND),
+    )
+)
+"""What numbers mean, for the widgets' browser part."""
 
 
 def static_text(*names: str) -> str:
@@ -41,7 +53,7 @@ class RunView(anywidget.AnyWidget):
         Any run of the store; `nbkit.attach` opens one by its id.
     """
 
-    _esm = static_text(
+    _esm = WORDS + static_text(
         "page.js",
         "view_charts.js",
         "view_log.js",

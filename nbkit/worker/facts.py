@@ -12,7 +12,7 @@ from torch.cuda.nccl import version as nccl_version
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError
 from nbkit.store.record import write_json
-from nbkit.telemetry.machine import describe_machine
+from nbkit.telemetry.machine import cpu_model
 from nbkit.worker.distributed import gather, peak_memory
 from nbkit.worker.metrics_log import Window
 from nbkit.worker.rank import Rank
@@ -34,6 +34,7 @@ def write_facts(
     completed: bool,
     source: dict[str, Any] | None = None,
     window: Window | None = None,
+    weights_finite: bool | None = None,
 ) -> None:
     """Gather every rank's facts; rank 0 writes them. Called by all ranks.
 
@@ -53,6 +54,8 @@ def write_facts(
         What `nbkit.worker.data.source.describe` says of the data.
     window
         Counts of the steps after warm-up, at the end.
+    weights_finite
+        Of this rank's model, at the end; the ranks' models are alike.
 
     Raises
     ------
@@ -92,6 +95,7 @@ def write_facts(
             "steps_per_epoch": data.steps_per_epoch if data else None,
             "data": {**data.describe(), **(source or {})} if data else None,
             "ranks": ranks if window is not None else None,
+            "weights_finite": weights_finite,
             **_software(device),
         },
     )
@@ -99,7 +103,7 @@ def write_facts(
 
 def _device(device: torch.device) -> dict[str, Any]:
     if device.type == "cpu":
-        return {"name": describe_machine(gpus=False)["cpu_model"], "uuid": None}
+        return {"name": cpu_model(), "uuid": None}
     properties = torch.cuda.get_device_properties(device)
     return {
         "name": properties.name,

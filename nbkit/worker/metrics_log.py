@@ -149,6 +149,7 @@ class MetricsLog:
             "compute_seconds": times.compute_seconds,
             "communication_exposed_seconds": times.communication_exposed_seconds,
             "warmup": warmup,
+            **_scaling(times),
         }
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
@@ -169,6 +170,13 @@ class MetricsLog:
             }
             for name, value in values.items():
                 self._tensorboard.add_scalar(name, value, line["step"])
+
+
+def _scaling(times: StepTimes) -> dict[str, Any]:
+    """Return what a line says of the loss scale; nothing where there is none."""
+    if times.loss_scale is None:
+        return {}
+    return {"loss_scale": times.loss_scale, "update_skipped": times.update_skipped}
 
 
 def tensorboard_writer(rank: Rank, first_step: int) -> Any:

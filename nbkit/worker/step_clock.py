@@ -40,6 +40,11 @@ class StepTimes:
     communication_exposed_seconds: float
     ended_at: float
     """Unix time at which the end was noticed."""
+    loss_scale: float | None = None
+    """Factor of the loss in this step; None where the loss is not scaled."""
+    update_skipped: bool | None = None
+    """Whether a gradient was not finite, so that the weights stayed as they were; None
+    where the loss is not scaled."""
 
     @property
     def compute_seconds(self) -> float:
@@ -59,6 +64,7 @@ class _Marks:
     backward_end: Any = None
     end: Any = None
     loss: torch.Tensor | None = None
+    loss_scales: torch.Tensor | None = None
 
 
 class StepClock:
@@ -102,17 +108,29 @@ class StepClock:
         """Mark that backward and gradient exchange are over."""
         self._current.backward_end = self._mark()
 
-    def end(self, loss: torch.Tensor, learning_rate: float) -> None:
+    def end(
+        self,
+        loss: torch.Tensor,
+        learning_rate: float,
+        loss_scales: torch.Tensor | None = None,
+    ) -> None:
         """End the step.
 
         Parameters
         ----------
         loss
             Mean loss of this rank's images, a scalar on the device.
+        learning_rate
+            Of this step.
+        loss_scales
+            What `nbkit.worker.precision.Precision.update` returned.
         """
         marks = self._current
         marks.learning_rate = learning_rate
         marks.loss = _copy_to_host(loss) if self._on_gpu else loss
+        if loss_scales is not None:
+            on_gpu = self._on_gpu
+            marks.loss_scales = _copy_to_host(loss_scales) if on_gpu else loss_scales
         marks.end = self._mark()
         self._pending.append(marks)
 
@@ -139,6 +157,7 @@ class StepClock:
         if marks.last_bucket is not None:
             exposed = self._seconds(marks.last_bucket, marks.backward_end)
         assert marks.loss is not None
+        scale, skipped = _scaling(marks.loss_scales)
         return StepTimes(
             step=marks.step,
             epoch=marks.epoch,
@@ -148,6 +167,8 @@ class StepClock:
             data_wait_seconds=sum(self._seconds(*pair) for pair in marks.waits),
             communication_exposed_seconds=max(0.0, exposed),
             ended_at=time.time(),
+            loss_scale=scale,
+            update_skipped=skipped,
         )
 
     def _seconds(self, start: Any, end: Any) -> float:
@@ -160,7 +181,16 @@ def _event() -> torch.cuda.Event:
     return event
 
 
-def _copy_to_host(loss: torch.Tensor) -> torch.Tensor:
-    """Start copying a scalar to page-locked memory; the step's end event covers it."""
-    host = torch.empty((), dtype=torch.float32, pin_memory=True)
-    return host.copy_(loss.detach().float(), non_blocking=True)
+def _scaling(scales: torch.Tensor | None) -> tuple[float | None, bool | None]:
+    """Return the loss scale of a step, and whether the step was skipped."""
+    if scales is None:
+        return None, None
+    this, following = scales.tolist()
+    # The scale of a model that overflows in every step is halved down to 0.
+    return this, following < this or this == 0
+
+
+def _copy_to_host(values: torch.Tensor) -> torch.Tensor:
+    """Start copying numbers to page-locked memory; the step's end event covers it."""
+    host = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
+    return host.copy_(values.detach().float(), non_blocking=True)

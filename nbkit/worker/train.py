@@ -39,7 +39,7 @@ from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
 from nbkit.worker.evaluation import evaluate
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
-from nbkit.worker.precision import Precision
+from nbkit.worker.precision import Precision, all_finite
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
 
@@ -181,9 +181,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                     precision.scaler.scale(loss).backward()
                 step_loss += loss.detach()
             clock.backward_done()
-            precision.scaler.step(optimizer)
-            precision.scaler.update()
-            clock.end(step_loss, rate)
+            scales = precision.update(optimizer)
+            clock.end(step_loss, rate, scales)
             step += 1
             first_batch += accumulation
             steps_until_window -= 1
@@ -231,8 +230,13 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     agreement.close()
     if config.checkpoint_at_end and not stopped:
         save()
-    window = log.window
-    write_facts(*facts, completed=not stopped, source=images_from, window=window)
+    write_facts(
+        *facts,
+        completed=not stopped,
+        source=images_from,
+        window=log.window,
+        weights_finite=all_finite(raw_model),
+    )
     rank.beat(step, Phase.DONE)
     log.close()
     batches.close()

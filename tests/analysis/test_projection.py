@@ -2,107 +2,171 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from nbkit.analysis.projection import Point, project
-from nbkit.analysis.published import published, series
+from nbkit.analysis.projection_curves import SCATTER
+from nbkit.analysis.scaling import MeasuredRun, scaling_table
+from nbkit.analysis.scaling import points as points_of
 from nbkit.errors import NotEnoughDataError
 
-ANY_NODE = 10**9  # large enough that nothing is refused for crossing nodes
-PUBLISHED = {
-    label: [Point(row.world_size, row.nnodes, row.images_per_second) for row in members]
-    for label, members in series(published()).items()
-    if len(members) > 2
+GROWTHS = {
+    "latency-bound ring": lambda size: size - 1,
+    "latency-bound tree": math.log,
+    "bandwidth-bound ring": lambda size: 1 - 1 / size,
 }
 
 
-def errors_of_the_largest(points):
-    """Return the interval's ends over the measured value of the largest size."""
-    *smaller, largest = points
-    (projection,) = project(
-        smaller, [largest.world_size], gpus_per_node=ANY_NODE
-    ).projections
-    return (
-        projection.low_images_per_second / largest.images_per_second,
-        projection.high_images_per_second / largest.images_per_second,
-    )
+def on_a_curve(growth, sizes, overhead=0.02, **facts):
+    return [
+        Point(size, 1, size * 1_000 / (1 + overhead * growth(size)), **facts)
+        for size in sizes
+    ]
 
 
-@pytest.mark.parametrize(
-    ("label", "low_percent", "high_percent"),
-    [
-        ("Paddle PaddlePaddle 2.5.0, V100-SXM2-32GB, fp32", -3.6, 9.5),
-        ("Paddle PaddlePaddle 2.5.0, V100-SXM2-32GB, fp16", -6.5, 8.9),
-        (
-            "Paddle NGC PyTorch (DeepLearningExamples fc9c09b), V100-SXM2-32GB, fp32, "
-            "channels_first",
-            -11.3,
-            5.5,
-        ),
-        (
-            "Paddle NGC PyTorch (DeepLearningExamples fc9c09b), V100-SXM2-32GB, fp16, "
-            "channels_first",
-            -10.2,
-            10.0,
-        ),
-        (
-            "Dell TensorFlow tf_cnn_benchmarks + Horovod, VM, A100-PCIe, "
-            "precision not stated",
-            -3.3,
-            -0.1,
-        ),
-    ],
-)
-def test_models_miss_published_points_by_the_known_errors(
-    label, low_percent, high_percent
-):
-    low, high = errors_of_the_largest(PUBLISHED[label])
-
-    assert (low - 1) * 100 == pytest.approx(low_percent, abs=0.06)
-    assert (high - 1) * 100 == pytest.approx(high_percent, abs=0.06)
+def ends(points, target):
+    (one,) = project(points, [target], gpus_per_node=1_000).projections
+    return one.low_images_per_second, one.high_images_per_second
 
 
-def test_interval_holds_or_nearly_holds_every_published_series():
-    misses = []
-    for points in PUBLISHED.values():
-        low, high = errors_of_the_largest(points)
-        misses.append(max(low - 1, 1 - high, 0.0))
-
-    # the figures that the module's introduction states
-    assert len(misses) == 40
-    assert sum(miss == 0 for miss in misses) == 21
-    assert 0.021 < max(misses) <= 0.0225
+def half_width(points, target):
+    low, high = ends(points, target)
+    return (high - low) / (high + low)
 
 
-def test_points_that_follow_a_model_are_continued_by_it():
-    def rate(size):
-        return size * 1_000 / (1 + 0.02 * (size - 1))
+@pytest.mark.parametrize("name", GROWTHS)
+def test_points_on_a_curve_of_the_family_are_continued_along_it(name):
+    *points, further = on_a_curve(GROWTHS[name], (1, 2, 4, 8, 16, 32, 64), 0.05)
 
-    points = [Point(size, 1, rate(size)) for size in (1, 2, 4)]
+    low, high = ends(points, 64)
+
+    assert low < further.images_per_second < high
+
+
+def test_two_points_leave_every_curve_between_the_rings_possible():
+    points = [Point(1, 1, 1_000.0), Point(8, 1, 7_000.0)]
+    rate_alone = 8 / 7 - 1
+
+    low, high = ends(points, 32)
+
+    # 80 % of what lies between: the pair of rings itself is wider
+    assert 32_000 / (1 + rate_alone * 31 / 7) < low < high
+    assert high < 32_000 / (1 + rate_alone * (31 / 32) / (7 / 8)) * (1 + 2 * SCATTER)
+    tree = 32_000 / (1 + rate_alone * math.log(32) / math.log(8))
+    assert low < tree < high
+
+
+def test_more_points_leave_less_open():
+    growth = GROWTHS["latency-bound tree"]
+
+    few = half_width(on_a_curve(growth, (1, 8), 0.05), 16)
+    more = half_width(on_a_curve(growth, (1, 2, 4, 8), 0.05), 16)
+
+    assert more < few
+
+
+def test_points_on_no_curve_widen_the_interval():
+    smooth = on_a_curve(GROWTHS["latency-bound tree"], (1, 2, 4, 8))
+    dented = [*smooth[:2], Point(4, 1, smooth[2].images_per_second * 0.9), smooth[3]]
+
+    assert half_width(dented, 16) > 2 * half_width(smooth, 16)
+
+
+def test_runs_that_scatter_widen_the_interval():
+    growth = GROWTHS["latency-bound tree"]
+
+    sure = half_width(on_a_curve(growth, (1, 2, 4), relative_error=0.001), 8)
+    unsure = half_width(on_a_curve(growth, (1, 2, 4), relative_error=0.03), 8)
+
+    assert sure == pytest.approx(half_width(on_a_curve(growth, (1, 2, 4)), 8), rel=0.1)
+    assert unsure > 2 * sure
+
+
+def test_points_of_runs_carry_the_standard_error_of_their_rate():
+    rates = [990.0, 1_000.0, 1_010.0]
+    table = scaling_table(MeasuredRun("fp16", 1, 1, "cuda", rate) for rate in rates)
+
+    (point,) = points_of(table, "fp16")
+
+    # standard deviation 1 %, three runs
+    assert point.relative_error == pytest.approx(0.01 / math.sqrt(3), rel=0.01)
+
+
+def test_a_projection_gives_its_efficiency_and_probability():
+    points = on_a_curve(GROWTHS["latency-bound ring"], (1, 2, 4))
 
     (projection,) = project(points, [8], gpus_per_node=8).projections
 
-    assert projection.low_images_per_second == pytest.approx(rate(8))
-    assert projection.high_images_per_second > rate(8)
-    assert projection.low_efficiency == pytest.approx(rate(8) / 8_000)
-    assert projection.low_efficiency < projection.high_efficiency < 1
+    assert projection.world_size == 8
+    assert projection.low_efficiency == pytest.approx(
+        projection.low_images_per_second / 8_000
+    )
+    assert projection.low_efficiency < projection.high_efficiency
+    assert projection.probability == 0.8
 
 
-def test_perfect_scaling_is_continued_without_width():
+def test_perfect_scaling_is_continued_with_the_scatter_of_measurements():
     points = [Point(1, 1, 500.0), Point(2, 1, 1_000.0)]
 
-    (projection,) = project(points, [8], gpus_per_node=8).projections
+    low, high = ends(points, 8)
 
-    assert projection.low_images_per_second == pytest.approx(4_000)
-    assert projection.high_images_per_second == pytest.approx(4_000)
+    assert low < 4_000 < high
+    assert high < 4_000 * 1.03  # scatter is no promise of more than linear
+    assert half_width(points, 8) > SCATTER
 
 
-def test_superlinear_points_are_not_continued_into_a_promise():
+def test_a_size_that_is_faster_than_linear_beyond_scatter_is_not_extended():
     points = [Point(1, 1, 500.0), Point(2, 1, 1_100.0)]
 
-    (projection,) = project(points, [8], gpus_per_node=8).projections
+    outlook = project(points, [4, 8], gpus_per_node=8)
 
-    assert projection.high_images_per_second <= 1_100 * 4
+    assert outlook.projections == ()
+    (refusal,) = outlook.refusals
+    assert refusal.world_size is None
+    assert "with 2 GPUs each is 10 % faster than with 1" in refusal.reason
+
+
+def test_different_batches_per_gpu_are_not_one_curve():
+    points = [
+        Point(1, 1, 500.0, batch_size_per_gpu=256),
+        Point(2, 1, 980.0, batch_size_per_gpu=128),
+    ]
+
+    outlook = project(points, [4, 8], gpus_per_node=8)
+
+    assert outlook.projections == ()
+    assert "the batch per GPU is 128 and 256" in outlook.refusals[0].reason
+
+
+def test_nearly_the_same_batch_per_gpu_is_one_curve():
+    points = [
+        Point(1, 1, 500.0, batch_size_per_gpu=408),
+        Point(2, 1, 980.0, batch_size_per_gpu=400),
+    ]
+
+    assert project(points, [4], gpus_per_node=8).projections
+
+
+def test_further_than_four_times_the_largest_size_nothing_is_known():
+    points = on_a_curve(GROWTHS["latency-bound tree"], (1, 2))
+
+    outlook = project(points, [8, 9, 64], gpus_per_node=64)
+
+    assert [projection.world_size for projection in outlook.projections] == [8]
+    assert [refusal.world_size for refusal in outlook.refusals] == [9, 64]
+    assert "beyond 4 times that; measure 3." in outlook.refusals[0].reason
+    assert "measure 16." in outlook.refusals[1].reason
+
+
+def test_an_interval_that_says_nothing_is_refused_with_its_ends():
+    points = [Point(1, 1, 1_000.0), Point(2, 1, 1_400.0)]
+
+    outlook = project(points, [8], gpus_per_node=8)
+
+    assert outlook.projections == ()
+    assert "the points leave anything from" in outlook.refusals[0].reason
 
 
 def test_cpu_points_are_never_projected():

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import fields
 
 import pytest
 
 from nbkit.analysis.gpu_names import canonical_gpu_name
-from nbkit.analysis.published import curves, lookup, published, series
+from nbkit.analysis.published import (
+    PublishedRow,
+    curves,
+    lookup,
+    published,
+    series,
+)
 
 VOCABULARY = {
     "model": {
@@ -36,6 +44,23 @@ VOCABULARY = {
     "data": {"synthetic", "real", None},
     "phase": {"train", "infer", "emulation"},
     "origin": {"published", "recomputed", "derived"},
+    "statistic": {
+        "images / time",
+        "mean of runs",
+        "mean of step rates",
+        "median of epoch rates",
+        "median of step rates",
+        "the program's average",
+        None,
+    },
+    "window": {
+        "drained step included",
+        "evaluation included",
+        "every step",
+        "warm-up dropped",
+        "warm-up included",
+        None,
+    },
 }
 ROWS = published()
 
@@ -60,6 +85,8 @@ def test_every_row_names_its_source():
             assert " " not in row.url, row
         if row.origin != "published":
             assert row.statistic, row
+        # What is said in other words is also said in those of the vocabulary.
+        assert (row.statistic is None) == (row.statistic_detail is None), row
 
 
 def test_every_row_gives_numbers_that_make_sense():
@@ -76,7 +103,15 @@ def test_every_row_gives_numbers_that_make_sense():
 
 def test_no_more_than_one_report_is_without_an_address():
     # It is known from a copy whose address is not that of the original.
-    assert len({row.source for row in ROWS if row.url is None}) == 1
+    [source] = {row.source for row in ROWS if row.url is None}
+    assert source.startswith("Dell blog: multi-node distributed training on vSphere")
+
+
+def test_every_published_gpu_and_phase_is_there():
+    counted = Counter(row.phase for row in ROWS)
+
+    assert counted == {"train": 427, "infer": 156, "emulation": 2}
+    assert len({row.gpu_name for row in ROWS if row.gpu_name}) == 39
 
 
 def test_a_series_is_one_machine_at_several_sizes():
@@ -109,12 +144,16 @@ def test_rows_hold_what_the_reports_print():
     )
     assert (paddle.world_size, paddle.nnodes, paddle.precision) == (32, 4, "fp16")
     assert paddle.memory_format == "channels_first"
-    assert "warm-up included" in paddle.statistic
+    assert (paddle.statistic, paddle.window) == (
+        "the program's average",
+        "warm-up included",
+    )
     mlperf = one(
         gpu_name="H200-SXM-141GB", world_size=8, publisher="MLPerf v4.0 NVIDIA"
     )
     assert mlperf.images_per_second == pytest.approx(63_608, abs=1)
     assert mlperf.time_to_target_minutes == pytest.approx(12.03, abs=0.01)
+    assert mlperf.statistic == "median of epoch rates"
     assert (mlperf.runs, mlperf.framework) == (5, "mxnet")
     starved = one(framework="paddlepaddle", images_per_second=17587.654)
     assert starved.data_wait_share == pytest.approx(0.473)
@@ -215,3 +254,36 @@ def test_unknown_is_none_and_json_can_hold_it():
 
     assert row.time_to_target_minutes is None
     assert json.loads(json.dumps(vars(row)))["gpu_name"] is None
+
+
+def test_a_notebook_shows_rows_as_a_table_with_links_to_the_sources():
+    rows = lookup(model="resnet50", gpu_name="NVIDIA H200", world_size=1)
+    page = rows._repr_html_()
+
+    assert f"{len(rows)} published results" in page
+    assert page.count("<tr>") == len(rows) + 1
+    assert f'<a href="{rows[0].url}">' in page
+    assert '<td style="text-align: left">–</td>' in page
+    # A table of everything would be too long to read: it says what it leaves out.
+    assert published()._repr_html_().count("<tr>") == 61
+    assert "and 525 more" in published()._repr_html_()
+    assert repr(published()).endswith("and 575 more")
+
+
+def test_rows_become_a_data_frame_by_their_field_names():
+    rows = lookup(model="resnet50", gpu_name="NVIDIA H200", world_size=1)
+    values = rows.to_dicts()
+
+    assert [value["images_per_second"] for value in values] == [
+        row.images_per_second for row in rows
+    ]
+    assert list(values[0]) == [field.name for field in fields(PublishedRow)]
+    assert values[0]["year"] == rows[0].year
+
+
+def test_the_label_of_a_row_says_what_it_is_about():
+    [row] = [row for row in ROWS if row.images_per_second == 21259.81]
+
+    assert row.label == (
+        "Paddle: resnet50, 32 x V100-SXM2-32GB, fp16, channels_first, train"
+    )

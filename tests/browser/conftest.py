@@ -8,21 +8,26 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
+import websocket
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from tests.browser.rest import start_kernel
+from tests.browser.rest import end_kernels, start_kernel
+from tests.browser.sidebar import EXPOSED
 from tests.jupyter_process import (
     environment_below,
     free_port,
     wait_until_it_answers,
 )
+from tests.server.curves import boards
+from tests.server.jupyter import View
 
 # Without these a browser that may reach no other machine tries to, again and again.
 _ARGUMENTS = [
@@ -67,6 +72,11 @@ class Lab:
     def log(self) -> str:
         """What the server has printed."""
         return (self.folder / "server.log").read_text()
+
+    @property
+    def pids(self) -> list[int]:
+        """The server's process, if there is one."""
+        return [] if self.process is None else [self.process.pid]
 
     def start(self) -> None:
         """Start the server, at the port of the time before if there was one."""
@@ -115,20 +125,57 @@ class Lab:
             self.process.wait()
         self.process = None
 
+    def tidy(self) -> None:
+        """Leave to the next test what it would find in a server of its own."""
+        end_kernels(self)
+        ended = boards(self)
+        for board in ended:
+            board.kill()
+        psutil.wait_procs(ended, timeout=60)
+        had_runs = self.store.exists()
+        for folder in (
+            self.store,
+            self.folder / "settings",
+            self.folder / "workspaces",
+        ):
+            if folder.exists():
+                shutil.rmtree(folder)
+        for path in self.root.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.fetch_no_news()
+        if had_runs:
+            # The server shows what it has seen last, until it looks again.
+            url = self.address("nbkit/api/stream").replace("http", "ws", 1)
+            with View(websocket.create_connection(url, timeout=60)) as view:
+                while view.next("runs")["runs"]:
+                    pass
+
+    def fetch_no_news(self) -> None:
+        """Nobody is asked whether news may be fetched, and none are."""
+        self.set(
+            "@jupyterlab/apputils-extension:notification",
+            fetchNews="false",
+            checkForUpdates=False,
+        )
+
     def address(self, path: str = "lab") -> str:
         """Return the address of a page, with the token."""
         return f"{self.url}{path}?token={_TOKEN}"
 
 
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    """Return Debian's Chromium, one for each test: it starts processes at any time."""
+@pytest.fixture(scope="package")
+def browser(lasting: set[int]) -> Iterator[Browser]:
+    """Return Debian's Chromium, of which every page has a profile of its own."""
     path = shutil.which("chromium")
     assert path, "chromium is not installed; make test installs it"
+    before = set(psutil.Process().children())
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
+        started = {it.pid for it in set(psutil.Process().children()) - before}
+        lasting |= started
         yield browser
         browser.close()
+    lasting -= started
 
 
 @pytest.fixture
@@ -138,23 +185,68 @@ def lab(tmp_path: Path) -> Iterator[Callable[..., Lab]]:
 
     def make(source: str | None = None, *arguments: str, **environment: str) -> Lab:
         folder = tmp_path / f"lab{len(started)}"
-        folder.mkdir()
-        if source is not None:
-            environment["NBKIT_GPU_SOURCE"] = source
-        lab = Lab(folder, list(arguments), environment)
-        # Nobody is asked whether news may be fetched, and none are.
-        lab.set(
-            "@jupyterlab/apputils-extension:notification",
-            fetchNews="false",
-            checkForUpdates=False,
-        )
-        started.append(lab)
-        lab.start()
-        return lab
+        started.append(_new_lab(folder, source, arguments, environment))
+        started[-1].start()
+        return started[-1]
 
     yield make
     for lab in started:
         lab.stop()
+
+
+def _new_lab(
+    folder: Path,
+    source: str | None,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+) -> Lab:
+    folder.mkdir()
+    if source is not None:
+        environment = {**environment, "NBKIT_GPU_SOURCE": source}
+    lab = Lab(folder, list(arguments), dict(environment))
+    lab.fetch_no_news()
+    return lab
+
+
+@pytest.fixture(scope="package")
+def lasting_labs(
+    tmp_path_factory: pytest.TempPathFactory, lasting: set[int]
+) -> Iterator[Callable[[str], Lab]]:
+    """Return a maker of servers, one of each source, which serve many tests."""
+    labs: dict[str, Lab] = {}
+
+    def make(source: str) -> Lab:
+        if source not in labs:
+            folder = tmp_path_factory.mktemp("labs") / "lab"
+            labs[source] = _new_lab(folder, source, [EXPOSED], {})
+            try:
+                labs[source].start()
+            finally:
+                lasting.update(labs[source].pids)
+        return labs[source]
+
+    yield make
+    for lab in labs.values():
+        lasting.difference_update(lab.pids)
+        lab.stop()
+
+
+@pytest.fixture
+def shared_lab(lasting_labs: Callable[[str], Lab]) -> Iterator[Callable[[str], Lab]]:
+    """Return a finder of servers that other tests use, too, one after the other.
+
+    For tests that neither end it nor need other options. It is left as it was found,
+    but its sampler may have begun long ago.
+    """
+    used: list[Lab] = []
+
+    def find(source: str) -> Lab:
+        used.append(lasting_labs(source))
+        return used[-1]
+
+    yield find
+    for lab in used:
+        lab.tidy()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 
 from tests.browser.sidebar import until
 
-__all__ = ["ask", "kernel_pid", "kernels", "settle", "start_kernel"]
+__all__ = ["ask", "end_kernels", "kernel_pid", "kernels", "settle", "start_kernel"]
 
 
 def ask(server: Any, address: str, **body: object) -> Any:
@@ -30,6 +30,14 @@ def ask(server: Any, address: str, **body: object) -> Any:
 def kernels(server: Any) -> list[str]:
     """Return the ids of the kernels that the server has."""
     return [kernel["id"] for kernel in ask(server, "api/kernels")]
+
+
+def end_kernels(server: Any) -> None:
+    """End every kernel, and forget which notebooks had one."""
+    for session in ask(server, "api/sessions"):
+        address = server.address(f"api/sessions/{session['id']}")
+        request = urllib.request.Request(address, method="DELETE")
+        urllib.request.urlopen(request, timeout=60).close()
 
 
 def start_kernel(server: Any, path: str) -> str:

@@ -14,6 +14,7 @@ from tests.waiting import wait_until
 T = TypeVar("T")
 
 __all__ = [
+    "EXPOSED",
     "Frames",
     "card",
     "cut_off",
@@ -25,6 +26,9 @@ __all__ = [
     "shown",
     "until",
 ]
+
+# With this option of a server, `jupyterapp` of its pages does what a test asks for.
+EXPOSED = "--LabApp.expose_app_in_browser=True"
 
 # A busy machine may take so long to show a page.
 _LIMIT_MILLISECONDS = 60_000

@@ -8,7 +8,7 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.rest import ask, kernels, settle
-from tests.browser.sidebar import open_notebook_7, open_panel, until
+from tests.browser.sidebar import open_panel, until
 
 STREAM = re.compile("nbkit/api/stream")
 
@@ -113,8 +113,10 @@ def test_a_read_only_server_says_so_and_lets_nobody_end_a_kernel(holding, page):
     expect(panel.locator(".nbk-header")).to_contain_text("read-only")
 
 
-def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(lab, page):
-    server = lab("replay:no-gpu")
+def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
+    shared_lab, page
+):
+    server = shared_lab("replay:no-gpu")
     visitor = page("about:blank")
     held = []
 
@@ -143,13 +145,3 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(lab, pa
     expect(visitor.locator(".jp-NotebookPanel")).to_have_count(2)
     assert (server.root / "scaling-1.ipynb").exists()
     settle(visitor, server, 2)
-
-
-def test_notebook_7_has_the_panel_too(lab, page):
-    server = lab("replay:one-gpu")
-
-    visitor = open_notebook_7(server, page)
-
-    panel = visitor.locator("#nbkit-panel")
-    expect(panel.locator(".nbk-card")).to_have_count(1)
-    settle(visitor, server, 1)

@@ -84,13 +84,13 @@ class Notebook:
         press()
 
         def is_answered() -> bool:
-            text = str(said.text_content())
+            text = "".join(said.all_text_contents())
             if NOT_HEARD in text:
                 press()
             return answer in text and text != but
 
         until(self.page, is_answered, answer)
-        return str(said.text_content())
+        return "".join(said.all_text_contents())
 
     def field(self, path: str) -> Locator:
         return self.form.locator(f'[data-path="{path}"]')
@@ -189,6 +189,9 @@ def opened(lab, page):
 def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened, page):
     server, notebook = opened
     form, controls = notebook.form, CONTROLS
+    for path in ("model", "precision", "steps", "data", "image_size"):
+        expect(notebook.field(path)).to_be_visible()
+    expect(notebook.field("loader_config.num_workers")).to_be_hidden()
     for group in form.locator("details").all():
         group.evaluate("group => group.open = true")
     expect(form.locator("[data-path]")).to_have_count(len(controls))
@@ -229,11 +232,20 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
 
     form.get_by_role("button", name="Reset precision", exact=True).click()
     assert notebook.entered()["precision"] == "fp32"
-    others = form.locator(".nbkf-reset").filter(visible=True)
-    others.evaluate_all("buttons => buttons.forEach(button => button.click())")
+    reset = form.get_by_role("button", name="Reset all", exact=True)
+    reset.click()
+    expect(reset).to_be_hidden()
     expect(form.locator(".nbkf-mod-changed, .nbkf-mod-bad")).to_have_count(0)
     assert notebook.entered() == {path: it.default for path, it in controls.items()}
     notebook.wait_for_fields({})
+
+    # Every field is valid, and a launch would be refused here.
+    notebook.enter("nnodes", "2")
+    error = notebook.field("nnodes").locator(".nbkf-error")
+    expect(error).to_contain_text("engine='local' is one machine")
+    expect(form.get_by_role("alert")).to_contain_text("To mend: nnodes")
+    notebook.enter("nnodes", "1")
+    expect(error).to_be_hidden()
 
     form.get_by_label("Filter fields").fill("trust coefficient")
     expect(form.locator("[data-path]").filter(visible=True)).to_have_count(1)
@@ -277,6 +289,9 @@ def test_gpus_are_picked_and_runs_launched_beside_a_busy_cell(
     presets = form.get_by_label("Preset")
     expect(presets.locator("option", has_text="netapp_resnet50")).to_have_count(1)
     notebook.ask(lambda: presets.select_option("netapp_resnet50"), "NetApp")
+    # What came of it stands below its control, and not at the form's other end.
+    below = form.locator(".nbkf-head + .nbkf-said")
+    expect(below).to_contain_text("NetApp")
     assert notebook.entered()["optimizer"] == "lars"
 
     # The kernel hears the button beside a cell, which has spoken to the form before.
@@ -295,7 +310,7 @@ def test_gpus_are_picked_and_runs_launched_beside_a_busy_cell(
     expect(view).to_have_count(1)
     expect(view).to_contain_text(second.run_id)
     wait_until(lambda: second.record.get("queue"), "the second run to wait")
-    assert f"{first.run_id}" in second.record["queue"]["reason"]
+    assert "resnet20 of " in second.record["queue"]["reason"]
     # Nobody has pressed Refresh: what is in sight is looked at again.
     form.get_by_role("button", name="GPU 7").scroll_into_view_if_needed()
     held = form.get_by_role("button", name=re.compile(f"GPU 7.*{first.run_id}"))
@@ -308,7 +323,7 @@ def test_gpus_are_picked_and_runs_launched_beside_a_busy_cell(
     os.kill(pid, signal.SIGSTOP)
     try:
         launch.click()
-        expect(said).to_contain_text(NOT_HEARD)
+        expect(said.last).to_contain_text(NOT_HEARD)
     finally:
         os.kill(pid, signal.SIGCONT)
     expect(notebook.run(1)).to_contain_text("FIELDS")

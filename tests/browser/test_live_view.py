@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ import nbformat
 from playwright.sync_api import Locator, Page, expect
 
 import nbkit
-from nbkit.store.record import RunState
-from tests.browser.rest import ask, kernels
+from nbkit.store.record import RunState, write_json
 from tests.browser.sidebar import until
 
 AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
@@ -34,6 +34,10 @@ while not pathlib.Path("{}").exists():
 """
 ATTACH = "import nbkit\nnbkit.attach(nbkit.runs()[0].run_id)"
 RUNS = "nbkit.runs()"
+# What Lab's menu does, once it has asked.
+RESTARTS_KERNEL = (
+    "jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+)
 
 
 def write(server: Any, name: str, *cells: str) -> None:
@@ -105,6 +109,51 @@ def says_that_it_cannot_stop(view: Locator, run: nbkit.Run) -> None:
     assert not run.paths.stop.exists()
 
 
+def says_what_to_do_after_a_restart(view: Locator, run: nbkit.Run) -> None:
+    """Press the button of a view whose kernel was restarted."""
+    view.get_by_role("button", name="Stop", exact=True).click()
+    view.get_by_role("button", name="Stop the run").click()
+    expect(view.get_by_role("alert")).to_contain_text("Run the cell again")
+    expect(view.get_by_role("alert")).to_contain_text("stop the run in nbkit's sidebar")
+    expect(view.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    assert not run.paths.stop.exists()
+
+
+def failed_copy(run: nbkit.Run) -> None:
+    """Write a run that has failed far below in a long traceback."""
+    root = run.paths.root.with_name("20200101-000000-broken-aaaa")
+    root.mkdir()
+    for path in (run.paths.config, run.paths.submission):
+        shutil.copy(path, root)
+    lines = [*(f"  line {number}" for number in range(200)), "ValueError: the cause"]
+    traceback, message = "\n".join(lines), lines[-1]
+    cause = {"rank": 0, "message": message, "traceback": traceback, "log": None}
+    record = {"name": "broken", "state": "failed", "cause": cause}
+    write_json(root / "record.json", run.record | record)
+
+
+def is_asked_again(visitor: Page, run: nbkit.Run) -> None:
+    """Let a table of a moment be one of now, without its cell."""
+    table = visitor.locator(".nbkv-runs:visible")
+    rows = table.locator("tbody tr")
+    expect(table.get_by_role("status")).to_contain_text("as of ")
+    expect(rows).to_have_count(1)
+    failed_copy(run)
+    table.get_by_role("button", name="Refresh").click()
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="broken")).to_contain_text("failed")
+    rows.get_by_role("button", name="Show broken").click()
+
+    shown = visitor.locator(".nbkv[aria-label$='broken-aaaa']")
+    trace = shown.get_by_label("Traceback")
+    # Its end is the cause.
+    is_at_end = "pre => pre.scrollTop > 0 && " + (
+        "pre.scrollHeight - pre.scrollTop - pre.clientHeight < 2"
+    )
+    until(visitor, lambda: trace.evaluate(is_at_end), "the end of the traceback")
+    expect(shown.locator(".nbkv-log-status")).to_have_text("nothing written")
+
+
 def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
     """Stop a run, after thinking better of it once."""
     busy = visitor.locator(".jp-InputPrompt:visible", has_text="[*]")
@@ -132,6 +181,14 @@ def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
 
     expect(view.locator(".nbkv-state")).to_have_text("stopped")
     expect(view.locator(".nbkv-cause")).to_contain_text("stopped by user")
+    median = f"(median of {run.summary.n_steps:,} steps)"
+    expect(view.locator(".nbkv-facts").first).to_contain_text(median)
+    headline = view.locator(".nbkv-chart", has_text="Images/s").locator(
+        ".nbkv-chart-value"
+    )
+    expect(headline).to_have_text(
+        str(view.locator(".nbkv-facts dd").first.text_content())
+    )
     expect(busy).to_be_visible()
     assert run.state is RunState.STOPPED
     # Whoever looks at the end sees the last step that was recorded.
@@ -194,8 +251,8 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         has_every_step_once(visitor, view)
 
         # The kernel is restarted, then another one attaches to the run.
-        (kernel,) = kernels(server)
-        ask(server, f"api/kernels/{kernel}/restart", now=True)
+        visitor.evaluate(RESTARTS_KERNEL)
+        says_what_to_do_after_a_restart(view, run)
         open_notebook(visitor, "b.ipynb")
         run_all(visitor)
         expect(view.locator(".nbkv-state")).to_have_text("running")
@@ -229,6 +286,7 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
 
         # A click in the table shows the run below, with its curves.
+        is_asked_again(visitor, run)
         row.get_by_role("button", name="Show kept").click()
         below = visitor.locator(".nbkv[aria-label^='Run ']:visible").nth(1)
         expect(below.locator(".nbkv-state")).to_have_text("running")

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.sidebar import (
+    EXPOSED,
     card,
     cut_off,
     no_dialogs,
@@ -25,7 +26,6 @@ MOST_BYTES = 60_000
 
 
 THEMES = ("JupyterLab Light", "JupyterLab Dark")
-EXPOSED = "--LabApp.expose_app_in_browser=True"
 
 
 def change_theme(visitor, theme):
@@ -57,18 +57,30 @@ def look(visitor, scope=".nbk-panel, .nbk-status", themes=THEMES):
     [
         ("mig", "2g.20gb"),
         ("throttling", "slowed: power cap"),
-        ("lost-gpu", "fallen off the bus"),
         ("no-gpu", "GPU driver not loaded"),
     ],
 )
-def test_axe_finds_nothing_and_nothing_is_cut_off(lab, page, trace, sign):
-    server = lab(f"replay:{trace}", EXPOSED)
+def test_axe_finds_nothing_and_nothing_is_cut_off(shared_lab, page, trace, sign):
+    server = shared_lab(f"replay:{trace}")
     server.set("nbkit:plugin", cards="expanded")
     visitor = page(server.address())
     panel = open_panel(visitor)
     expect(panel.locator(".nbk-cores")).to_be_visible()
     expect(panel).to_contain_text(sign)
 
+    look(visitor)
+
+
+def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
+    server = lab("replay:lost-gpu", EXPOSED)
+    server.set("nbkit:plugin", cards="expanded")
+    visitor = page(server.address())
+    panel = open_panel(visitor)
+
+    lost = panel.locator(".nbk-card", has_text="gpu lost")
+    expect(lost).to_contain_text("fallen off the bus")
+    expect(panel.get_by_role("meter", name="Utilization of GPU").first).to_be_visible()
+    expect(panel.locator(".nbk-cores")).to_be_visible()
     look(visitor)
 
 
@@ -94,8 +106,8 @@ def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page,
 
 
 @pytest.mark.parametrize("width", [250, 350])
-def test_eight_gpus_are_readable_in_a_narrow_sidebar(lab, page, width):
-    visitor = page(lab("replay:eight-gpus", EXPOSED).address())
+def test_eight_gpus_are_readable_in_a_narrow_sidebar(shared_lab, page, width):
+    visitor = page(shared_lab("replay:eight-gpus").address())
     panel = open_panel(visitor)
     expect(panel.locator(".nbk-card")).to_have_count(8)
     bar = visitor.locator("#jp-left-stack").bounding_box()

@@ -19,8 +19,8 @@ SETTLED_CARDS = """() => new Promise(resolve =>
     resolve(document.querySelector('.nbk-cards').innerText))))"""
 
 
-def test_eight_gpus_show_live_values_holders_and_details(lab, page):
-    visitor = page(lab("replay:eight-gpus").address())
+def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
+    visitor = page(shared_lab("replay:eight-gpus").address())
     panel = open_panel(visitor)
 
     expect(panel.locator(".nbk-card")).to_have_count(8)
@@ -76,8 +76,8 @@ def test_a_reload_shows_the_past_before_the_first_sample_comes(lab, page):
     expect(panel.locator(".nbk-legend").first).to_contain_text("last 2 min")
 
 
-def test_two_tabs_receive_identical_frames_and_show_identical_values(lab, page):
-    address = lab("replay:eight-gpus").address()
+def test_two_tabs_receive_identical_frames_and_show_identical_values(shared_lab, page):
+    address = shared_lab("replay:eight-gpus").address()
     visitors = [page("about:blank"), page("about:blank")]
     frames = [Frames(visitor) for visitor in visitors]
     for visitor in visitors:
@@ -171,10 +171,12 @@ def test_a_clock_that_is_set_back_makes_no_value_old(lab, page):
     expect(panel.locator(".nbk-age")).to_have_text(re.compile(r"last values \d+ s ago"))
 
 
-def test_a_page_that_is_hidden_lets_the_stream_go_and_takes_it_up_again(lab, page):
+def test_a_page_that_is_hidden_lets_the_stream_go_and_takes_it_up_again(
+    shared_lab, page
+):
     visitor = page("about:blank")
     frames = Frames(visitor)
-    visitor.goto(lab("replay:one-gpu").address())
+    visitor.goto(shared_lab("replay:one-gpu").address())
     panel = open_panel(visitor)
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     until(visitor, lambda: frames.of("sample"), "a sample")
@@ -204,10 +206,10 @@ def test_a_page_that_is_hidden_lets_the_stream_go_and_takes_it_up_again(lab, pag
     until(visitor, lambda: max(frames.by_seq()) > known, "another sample")
 
 
-def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(lab, page):
+def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(shared_lab, page):
     visitor = page("about:blank")
     frames = Frames(visitor)
-    visitor.goto(lab("replay:eight-gpus").address())
+    visitor.goto(shared_lab("replay:eight-gpus").address())
     item = visitor.locator(".nbk-status-button")
 
     def toggle_status_bar():

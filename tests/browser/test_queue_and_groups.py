@@ -26,8 +26,8 @@ def _store_queued_run(store):
     return paths
 
 
-def test_a_queued_run_and_curves_of_several_runs_are_one_click_away(lab, page):
-    server = lab("replay:no-gpu")
+def test_a_queued_run_and_curves_of_several_runs_are_one_click_away(shared_lab, page):
+    server = shared_lab("replay:no-gpu")
     for run_id in RUNS:
         store_curves(server, run_id)
     queued = _store_queued_run(server.store)

@@ -6,14 +6,22 @@ from playwright.sync_api import expect
 
 from nbkit.store.record import RunState
 from tests.browser.rest import settle
-from tests.browser.sidebar import Frames, open_notebook_7, open_panel, until
+from tests.browser.sidebar import (
+    EXPOSED,
+    Frames,
+    open_notebook_7,
+    open_panel,
+    until,
+)
 from tests.server.curves import RUN_ID, boards, store_curves
 from tests.server.stored_runs import store_run, write_scalars
 from tests.waiting import wait_until
 
 
-def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(lab, page):
-    server = lab("replay:no-gpu")
+def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
+    shared_lab, page
+):
+    server = shared_lab("replay:no-gpu")
     store_curves(server)
     visitor = page(server.address())
     posted = []
@@ -41,8 +49,10 @@ def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(lab, page
     assert len(boards(server)) == 1
 
 
-def test_curves_whose_tensorboard_has_ended_come_back_by_the_same_button(lab, page):
-    server = lab("replay:no-gpu")
+def test_curves_whose_tensorboard_has_ended_come_back_by_the_same_button(
+    shared_lab, page
+):
+    server = shared_lab("replay:no-gpu")
     store_curves(server)
     visitor = page(server.address())
     row = open_panel(visitor).locator(".nbk-run", has_text="a run")
@@ -104,11 +114,15 @@ def _posted(answers, end):
     )
 
 
-def test_notebook_7_opens_the_curves_in_a_tab_of_the_browser(lab, page):
-    server = lab("replay:no-gpu")
+def test_notebook_7_has_the_panel_and_opens_curves_in_a_tab_of_the_browser(
+    shared_lab, page
+):
+    server = shared_lab("replay:one-gpu")
     store_curves(server)
     visitor = open_notebook_7(server, page)
-    row = visitor.locator("#nbkit-panel .nbk-run", has_text="a run")
+    panel = visitor.locator("#nbkit-panel")
+    row = panel.locator(".nbk-run", has_text="a run")
+    expect(panel.locator(".nbk-card")).to_have_count(1)
 
     with visitor.expect_popup() as opened:
         row.get_by_role("button", name="Open TensorBoard for a run").click()
@@ -118,27 +132,7 @@ def test_notebook_7_opens_the_curves_in_a_tab_of_the_browser(lab, page):
     settle(visitor, server, 1)
 
 
-def test_a_tensorboard_that_does_not_start_says_why_and_what_to_run(
-    lab, page, tmp_path
-):
-    broken = tmp_path / "broken.py"
-    broken.write_text("raise SystemExit('no space left')")
-    server = lab("replay:no-gpu", f"--NbkitServer.tensorboard_command={broken}")
-    store_curves(server)
-    visitor = page(server.address())
-    row = open_panel(visitor).locator(".nbk-run", has_text="a run")
-    dialog = visitor.locator(".jp-Dialog")
-
-    row.get_by_role("button", name="Open TensorBoard for a run").click()
-
-    expect(dialog).to_contain_text("exit code 1: no space left")
-    folder = server.store / "runs" / RUN_ID / "tensorboard"
-    expect(dialog).to_contain_text(f"tensorboard --logdir {folder}")
-    dialog.get_by_role("button", name="Close").click()
-    expect(visitor.get_by_role("tab", name="TensorBoard")).to_have_count(0)
-
-
-def test_another_extension_shows_curves_only_where_a_person_chooses_it(
+def test_a_tensorboard_that_does_not_start_says_why_and_what_else_shows_curves(
     lab, page, tmp_path
 ):
     broken = tmp_path / "broken.py"
@@ -147,13 +141,23 @@ def test_another_extension_shows_curves_only_where_a_person_chooses_it(
     server = lab(
         "replay:no-gpu",
         f"--NbkitServer.tensorboard_command={broken}",
-        "--LabApp.expose_app_in_browser=True",
+        EXPOSED,
         NBKIT_HOME=str(store),
     )
-    write_scalars(store_run(store, RUN_ID), "train/loss", [1.0])
+    folder = store_run(store, RUN_ID)
+    write_scalars(folder, "train/loss", [1.0])
     visitor = page(server.address())
     row = open_panel(visitor).locator(".nbk-run", has_text="a run")
+    button = row.get_by_role("button", name="Open TensorBoard for a run")
     dialog = visitor.locator(".jp-Dialog")
+
+    button.click()
+    expect(dialog).to_contain_text("exit code 1: no space left")
+    expect(dialog).to_contain_text(f"tensorboard --logdir {folder / 'tensorboard'}")
+    dialog.get_by_role("button", name="Close").click()
+    expect(visitor.get_by_role("tab", name="TensorBoard")).to_have_count(0)
+
+    # Another extension shows them only where a person chooses it.
     visitor.evaluate(
         """() => {
           window.shown = [];
@@ -161,19 +165,18 @@ def test_another_extension_shows_curves_only_where_a_person_chooses_it(
             {execute: ({cwd}) => { window.shown.push(cwd); }});
         }"""
     )
-
-    row.get_by_role("button", name="Open TensorBoard for a run").click()
+    button.click()
     expect(dialog).to_contain_text("exit code 1: no space left")
     expect(dialog).to_contain_text("a port that every user of the machine can reach")
     assert visitor.evaluate("shown") == []
     dialog.get_by_role("button", name="Open by Another Extension").click()
 
-    folder = f"store/runs/{RUN_ID}"
-    until(visitor, lambda: visitor.evaluate("shown") == [folder], "the other extension")
+    opened = [f"store/runs/{RUN_ID}"]
+    until(visitor, lambda: visitor.evaluate("shown") == opened, "the other extension")
 
 
-def test_a_run_shows_its_progress_and_is_stopped_from_its_row(lab, page, run):
-    server = lab("replay:no-gpu")
+def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, run):
+    server = shared_lab("replay:no-gpu")
     visitor = page(server.address())
     panel = open_panel(visitor)
     long = run(server)
@@ -197,8 +200,10 @@ def test_a_run_shows_its_progress_and_is_stopped_from_its_row(lab, page, run):
     wait_until(lambda: long.state is RunState.STOPPED, "the end of the run")
 
 
-def test_a_run_is_among_the_running_things_of_lab_and_is_stopped_there(lab, page, run):
-    server = lab("replay:no-gpu")
+def test_a_run_is_among_the_running_things_of_lab_and_is_stopped_there(
+    shared_lab, page, run
+):
+    server = shared_lab("replay:no-gpu")
     visitor = page("about:blank")
     frames = Frames(visitor)
     visitor.goto(server.address())

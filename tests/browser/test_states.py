@@ -114,14 +114,6 @@ def test_gpus_that_are_hidden_on_purpose_are_no_fault(lab, page):
     expect(note).to_have_class("nbk-empty nbk-mod-plain")
 
 
-def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
-    panel = open_panel(page(lab("replay:lost-gpu").address()))
-
-    lost = panel.locator(".nbk-card", has_text="gpu lost")
-    expect(lost).to_contain_text("fallen off the bus")
-    expect(panel.get_by_role("meter", name="Utilization of GPU").first).to_be_visible()
-
-
 def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
     lab, page, tmp_path
 ):

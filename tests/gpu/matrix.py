@@ -24,7 +24,8 @@ from nbkit.analysis.published import PublishedRow, lookup
 from nbkit.errors import NbkitError
 from nbkit.launch.devices import visible_gpus
 from nbkit.store.record import RunState
-from nbkit.study.study import balanced_order
+from nbkit.study.order import balanced_order
+from nbkit.telemetry.nvml import describe_gpus
 
 BUILD = Path(__file__).parents[2] / "build"
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -41,14 +42,15 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     arguments = parser.parse_args()
     try:
-        gpu = visible_gpus("cuda")[0]
+        wanted = visible_gpus("cuda")[0].name
     except NbkitError as error:
         sys.exit(f"make gpu needs an NVIDIA GPU: {error}")
     precisions = PRECISIONS
-    if float(gpu.compute_capability or 0) < AMPERE:
+    [gpu] = [one for one in describe_gpus()["devices"] if one["uuid"] == wanted]
+    if float(gpu["compute_capability"] or 0) < AMPERE:
         precisions = BEFORE_AMPERE
-        print(f"{gpu.name} has neither TF32 nor BF16: {', '.join(precisions)} only.")
-    rows = _measure(_arms(arguments, precisions), gpu.name, arguments.repeats)
+        print(f"{gpu['name']} has no TF32 and no BF16: {', '.join(precisions)} only.")
+    rows = _measure(_arms(arguments, precisions), gpu["name"], arguments.repeats)
     _print_table(rows)
     if all(row["images_per_second"] is None for row in rows):
         sys.exit(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,28 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install the plug-in with misbehaving models, here and in every child."""
-    monkeypatch.setenv("PYTHONPATH", str(PLUGINS))
-    monkeypatch.syspath_prepend(str(PLUGINS))
+    _install_plugins(monkeypatch)
+
+
+def _install_plugins(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("PYTHONPATH", str(PLUGINS))
+    patch.syspath_prepend(str(PLUGINS))
     registry.forget()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let fixtures of a file launch runs that several tests look at, and leave alone.
+
+    They lie in a store of their own, and know the plug-in.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NBKIT_HOME", str(tmp_path_factory.mktemp("shared") / "store"))
+        _install_plugins(patch)
+        yield
+
+
+@pytest.fixture(scope="session")
 def small() -> Callable[..., ExperimentConfig]:
     """Return a maker of experiments that two CPU ranks do in a moment."""
 

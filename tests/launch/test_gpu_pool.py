@@ -73,6 +73,21 @@ def test_claims_are_served_in_the_order_in_which_they_came(join):
     assert granted(second).devices == ("GPU-a", "GPU-b")
 
 
+def test_who_waits_is_told_names_and_ids_only_where_there_is_no_name(join):
+    first, second, third = join("id-1", 2), join("id-2", 2), join("id-3", 2)
+    first.call("resnet50 in bf16")
+    second.call("a\n" + 100 * "b\x1b[31m")
+    granted(first)
+
+    holds = f"resnet50 in bf16 of {user()} holds GPU 0 and GPU 1"
+    assert second.attempt().reason.endswith(holds)
+    (said,) = third.attempt().reason.splitlines()
+    # Other users see it: in one line, and no longer than that.
+    assert said.isprintable()
+    assert said.endswith(f" of {user()} is next")
+    assert len(said) < 100
+
+
 def test_devices_of_another_kind_are_another_queue(join):
     granted(join("one", 2))
     assert isinstance(join("two", 2).attempt(), Waiting)
@@ -88,6 +103,19 @@ def test_whoever_wants_other_devices_does_not_wait(join):
     assert isinstance(join("two", 1, candidates=TWO[:1]).attempt(), Waiting)
 
     assert granted(join("three", 1, candidates=TWO[1:])).devices == ("GPU-b",)
+
+
+def test_who_is_behind_takes_only_what_nobody_ahead_would_take(join):
+    three = [*TWO, ("GPU-c", "GPU 2")]
+    granted(join("one", 1, candidates=TWO[:1]))
+    assert isinstance(join("two", 1, candidates=TWO[:1]).attempt(), Waiting)
+    assert isinstance(join("three", 2).attempt(), Waiting)
+
+    # GPU-b is free, and "three" is the first that wants it.
+    assert granted(join("four", 1, candidates=three)).devices == ("GPU-c",)
+    behind = join("five", 1, candidates=three)
+    assert behind.attempt() == Waiting(3, 3, f"two of {user()} is next")
+    assert behind.attempt(lambda _: {}) == behind.attempt()
 
 
 def test_who_shares_waits_for_nobody_and_takes_free_devices_first(join):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -98,10 +99,17 @@ def test_a_run_without_a_checkpoint_is_not_resumed(small):
         run.resume()
 
 
-def test_a_run_whose_checkpoint_is_damaged_does_not_begin_anew(small):
+@pytest.fixture(scope="module")
+def stopped(shared_store, small):
+    """A run that was stopped after some steps."""
     run = nbkit.launch(small(model="slow", steps=10_000))
     wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
-    run.stop()
+    return run.stop()
+
+
+def test_a_run_whose_checkpoint_is_damaged_does_not_begin_anew(stopped, store):
+    shutil.copytree(stopped.paths.root, store / "runs" / stopped.run_id)
+    run = nbkit.attach(stopped.run_id)
     before = run.metrics()
     (state,) = run.paths.checkpoints.glob("*/state.pt")
     os.truncate(state, 100)
@@ -112,15 +120,11 @@ def test_a_run_whose_checkpoint_is_damaged_does_not_begin_anew(small):
     assert run.metrics() == before
 
 
-def test_a_typo_in_how_a_resumed_run_ends_is_an_error(small):
-    run = nbkit.launch(small(model="slow", steps=10_000))
-    wait_until(run.metrics, "a first step", 120)
-    run.stop()
-
+def test_a_typo_in_how_a_resumed_run_ends_is_an_error(stopped):
     with pytest.raises(ConfigError, match="'stpo' is neither 'keep' nor 'stop'"):
-        run.resume(on_owner_exit="stpo")
+        stopped.resume(on_owner_exit="stpo")
 
-    assert run.state is RunState.STOPPED
+    assert stopped.state is RunState.STOPPED
 
 
 def test_a_run_stopped_at_the_end_of_an_epoch_still_evaluates_it(small):

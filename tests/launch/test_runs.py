@@ -20,10 +20,21 @@ from nbkit.store.record import RunState
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 from tests.waiting import wait_until
 
+SECRET = secrets.token_hex()
 
-def test_a_run_finishes_with_metrics_record_and_no_process_left(small):
-    run = nbkit.launch(small()).wait()
 
+@pytest.fixture(scope="module")
+def finished(shared_store, small):
+    """A run of eight steps, launched where a variable holds a secret."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCCL_API_TOKEN", SECRET)
+        patch.setenv("NCCL_DEBUG", "WARN")
+        run = nbkit.launch(small(learning_rate=0.25), tags={"study": "s1"})
+        return run.wait()
+
+
+def test_a_run_finishes_with_metrics_record_and_no_process_left(finished):
+    run = finished
     assert run.state is RunState.FINISHED
     assert run.cause is None
     assert [line["step"] for line in run.metrics()] == list(range(1, 9))
@@ -50,8 +61,8 @@ def test_the_parts_of_a_step_add_up_to_it(small):
     assert any(line["communication_exposed_seconds"] > 0 for line in run.metrics())
 
 
-def test_the_summary_drops_the_warmup_and_counts_every_rank(small):
-    summary = nbkit.launch(small()).wait().summary
+def test_the_summary_drops_the_warmup_and_counts_every_rank(finished):
+    summary = finished.summary
 
     assert summary.n_steps == 6
     assert summary.images_per_second is not None
@@ -113,47 +124,41 @@ def test_a_run_that_does_not_tell_its_grace_is_stopped_by_one_that_is_given(smal
     assert run.stop(grace_seconds=5).state is RunState.STOPPED
 
 
-def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(small, monkeypatch):
-    run = nbkit.launch(small(steps=4, warmup_steps=1)).wait()
+def test_the_shown_torchrun_line_does_the_same_without_a_supervisor(
+    finished, monkeypatch
+):
     scripts = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", scripts, prepend=os.pathsep)
 
-    line = ["sh", "-c", run.record["launch"]["torchrun"]]
+    line = ["sh", "-c", finished.record["launch"]["torchrun"]]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    by_hand = nbkit.Run(run.paths.root.with_name(f"{run.run_id}-torchrun"))
+    by_hand = nbkit.Run(finished.paths.root.with_name(f"{finished.run_id}-torchrun"))
     assert by_hand.state is RunState.FINISHED
     losses = [line["loss"] for line in by_hand.metrics()]
-    assert losses == pytest.approx([line["loss"] for line in run.metrics()])
+    assert losses == pytest.approx([line["loss"] for line in finished.metrics()])
 
 
-def test_torchrun_does_not_write_into_a_run_that_nbkit_launched(small):
-    run = nbkit.launch(small(steps=4, warmup_steps=1)).wait()
+def test_torchrun_does_not_write_into_a_run_that_nbkit_launched(finished):
     torchrun = Path(sys.executable).with_name("torchrun")
-    command = [torchrun, "--standalone", "-m", "nbkit.worker", str(run.paths.root)]
+    command = [torchrun, "--standalone", "-m", "nbkit.worker", str(finished.paths.root)]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode != 0
     assert "copy its config.json into a new folder" in done.stderr
-    assert len(run.metrics()) == 4
+    assert len(finished.metrics()) == 8
 
 
-def test_the_record_says_who_asked_and_never_a_secret(small, monkeypatch):
-    secret = secrets.token_hex()
-    monkeypatch.setenv("NCCL_API_TOKEN", secret)
-    monkeypatch.setenv("NCCL_DEBUG", "WARN")
-
-    run = nbkit.launch(small(), tags={"study": "s1"}).wait()
-
-    record = run.record
+def test_the_record_says_who_asked_and_never_a_secret(finished):
+    record = finished.record
     assert record["launch"]["owner"]["pid"] == os.getpid()
     assert record["tags"] == {"study": "s1"}
     assert record["origins"]["batch_size_per_gpu"] == "given"
     assert record["environment"]["variables"]["NCCL_DEBUG"] == "WARN"
-    files = [path for path in run.paths.root.rglob("*") if path.is_file()]
-    assert not any(secret.encode() in path.read_bytes() for path in files)
+    files = [path for path in finished.paths.root.rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in path.read_bytes() for path in files)
 
 
 def test_a_run_stopped_at_once_is_stopped_and_nothing_else(small):
@@ -246,11 +251,9 @@ def test_run_ids_cannot_leave_the_store(store):
         nbkit.attach("../secret")
 
 
-def test_a_finished_run_is_not_resumed(small):
-    run = nbkit.launch(small()).wait()
-
+def test_a_finished_run_is_not_resumed(finished):
     with pytest.raises(RunError, match="has finished"):
-        run.resume()
+        finished.resume()
 
 
 def test_every_bad_field_is_named_at_once():
@@ -264,8 +267,6 @@ def test_every_bad_field_is_named_at_once():
     assert any("leaves none of steps=5" in line for line in lines)
 
 
-def test_the_config_on_disk_is_what_ran(small):
-    run = nbkit.launch(small(learning_rate=0.25)).wait()
-
-    assert json.loads(run.paths.config.read_text())["learning_rate"] == 0.25
-    assert run.metrics()[0]["learning_rate"] == pytest.approx(0.25)
+def test_the_config_on_disk_is_what_ran(finished):
+    assert json.loads(finished.paths.config.read_text())["learning_rate"] == 0.25
+    assert finished.metrics()[0]["learning_rate"] == pytest.approx(0.25)

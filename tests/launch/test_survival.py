@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import nbkit
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
@@ -38,8 +36,7 @@ def shut_down(kernel, run):
     kernel.start()
 
 
-@pytest.mark.parametrize("happening", [interrupt, restart, shut_down])
-def test_a_kept_run_goes_on_and_the_kernel_sees_every_step(happening, small):
+def test_a_kept_run_outlives_what_happens_to_its_kernel_which_sees_every_step(small):
     config = small(model="slow", steps=100_000)
     with running_kernel() as kernel:
         run = nbkit.attach(
@@ -52,18 +49,19 @@ def test_a_kept_run_goes_on_and_the_kernel_sees_every_step(happening, small):
         )
         wait_until(run.metrics, "a first step", 120)
 
-        happening(kernel, run)
+        for happening in (interrupt, restart, shut_down):
+            happening(kernel, run)
 
-        _wait_for_more_steps(run)
-        assert run.state is RunState.RUNNING
-        at_least = len(run.metrics())
-        state, steps = kernel.execute(
-            f"import nbkit\nrun = nbkit.attach({run.run_id!r})",
-            "str(run.state), [line['step'] for line in run.metrics()]",
-        )
-        assert state == "running"
-        assert steps == list(range(1, len(steps) + 1))
-        assert len(steps) >= at_least
+            _wait_for_more_steps(run)
+            assert run.state is RunState.RUNNING, happening
+            at_least = len(run.metrics())
+            state, steps = kernel.execute(
+                f"import nbkit\nrun = nbkit.attach({run.run_id!r})",
+                "str(run.state), [line['step'] for line in run.metrics()]",
+            )
+            assert state == "running", happening
+            assert steps == list(range(1, len(steps) + 1)), happening
+            assert len(steps) >= at_least, happening
 
     run.stop()
     assert run.state is RunState.STOPPED

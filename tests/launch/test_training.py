@@ -246,41 +246,56 @@ def test_a_run_ends_once_it_reaches_its_target(small, images):
     assert run.metrics()[-1]["epoch"] < 49
 
 
-def test_checkpoints_are_complete_and_the_oldest_go(small):
-    config = small(checkpoint_period_steps=2, checkpoint_at_end=True)
-
-    run = nbkit.launch(config).wait()
-
-    kept = sorted(path.name for path in run.paths.checkpoints.iterdir())
-    assert kept == ["step_00000006", "step_00000008"]
-    assert [line["step"] for line in run.metrics("checkpoint")] == [2, 4, 6, 8]
-    complete = json.loads(
-        (run.paths.checkpoints / "step_00000008" / "complete.json").read_text()
+@pytest.fixture(scope="module")
+def trained(shared_store, small):
+    """Forty steps that leave checkpoints and curves, its ranks bound to cores."""
+    config = small(
+        optimizer="sgd",
+        learning_rate=1.0,
+        num_classes=10,
+        steps=40,
+        checkpoint_period_steps=10,
+        checkpoint_at_end=True,
+        tensorboard=True,
+        cpu_binding="cores",
     )
+    return nbkit.launch(config).wait()
+
+
+def test_checkpoints_are_complete_and_the_oldest_go(trained):
+    checkpoints = trained.paths.checkpoints
+    kept = sorted(path.name for path in checkpoints.iterdir())
+    assert kept == ["step_00000030", "step_00000040"]
+    written = [line["step"] for line in trained.metrics("checkpoint")]
+    assert written == [10, 20, 30, 40]
+    complete = json.loads((checkpoints / kept[-1] / "complete.json").read_text())
     assert set(complete["files"]) == {"state.pt", "rank_0.pt", "rank_1.pt"}
 
 
-def test_tensorboard_reads_what_the_run_wrote(small):
-    run = nbkit.launch(small(tensorboard=True)).wait()
-
-    events = EventAccumulator(str(run.paths.tensorboard)).Reload()
+def test_tensorboard_reads_what_the_run_wrote(trained):
+    events = EventAccumulator(str(trained.paths.tensorboard)).Reload()
 
     losses = [event.value for event in events.Scalars("train/loss")]
-    assert losses == pytest.approx([line["loss"] for line in run.metrics()])
+    assert losses == pytest.approx([line["loss"] for line in trained.metrics()])
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw"])
-def test_every_optimizer_lowers_the_loss(small, optimizer):
-    rates = {"sgd": 1.0, "lars": 5.0, "adamw": 0.05}
+def test_ranks_bound_to_cores_say_which(trained):
+    first, second = (set(entry["cpus"]) for entry in trained.worker["ranks"])
+    usable = os.sched_getaffinity(0)
+    assert len(first) == len(second) == max(1, len(usable) // 2)
+    assert len(usable) == 1 or first.isdisjoint(second)
 
-    run = nbkit.launch(
-        small(
-            optimizer=optimizer,
-            learning_rate=rates[optimizer],
-            num_classes=10,
-            steps=40,
-        )
-    ).wait()
+
+def test_sgd_lowers_the_loss(trained):
+    losses = [line["loss"] for line in trained.metrics()]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize(("optimizer", "rate"), [("lars", 5.0), ("adamw", 0.05)])
+def test_every_other_optimizer_lowers_the_loss(small, optimizer, rate):
+    config = small(optimizer=optimizer, learning_rate=rate, num_classes=10, steps=40)
+
+    run = nbkit.launch(config).wait()
 
     losses = [line["loss"] for line in run.metrics()]
     assert losses[-1] < 0.8 * losses[0]
@@ -302,15 +317,6 @@ def test_a_folder_without_classes_fails_the_run_in_one_line(small, tmp_path):
 
     assert run.cause is not None
     assert run.cause["kind"] == "config"
-
-
-def test_ranks_bound_to_cores_say_which(small):
-    run = nbkit.launch(small(cpu_binding="cores")).wait()
-
-    first, second = (set(entry["cpus"]) for entry in run.worker["ranks"])
-    usable = os.sched_getaffinity(0)
-    assert len(first) == len(second) == max(1, len(usable) // 2)
-    assert len(usable) == 1 or first.isdisjoint(second)
 
 
 def test_sixteen_bit_precision_gives_nearly_the_same_loss(small):

@@ -18,7 +18,7 @@ from tests.notebooks.executing import QUICK, execute
 from tests.notebooks.faults import papermill_is_ended
 
 
-def test_a_report_is_static_complete_and_says_what_it_is(tmp_path):
+def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     done = execute(
         "scaling",
         tmp_path / "out.ipynb",
@@ -36,7 +36,7 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path):
     assert "application/vnd.jupyter.widget-view+json" not in kinds
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
     assert "CPU, functional: device=cpu was asked for" in done.text
-    assert "[2/2] fp32, 2 processes, repeat 1: finished" in done.text
+    assert "[3/3] fp32, 2 processes, repeat 1: finished" in done.text
     assert "Nothing is projected from CPUs." in done.text
     picture, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
@@ -51,6 +51,20 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path):
     assert "images/s" in headline(done.path)
     assert {run.state for run in nbkit.runs()} == {RunState.FINISHED}
     assert len(nbkit.runs()) == 3
+
+    # The bundle has the all-reduce too, and needs neither notebook nor this machine.
+    [study] = studies_folder().iterdir()
+    bundle = nbkit.export(study.name, tmp_path / "study.zip")
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
+    nbkit.import_bundle(bundle)
+    again = nbkit.report(study.name)
+    assert json.loads(json.dumps(again.report.result)) == report["result"]
+    assert again.report.answer == report["answer"]
+    assert [path.name for path in again.tables] == [
+        Path(path).name for path in report["table_files"]
+    ]
+    assert "measured-all-reduce" in again.tables[-1].name
+    assert len(again.figures) == 2
 
 
 def test_a_folder_of_images_is_trained_on(tmp_path):

@@ -4,6 +4,7 @@ It is found the way every plug-in is: by its entry points, on PYTHONPATH.
 """
 
 import ctypes
+import itertools
 import os
 import signal
 import time
@@ -79,6 +80,32 @@ def dies_once(num_classes=1000, weights=None):
             os.kill(os.getpid(), signal.SIGKILL)
 
     return _Tiny(num_classes, die)
+
+
+def wrong_in_16_bits(num_classes=1000, weights=None):
+    """Trains in fp32, slowly; in 16 bits it is quick and far from the right answer."""
+
+    def spoil(module, images, logits):
+        if torch.is_autocast_enabled("cpu"):
+            return 50 * logits
+        time.sleep(0.1)
+        return logits
+
+    model = _Tiny(num_classes)
+    model.register_forward_hook(spoil)
+    return model
+
+
+def overflows_once(num_classes=1000, weights=None):
+    """Has gradients that are not finite in one step; its loss is finite always."""
+    model = _Tiny(num_classes)
+    calls = itertools.count(1)
+
+    def spoil(gradient):
+        return gradient * float("inf") if next(calls) == BAD_STEP else gradient
+
+    model.head.weight.register_hook(spoil)
+    return model
 
 
 def _raise():

@@ -258,10 +258,15 @@ def test_the_store_of_the_administrator_is_the_one_that_is_read(start, tmp_path)
 def test_notebooks_are_listed_with_what_they_are_about(watched: Jupyter):
     listed = watched.request("nbkit/api/notebooks").body["notebooks"]
 
-    assert [one["name"] for one in listed] == ["interactive", "scaling"]
-    assert listed[1]["title"].startswith("How does training throughput grow")
-    assert listed[1]["description"].startswith("The same model is trained")
-    assert "\n" not in listed[1]["description"]
+    assert [one["name"] for one in listed] == [
+        "interactive",
+        "machines",
+        "precision",
+        "scaling",
+    ]
+    assert listed[-1]["title"].startswith("How does training throughput grow")
+    assert listed[-1]["description"].startswith("The same model is trained")
+    assert "\n" not in listed[-1]["description"]
 
 
 def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):

@@ -63,6 +63,17 @@ def test_a_sure_difference_within_the_margin_is_no_difference():
     assert "practical margin of 2 %" in result.sentence
 
 
+def test_it_is_settled_when_the_interval_lies_beyond_the_margin_or_within_it():
+    tight = [100 + (value - 100) / 100 for value in A]
+
+    assert ratio(A, B).is_settled
+    assert ratio(B, A).is_settled
+    assert ratio(tight, [value * 1.001 for value in tight]).is_settled
+    assert not ratio(A, [value * 1.04 for value in B]).is_settled
+    assert not ratio(A[:4], B).is_settled
+    assert not ratio([200.0], B).is_settled
+
+
 def test_the_margin_is_an_argument():
     assert ratio(A, B, margin=0.05).verdict == "no difference shown"
 

@@ -31,6 +31,16 @@ def test_interval_is_students_t_on_the_logarithms():
     assert summary.confidence == 0.95
 
 
+def test_relative_error_is_the_standard_error_of_the_logarithms():
+    # stdev(log x) / sqrt(5); the same at every confidence
+    assert summarise(FIVE_RUNS).relative_error == pytest.approx(
+        0.003771781078073787, rel=1e-9
+    )
+    wide = summarise(FIVE_RUNS, confidence=0.99)
+    assert wide.relative_error == pytest.approx(0.003771781078073787, rel=1e-9)
+    assert summarise([101.2]).relative_error is None
+
+
 def test_higher_confidence_widens_the_interval():
     narrow, wide = summarise(FIVE_RUNS), summarise(FIVE_RUNS, confidence=0.99)
 

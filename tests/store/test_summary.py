@@ -52,3 +52,36 @@ def test_a_run_is_judged_by_its_last_evaluation_whatever_its_kind():
     assert (accuracy.top1_accuracy, accuracy.mean_auroc) == (0.4, None)
     assert (areas.top1_accuracy, areas.mean_auroc) == (None, 0.7)
     assert (none.top1_accuracy, none.mean_auroc) == (None, None)
+
+
+def test_the_final_loss_is_that_of_the_last_tenth_of_the_steps():
+    losses = [float(30 - number) for number in range(30)]
+    lines = [{**step(n + 1), "loss": loss} for n, loss in enumerate(losses)]
+
+    summary = summarise_run(lines, {}, {})
+
+    assert (summary.first_loss, summary.final_loss) == (30.0, 2.0)
+    assert summary.loss_not_finite_at_step is None
+
+
+def test_the_first_loss_that_was_not_finite_is_named_by_its_step():
+    lines = [{**step(1)}, {**step(2), "loss": None}, {**step(3), "loss": None}]
+
+    summary = summarise_run(lines, {"weights_finite": False}, {})
+
+    assert summary.loss_not_finite_at_step == 2
+    assert summary.final_loss is None
+    assert summary.weights_finite is False
+
+
+def test_skipped_updates_are_counted_only_where_the_loss_is_scaled():
+    scaled = [
+        {**step(1), "loss_scale": 65536.0, "update_skipped": True},
+        {**step(2), "loss_scale": 32768.0, "update_skipped": False},
+    ]
+
+    half, single = (summarise_run(lines, {}, {}) for lines in (scaled, [step(1)]))
+
+    assert (half.updates_skipped, half.loss_scale) == (1, 32768.0)
+    assert (single.updates_skipped, single.loss_scale) == (None, None)
+    assert single.weights_finite is None

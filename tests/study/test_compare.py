@@ -6,12 +6,17 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, RunError, RunNotFoundError
+from nbkit.store.bundle_import import ImportedBundle
+from nbkit.store.runs import StoredRun
 from tests.launch.conftest import plugins, small, store
 
 __all__ = ["plugins", "small", "store"]
 
 
-def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(small):
+def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
+    small, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # in no checkout, whose files might change meanwhile
     run = nbkit.launch(small(steps=6)).wait()
     other = nbkit.launch(small(steps=6, learning_rate=0.2)).wait()
 
@@ -22,6 +27,16 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(small):
     rates = [each.summary.images_per_second for each in (run, other)]
     assert comparison.ratio.estimate == pytest.approx(rates[0] / rates[1])
     assert "1 and 1 runs" in comparison.sentence
+    told = [
+        f"{name} {rate:,.1f} (median of 4 steps)"
+        for name, rate in zip(
+            (comparison.a_name, comparison.b_name), rates, strict=True
+        )
+    ]
+    assert f"Images/s: {told[0]}; {told[1]}." in comparison.sentence
+    # Whoever only reads a run has no handle to stop it.
+    read = StoredRun(run.paths.root)
+    assert nbkit.compare(read, [other]).sentence == comparison.sentence
     with pytest.raises(ConfigError, match="is in both arms"):
         nbkit.compare([run, other], run)
 
@@ -33,5 +48,9 @@ def test_what_cannot_be_compared_is_refused(small):
         nbkit.compare(run, run)
     with pytest.raises(RunNotFoundError):
         nbkit.compare("nobody", run)
-    with pytest.raises(ConfigError, match="no run, run id, or list of runs"):
-        nbkit.compare([], run)
+    for nothing in ([], 7, [7]):
+        with pytest.raises(ConfigError, match="no run, run id, or list of runs"):
+            nbkit.compare(nothing, run)
+    bundle = ImportedBundle(("20200101-000000-a",), None, ())
+    with pytest.raises(ConfigError, match='pass one of its runs: "20200101-000000-a"'):
+        nbkit.compare(bundle, run)

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from dataclasses import replace
+from html.parser import HTMLParser
 
 import nbformat
 import pytest
 
 from nbkit.errors import StoreError
+from nbkit.statistics import allreduce_timing
+from nbkit.study.bandwidth import Bandwidth
 from nbkit.study.headline import headline, main
-from nbkit.study.report import REPORT_MIME, Note, Report, Table
+from nbkit.study.report import REPORT_MIME, Note, Report, Source, Table
 
 TABLE = Table(
     "Measured <b>",
     ["arm", "images/s"],
     [["fp32, 1 GPU", "371.2"], ["a & b", None]],
     ["a < b"],
+    {"images_per_second": [371.23, None]},
 )
+MESSAGE = {"message_bytes": 2**20, "world_size": 2, "times_seconds": [1e-3] * 3}
+[FIGURE] = Bandwidth([allreduce_timing(MESSAGE)], 2, "cpu").figures
 REPORT = Report(
     title="How fast?",
     answer="It is 371.2 images/s.",
     notes=["CPU, functional."],
     tables=[TABLE],
+    figures=[FIGURE],
+    method=["Median of three."],
+    sources=[Source("A <paper>", "https://example.org/?a=1&b=2"), Source("A book")],
     result={"rows": [1.5, None]},
     next_step="try more GPUs",
 )
@@ -65,14 +77,122 @@ def test_one_sentence_is_a_paragraph_and_several_are_a_list():
     assert Note(["one", "two"]).to_html() == "<ul><li>one</li><li>two</li></ul>"
 
 
-def test_the_page_needs_no_network(tmp_path):
-    page = REPORT.save(tmp_path).page.read_text()
+class _Page(HTMLParser):
+    """What a page loads, and where it leads."""
 
-    assert "http://" not in page
-    assert "https://" not in page
-    assert "<script" not in page
-    for part in ("How fast?", "It is 371.2", "CPU, functional.", "try more GPUs"):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.loaded: list[str] = []
+        self.links: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in ("src", "srcset", "data", "poster", "background"):
+                self.loaded.append(value)
+            if name == "href":
+                (self.links if tag == "a" else self.loaded).append(value)
+
+
+def test_the_page_loads_nothing_and_leads_to_its_sources_only():
+    page = REPORT.to_html()
+
+    found = _Page(page)
+    assert found.tags.isdisjoint({"script", "link", "iframe", "object", "base"})
+    assert len(found.loaded) == 1
+    assert found.loaded[0].startswith("data:image/png;base64,")
+    assert found.links == ["https://example.org/?a=1&b=2"]
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+    parts = ("How fast?", "It is 371.2", "CPU, functional.", "Median of three.")
+    for part in (*parts, "A &lt;paper&gt;", "A book", "try more GPUs"):
         assert part in page
+
+
+def test_an_address_that_is_none_of_the_web_is_no_link():
+    source = Source("odd", "javascript:alert(1)")
+
+    assert source.to_html() == "odd, javascript:alert(1)"
+
+
+def test_a_table_as_csv_has_the_printed_cells_and_the_numbers_behind_them():
+    table = replace(TABLE, rows=[['a "b", c', "1,234.5"], ["–\nd", None]])
+
+    text = table.to_csv()
+
+    assert text.splitlines()[0] == "arm,images/s,images_per_second"
+    assert text.count("\r\n") == 3
+    assert list(csv.reader(io.StringIO(text, newline="")))[1:] == [
+        ['a "b", c', "1,234.5", "371.23"],
+        ["–\nd", "", ""],
+    ]
+
+
+def test_every_picture_and_table_is_a_file_of_its_own(tmp_path):
+    report = replace(REPORT, tables=[TABLE, TABLE])
+
+    saved = report.save(tmp_path / "new" / "folder")
+
+    [picture] = saved.figures
+    assert picture.name == "all-reduce-bus-bandwidth-by-message-size.png"
+    assert picture.read_bytes() == FIGURE.png
+    assert [path.name for path in saved.tables] == [
+        "measured-b.csv",
+        "measured-b-2.csv",
+    ]
+    for path in saved.tables:
+        assert path.read_bytes().decode() == TABLE.to_csv()
+    files = json.loads(saved.result.read_text())["files"]
+    assert {str(saved.page.parent / name) for name in files} == {
+        str(path) for path in (*saved.figures, *saved.tables, saved.page)
+    }
+    assert str(saved.tables[0].parent) in repr(saved)
+
+
+def test_files_of_an_earlier_report_do_not_linger_and_others_stay(tmp_path):
+    REPORT.save(tmp_path)
+    own = tmp_path / "tables" / "own.csv"
+    own.write_text("kept")
+
+    saved = replace(REPORT, tables=[replace(TABLE, caption="New")], figures=[]).save(
+        tmp_path
+    )
+
+    assert sorted(path.name for path in own.parent.iterdir()) == ["new.csv", "own.csv"]
+    assert not (tmp_path / "figures").exists()
+    assert saved.figures == ()
+
+
+@pytest.mark.parametrize("name", ["../../kept.csv", "kept.csv", "tables/..", 3])
+def test_a_foreign_result_names_no_file_that_is_removed(tmp_path, name):
+    kept = tmp_path / "kept.csv"
+    kept.write_text("kept")
+    folder = tmp_path / "a"
+    saved = REPORT.save(folder)
+    values = json.loads(saved.result.read_text())
+    saved.result.write_text(json.dumps({**values, "files": [name]}))
+    (folder / "kept.csv").write_text("kept")
+
+    REPORT.save(folder)
+
+    assert kept.exists()
+    assert (folder / "kept.csv").exists()
+    assert saved.tables[0].exists()
+
+
+def test_a_report_that_cannot_be_drawn_replaces_nothing(tmp_path):
+    saved = REPORT.save(tmp_path)
+    before = {path: path.read_bytes() for path in (saved.page, saved.result)}
+
+    with pytest.raises(AttributeError):
+        replace(REPORT, answer="new", figures=[replace(FIGURE, chart=None)]).save(
+            tmp_path
+        )
+
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_the_result_is_written_beside_the_page(tmp_path):
@@ -110,5 +230,7 @@ def test_the_headline_of_an_unfinished_notebook_says_so(tmp_path, capsys):
 
 
 def test_a_report_that_cannot_be_written_says_what_to_do(tmp_path):
+    (tmp_path / "file").touch()
+
     with pytest.raises(StoreError, match="cannot be written"):
-        REPORT.save(tmp_path / "none")
+        REPORT.save(tmp_path / "file" / "folder")

@@ -149,7 +149,9 @@ def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(
     assert done.differences == ()
     assert (done.ratio.n_a, done.ratio.n_b) == (1, 2)
     assert (done.between_runs.n, done.losses.first_step) == (2, None)
-    assert "The original's arm has 2 runs, typically" in done.sentence
+    assert "The original's arm has 2 runs, whose typical value" in done.sentence
+    names = [run.record["name"] for run in (runs[0], done.run)]
+    assert names[1] == f"again: {names[0]}"
     assert "95 % interval" in done.sentence
     assert "losses of 6 steps are equal to the last bit" in done.sentence
     _refuses_what_cannot_be_run_again(runs[0])

@@ -117,8 +117,13 @@ def test_a_starved_input_is_pointed_out(share, is_said):
 def test_the_report_has_measured_projected_and_published_in_tables_of_their_own():
     report = measured([1, 2, 4]).report(NO_EXCHANGE)
 
-    starts = [table.caption.split()[0] for table in report.tables]
-    assert starts == ["Measured", "Efficiency,", "Projected,", "Published"]
+    sources = [source.text for source in report.sources]
+    assert sources[0].startswith("B. L. Welch")
+    assert any("Bandwidth optimal all-reduce" in text for text in sources)
+    assert any("Paddle" in text for text in sources)
+    assert len(set(sources)) == len(sources)
+    starts = [table.caption.split()[0].rstrip(",:") for table in report.tables]
+    assert starts == ["Measured", "Efficiency", "Projected", "Published"]
     assert report.notes[0] == "said first"
     assert json.loads(json.dumps(report.to_dict()))["result"]["arms"] == ["fp16"]
 
@@ -132,6 +137,7 @@ def test_bandwidth_names_its_best_message_and_one_device_has_none():
         bandwidth.note.to_text()
     )
     assert bandwidth.table.rows == [["1 MiB", "1", "1 to 1", "1.05", "1.05"]]
+    assert bandwidth.table.values["message_bytes"] == [2**20]
     assert len(bandwidth.figures) == 1
     assert "nothing to reduce" in NO_EXCHANGE.note.to_text()
     assert NO_EXCHANGE.figures == []
@@ -153,8 +159,10 @@ def test_certainty_has_both_intervals_and_says_which_arm_is_faster():
         assert "%" in welch
         assert "%" in bootstrap
         assert runs == "3"
-    assert "fp32 on 2 GPUs / fp16 = 0.500" in table.notes[-1]
-    assert "not enough runs" in table.notes[-1]
+    said, needed = table.notes[-2:]
+    assert "fp32 on 2 GPUs / fp16 = 0.500" in said
+    assert "not enough runs" in said
+    assert "5 runs an arm are needed" in needed
 
 
 def test_the_next_step_keeps_what_was_chosen():
@@ -170,7 +178,7 @@ def test_the_notes_say_which_images_and_what_on():
     images = {"files": 500, "classes": 8, "unreadable": 4, "train": train}
     facts = {"dali": "2.4.0", "usable_cpus": 2.0, "file_system": "ext4"}
 
-    notes = measured([1, 2], images=images, **facts).notes
+    notes = measured([1, 2], images=images, **facts).method
 
     assert any(
         "500 of 8 classes, 4 of them unreadable and left out; an epoch trains with "

@@ -6,7 +6,8 @@ import pytest
 
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.study.parameters import Parameters
-from nbkit.study.scaling_plan import plan, sweep_sizes
+from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
+from nbkit.study.study import Study
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 OPEN = {
@@ -137,10 +138,25 @@ def test_each_precision_is_an_arm_at_every_size():
 
 
 def test_one_device_has_nothing_to_reduce():
-    assert plan(parameters(gpus=1)).allreduce is None
-    allreduce = plan(parameters(gpus=2)).allreduce
-    assert allreduce is not None
-    assert allreduce.gpus == 2
+    assert plan(parameters(gpus=1)).once == {}
+    [(name, config)] = plan(parameters(gpus=2)).once.items()
+    assert name == "all-reduce, 2 ranks"
+    assert (config.task, config.gpus) == ("allreduce", 2)
+
+
+def test_a_study_keeps_the_plan_that_it_was_made_from(store):
+    planned = plan(parameters(gpus=2, precision=["fp32", "bf16"]))
+    study = Study.create(
+        "scaling",
+        planned.arms,
+        once=planned.once,
+        repeats=planned.repeats,
+        environment=planned.environment,
+        kind="scaling",
+        plan=planned.facts,
+    )
+
+    assert ScalingPlan.of(Study.open(study.study_id)) == planned
 
 
 def test_strict_gpus_refuses_to_measure_anything_else():

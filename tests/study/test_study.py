@@ -123,6 +123,61 @@ def test_the_plan_keeps_parameters_origins_and_configurations(small):
     assert nbkit.Study.open(study.study_id).arms == {"a": small()}
 
 
+def test_an_arm_and_its_control_stand_at_the_ends_of_every_repeat(small):
+    arms = {"a": small(steps=4), "b": small(), "c": small()}
+
+    study = nbkit.Study.create("demo", arms, repeats=2, control="b")
+
+    order = [slot.arm for slot in study.order]
+    assert order == ["b", "a", "c", "b again", "b again", "c", "a", "b"]
+    assert study.control == ("b", "b again")
+    assert list(study.arms) == ["a", "b", "c", "b again"]
+    assert study.arms["b again"] == study.arms["b"]
+
+
+def test_what_is_measured_once_comes_first_and_is_not_repeated(small):
+    study = nbkit.Study.create(
+        "demo", {"a": small()}, repeats=2, once={"links": small(task="allreduce")}
+    )
+
+    assert [(slot.arm, slot.repeat) for slot in study.order] == [
+        ("links", 0),
+        ("a", 0),
+        ("a", 1),
+    ]
+    assert study.once == ["links"]
+
+
+def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
+    arms = {"a": small(), "a again": small()}
+
+    with pytest.raises(ConfigError, match="control='b' is none of the arms"):
+        nbkit.Study.create("demo", arms, control="b")
+    with pytest.raises(ConfigError, match="2 arms are called 'a again'"):
+        nbkit.Study.create("demo", arms, control="a")
+    with pytest.raises(ConfigError, match="2 arms are called 'a'"):
+        nbkit.Study.create("demo", {"a": small()}, once={"a": small()})
+
+
+def test_after_two_repeats_of_more_the_needed_ones_are_told_once(small, capsys):
+    arms = {name: small(gpus=1, steps=2, warmup_steps=1) for name in "ab"}
+    study = nbkit.Study.create("demo", arms, repeats=3)
+    run = nbkit.launch(arms["a"]).wait()
+    others = [slot for slot in study.order if slot.repeat != 1 or slot.arm == "b"]
+    content = json.loads(study.paths.study.read_text())
+    content["runs"] = [
+        {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
+        for slot in others
+    ]
+    study.paths.study.write_text(json.dumps(content))
+
+    study.resume()
+
+    lines = capsys.readouterr().out.splitlines()
+    [told] = [place for place, line in enumerate(lines) if "eeded repeats" in line]
+    assert lines[told - 1].startswith("[1/1] a, repeat 2: finished")
+
+
 def test_nothing_to_run_is_refused(small):
     with pytest.raises(ConfigError, match="0 arms"):
         nbkit.Study.create("demo", {})

@@ -130,7 +130,10 @@ def test_a_gpu_is_described(drive):
                 pcie_generation=5,
                 pcie_width=16,
                 nvlink_links=18,
+                nvlink_version="4.0",
+                nvlink_megabytes_per_second=26_562,
                 mig_enabled=False,
+                virtualization="none",
                 persistence_mode=True,
             ),
         )
@@ -188,5 +191,6 @@ def test_without_a_driver_gpus_are_unknown_for_a_reason(drive):
         "cuda_driver_version": None,
         "devices": None,
         "topology": None,
+        "p2p": None,
         "gpus_unavailable": "driver not loaded",
     }

@@ -9,13 +9,11 @@ from typing import Any
 
 import nbformat
 import pytest
-from ipywidgets import VBox
 from nbclient import NotebookClient
 
 import nbkit
 from nbkit.errors import StoreError
 from nbkit.store.record import RunState
-from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
@@ -221,19 +219,3 @@ def test_of_a_run_that_cannot_be_read_no_view_is_opened(store, monkeypatch):
         RunView(run)
 
     assert opened == []
-
-
-def test_a_table_says_why_a_run_cannot_be_shown(store, monkeypatch):
-    run = WrittenRun(store).run
-    table = RunTable([run], [], VBox())
-    run.paths.config.write_text("{")
-
-    said: list[dict[str, Any]] = []
-    monkeypatch.setattr(table, "send", said.append)
-
-    table._on_message(table, {"kind": "show", "run": run.run_id}, [])
-
-    (answer,) = said
-    assert answer["kind"] == "refused"
-    assert str(run.paths.config) in answer["why"]
-    table.close()

@@ -14,7 +14,7 @@ from nbkit import statistics
 from nbkit.analysis.live.series import Series
 from nbkit.store.progress import RATE_STEPS, newest_rate
 
-__all__ = ["LiveMetrics"]
+__all__ = ["LiveMetrics", "final_rate"]
 
 _BLOCK_BYTES = 1 << 18
 """Read at once: who reads 300 MB in a kernel lets others go on in between."""
@@ -73,6 +73,7 @@ class LiveMetrics:
         self._attempt = 0
         self._highest_step = -1
         self._newest: deque[Line] = deque(maxlen=RATE_STEPS)
+        self._newest_measured: deque[Line] = deque(maxlen=RATE_STEPS)
         self._rates = array("d")
         self._measured: dict[str, Any] = {}
         self._data_wait_seconds = self._measured_seconds = 0.0
@@ -116,8 +117,14 @@ class LiveMetrics:
 
     @property
     def images_per_second(self) -> float | None:
-        """The rate now, or the last that a function has logged."""
-        return newest_rate(self._newest) or self.logged.get("images_per_second")
+        """The rate of the newest measured steps, or the last that a function logged."""
+        rate = newest_rate(self._newest_measured)
+        return rate or self.logged.get("images_per_second")
+
+    @property
+    def rate_steps(self) -> int:
+        """Of how many steps `images_per_second` is the median; 0 if it was logged."""
+        return len(self._newest_measured)
 
     @property
     def data_wait_share(self) -> float | None:
@@ -210,6 +217,7 @@ class LiveMetrics:
         self.step, self.loss = number, loss
         self._newest.append(line)
         if not warmup:
+            self._newest_measured.append(line)
             self._rates.append(rate)
             self._data_wait_seconds += waited
             self._measured_seconds += seconds
@@ -249,3 +257,29 @@ class LiveMetrics:
                 return
             series = self.series[name] = Series()
         series.add(step, value)
+
+
+def final_rate(path: Path, limit_seconds: float = float("inf")) -> float | None:
+    """Return the images per second of a run that has ended, as its summary has them.
+
+    Parameters
+    ----------
+    path
+        Its file of metrics, all of which is read, in bounded memory.
+    limit_seconds
+        A file that takes longer is left: its rate is None.
+
+    Returns
+    -------
+    float or None
+        The median over the measured steps, or the last that a function has logged.
+
+    Raises
+    ------
+    OSError
+        If the file is there and cannot be read.
+    """
+    metrics = LiveMetrics(path)
+    if not metrics.read(limit_seconds):
+        return None
+    return metrics.measured()["median"] or metrics.logged.get("images_per_second")

@@ -2,65 +2,144 @@
 
 from __future__ import annotations
 
-import datetime
+import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from nbkit.analysis.live.metrics import final_rate
+from nbkit.analysis.live.running_time import running_time, unix
 from nbkit.errors import StoreError
 from nbkit.store.progress import progress
-from nbkit.store.record import read_json
-from nbkit.store.runs import RunRow, StoredRun, list_runs
+from nbkit.store.record import RunState, read_json
+from nbkit.store.runs import StoredRun, list_runs
 
-__all__ = ["run_numbers", "run_rows"]
+__all__ = ["IMAGES_PER_SECOND", "ended_rate", "run_numbers", "run_rows"]
+
+IMAGES_PER_SECOND = (
+    "median of the measured steps, warm-up left out; while a run goes on, of the last "
+    "20 of them"
+)
+"""What images per second in a list of runs are, for who looks at one."""
+
+_MOST_RATES = 10_000
+
+_rates: dict[Path, tuple[tuple[int, int], float | None]] = {}
+"""Rates of ended runs, and the size and time of the file that has told them."""
 
 
 def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
-    """Return id, name, state and times of runs, in their order.
+    """Return id, name, state and start of runs, in their order.
 
     Returns
     -------
     list
-        ``run_id``, ``name``, ``state``, ``started_at`` (Unix time in seconds) and
-        ``duration_seconds``, until now for runs under way; None is unknown. Runs that
-        were removed meanwhile are left out.
+        ``run_id``, ``name``, ``state`` and ``started_at`` (Unix time in seconds); None
+        is unknown. Runs that were removed meanwhile are left out.
     """
     known = {row.run_id: row for row in list_runs()}
-    now = datetime.datetime.now(datetime.UTC)
-    return [_row(known[run.run_id], now) for run in runs if run.run_id in known]
+    found = [known[run.run_id] for run in runs if run.run_id in known]
+    return [
+        {
+            "run_id": row.run_id,
+            "name": row.name,
+            "state": str(row.state),
+            "started_at": unix(row.started),
+        }
+        for row in found
+    ]
 
 
-def run_numbers(run: StoredRun) -> dict[str, Any]:
-    """Return GPUs, rate and loss of a run, from its configuration and newest steps.
+def run_numbers(
+    run: StoredRun, limit_seconds: float = float("inf")
+) -> dict[str, Any] | None:
+    """Return what has to be read of one run alone: state and numbers of one moment.
+
+    Parameters
+    ----------
+    run
+        Any run of the store.
+    limit_seconds
+        A run that has ended and has more steps than can be read in that time has no
+        rate.
+
+    Returns
+    -------
+    dict or None
+        ``at`` (Unix time in seconds), ``state``, ``duration_seconds`` (see
+        `running_time`), ``gpus`` (processes of all nodes), ``images_per_second``,
+        which is the summary's once the run has ended, and the median of the newest
+        twenty measured steps before, and ``loss``; None is unknown. None if the run
+        was removed meanwhile.
+    """
+    now = time.time()
+    numbers: dict[str, Any] = {
+        "at": now,
+        "state": str(RunState.LOST),
+        "duration_seconds": None,
+        "gpus": None,
+        "images_per_second": None,
+        "loss": None,
+    }
+    try:
+        # First: what a run writes before its end is read after its end was seen.
+        state = run.state
+        numbers["state"] = str(state)
+        numbers["duration_seconds"] = running_time(run.record, state).at(now)
+        config = read_json(run.paths.config) or {}
+        if config.get("gpus"):
+            numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
+        found: dict[str, Any] = progress(run.paths.metrics)
+        found |= ended_rate(run, state, limit_seconds)
+        numbers |= {key: found.get(key) for key in ("images_per_second", "loss")}
+    except (OSError, StoreError, ValueError):
+        # A damaged or removed file tells nothing.
+        return numbers if run.paths.root.is_dir() else None
+    return numbers
+
+
+def ended_rate(
+    run: StoredRun, state: RunState, limit_seconds: float
+) -> dict[str, float | None]:
+    """Return the rate of a run that has ended, in the place of its newest steps'.
+
+    Parameters
+    ----------
+    run
+        Any run of the store.
+    state
+        Where it stands.
+    limit_seconds
+        As in `run_numbers`.
 
     Returns
     -------
     dict
-        ``gpus`` (processes of all nodes), ``images_per_second`` (the median of the
-        newest twenty steps) and ``loss``; None is unknown.
+        ``images_per_second``, as the summary has it; empty while the run goes on.
+
+    Raises
+    ------
+    OSError
+        If its metrics are there and cannot be read.
     """
-    numbers: dict[str, Any] = {"gpus": None, "images_per_second": None, "loss": None}
+    if not state.is_final:
+        return {}
+    return {"images_per_second": _final_rate(run.paths.metrics, limit_seconds)}
+
+
+def _final_rate(metrics: Path, limit_seconds: float) -> float | None:
+    """Return an ended run's rate, which is computed once."""
     try:
-        config = read_json(run.paths.config) or {}
-        if config.get("gpus"):
-            numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
-        found = progress(run.paths.metrics)
-    except (OSError, StoreError, ValueError):
-        return numbers  # a damaged or removed file tells nothing
-    return {**numbers, **{key: found[key] for key in numbers.keys() & found.keys()}}
-
-
-def _row(row: RunRow, now: datetime.datetime) -> dict[str, Any]:
-    started = _time(row.started)
-    ended = _time(row.ended) or (None if row.state.is_final else now)
-    duration = (ended - started).total_seconds() if started and ended else None
-    return {
-        "run_id": row.run_id,
-        "name": row.name,
-        "state": str(row.state),
-        "started_at": started.timestamp() if started else None,
-        "duration_seconds": duration,
-    }
-
-
-def _time(text: str | None) -> datetime.datetime | None:
-    return None if text is None else datetime.datetime.fromisoformat(text)
+        status = metrics.stat()
+    except FileNotFoundError:
+        return None
+    stamp = status.st_size, status.st_mtime_ns
+    known = _rates.get(metrics)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    rate = final_rate(metrics, limit_seconds)
+    if rate is not None:
+        if len(_rates) >= _MOST_RATES:
+            _rates.clear()
+        _rates[metrics] = stamp, rate
+    return rate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain
@@ -12,8 +11,9 @@ from nbkit import statistics
 from nbkit.analysis.live.devices import LiveDevices
 from nbkit.analysis.live.log_tail import LogTail
 from nbkit.analysis.live.metrics import LiveMetrics
+from nbkit.analysis.live.running_time import running_time
 from nbkit.analysis.live.series import Series
-from nbkit.store.progress import progress, total_steps
+from nbkit.store.progress import RATE_STEPS, progress, total_steps
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
 
@@ -147,7 +147,7 @@ class LiveRun:
 
     def _head(self) -> Values:
         record, state = self._record, self.state
-        times = record.get("time") or {}
+        ran = running_time(record, state)
         cause = self.run.cause if state.is_final else None
         is_resumable = state.is_final and state is not RunState.FINISHED
         return {
@@ -158,8 +158,8 @@ class LiveRun:
             "attempt": self.run.attempt,
             "queue": record.get("queue") if state is RunState.QUEUED else None,
             "cause": _cause(cause),
-            "started_at": _unix(times.get("running") or times.get("started")),
-            "ended_at": _unix(times.get("ended")),
+            "ran_seconds": ran.ended_seconds,
+            "runs_since": ran.since,
             "task": self._config.get("task", "train"),
             "num_ranks": self._num_ranks(),
             "num_devices": len(self._device_uuids()),
@@ -185,6 +185,7 @@ class LiveRun:
             "seconds_left": metrics.seconds_left(total) if is_running else None,
             "loss": newest["loss"],
             "images_per_second": newest["images_per_second"],
+            "rate_steps": newest["rate_steps"],
             "measured": metrics.measured() if ended else None,
             "data_wait_share": self._data_wait_share(),
             "accuracy_name": name,
@@ -204,11 +205,14 @@ class LiveRun:
             "step": metrics.step,
             "loss": metrics.loss,
             "images_per_second": metrics.images_per_second,
+            "rate_steps": metrics.rate_steps,
         }
         # A newest line that is damaged tells nothing.
         with suppress(ValueError, LookupError, TypeError):
             if not has_all:
                 values.update(progress(self.run.paths.metrics))
+                # What is left to read is more than that.
+                values["rate_steps"] = RATE_STEPS if metrics.rate_steps else 0
         return values
 
     def _data_wait_share(self) -> float | None:
@@ -252,7 +256,3 @@ def _cause(cause: Values | None) -> Values | None:
             for rank, stack in list(stacks.items())[:_MOST_DEVICES]
         },
     }
-
-
-def _unix(time: str | None) -> float | None:
-    return None if time is None else datetime.datetime.fromisoformat(time).timestamp()

@@ -19,19 +19,25 @@ class Form {
     this._waiting = new Map();
     this._sections = model
       .get('sections')
-      .map((section, place) => new Section(section, place < 3, () => this._typed()));
+      .map(section => new Section(section, () => this._typed()));
     this._fields = new Map(
       this._sections.flatMap(it => it.fields).map(field => [field.control.path, field])
     );
-    this._gpus = new Gpus(this);
-    this._meaning = new Meaning();
     this._trouble = make('div', { class: 'nbkf-trouble', role: 'alert' });
-    this._said = make('span', { class: 'nbkf-said', role: 'status' });
+    // What came of a button stands beside it.
+    this._said = new Map(
+      ['preset', 'refresh', 'launch'].map(of => [
+        of,
+        make('span', { class: 'nbkf-said', role: 'status' })
+      ])
+    );
     this._launch = make(
       'button',
       { type: 'button', class: 'nbkf-launch', onclick: () => this._onLaunch() },
       'Launch'
     );
+    this._gpus = new Gpus(this, this._said.get('refresh'));
+    this._meaning = new Meaning();
     this.node = make('div', {
       class: 'nbkf',
       role: 'form',
@@ -39,9 +45,12 @@ class Form {
       // Keys belong to the form, not to the notebook's commands.
       'data-lm-suppress-shortcuts': 'true'
     });
-    this.node.append(this._head(), this._trouble, this._gpus.node);
+    this.node.append(this._head(), this._said.get('preset'), this._trouble);
+    this.node.append(this._gpus.node);
     this.node.append(...this._sections.map(it => it.node), this._meaning.node);
-    this.node.append(make('div', { class: 'nbkf-line' }, this._launch, this._said));
+    this.node.append(
+      make('div', { class: 'nbkf-line' }, this._launch, this._said.get('launch'))
+    );
     root.append(this.node);
     this._listen();
     this._showEntered();
@@ -73,10 +82,10 @@ class Form {
 
   /** Ask the kernel for something, unless it does not hear; return whether it did. */
   async press(kind, message, meanwhile) {
-    this._say(meanwhile, false);
+    this._say(kind, meanwhile, false);
     const heard = await this._send('ask', {}, HEARD_WITHIN_MILLISECONDS);
     if (!heard) {
-      this._say(heard === null ? RESTARTED : NOT_HEARD, true);
+      this._say(kind, heard === null ? RESTARTED : NOT_HEARD, true);
       return false;
     }
     await this._send(kind, message);
@@ -113,7 +122,18 @@ class Form {
         this._sections.forEach(section => section.filter(text));
       }
     });
-    return make('div', { class: 'nbkf-line nbkf-head' }, this._presets, filter);
+    this._reset = make(
+      'button',
+      {
+        type: 'button',
+        title: 'Put every field back to its default',
+        onclick: () => this._resetAll()
+      },
+      'Reset all'
+    );
+    const head = make('div', { class: 'nbkf-line nbkf-head' });
+    head.append(this._presets, filter, this._reset);
+    return head;
   }
 
   _listen() {
@@ -130,6 +150,12 @@ class Form {
     }
   }
 
+  _resetAll() {
+    this._fields.forEach(field => field.show(field.control.default));
+    this._typed();
+    this._presets.focus(); // The button goes: there is nothing left to reset.
+  }
+
   _typed() {
     const fields = [...this._fields];
     const entered = fields.map(([path, field]) => [path, field.entered]);
@@ -143,6 +169,7 @@ class Form {
     const entered = this._model.get('entered');
     this._fields.forEach((field, path) => field.show(entered[path]));
     this._sections.forEach(section => section.showCounts());
+    this._reset.hidden = ![...this._fields.values()].some(it => it.isChanged);
     this._gpus.showPicked();
   }
 
@@ -165,12 +192,15 @@ class Form {
 
   _showSaid() {
     const said = this._model.get('said');
-    this._say(said.text, said.is_error);
+    for (const of of this._said.keys()) {
+      this._say(of, of === said.of ? said.text : '', said.is_error);
+    }
   }
 
-  _say(text, isError) {
-    write(this._said, text);
-    this._said.classList.toggle('nbkf-mod-bad', isError);
+  _say(of, text, isError) {
+    const node = this._said.get(of);
+    write(node, text);
+    node.classList.toggle('nbkf-mod-bad', isError);
   }
 
   async _onLaunch() {

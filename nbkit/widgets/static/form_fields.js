@@ -123,47 +123,67 @@ class Field {
   }
 }
 
-/** Fields under one heading, which can be folded. */
+/** Fields under one heading, which can be folded; so can each group inside it. */
 class Section {
-  constructor(section, isOpen, changed) {
+  constructor(section, changed) {
     this.fields = section.controls.map(control => new Field(control, changed));
-    this.counts = make('span', { class: 'nbkf-counts' });
-    const summary = make('summary', {}, section.title, this.counts);
-    this.node = make('details', { class: 'nbkf-section', open: isOpen }, summary);
-    let inside = '';
-    let grid = null;
+    const groups = new Map();
     for (const field of this.fields) {
       const outer = field.control.path.split('.').slice(0, -1).join('.');
-      if (grid === null || outer !== inside) {
-        inside = outer;
-        grid = make('div', { class: 'nbkf-grid' });
-        this.node.append(...(outer ? [make('h4', {}, outer)] : []), grid);
-      }
-      grid.append(field.node, ...(field.list ? [field.list] : []));
+      groups.set(outer, [...(groups.get(outer) ?? []), field]);
     }
+    // The first stand below the heading itself, also if they are a group's.
+    const [[, own], ...others] = groups;
+    const inner = others.map(([name, fields]) => new Folder(name, fields, []));
+    this._folder = new Folder(section.title, own, inner);
+    this.node = this._folder.node;
+    this.node.classList.add('nbkf-section');
+    this.node.open = section.is_open;
   }
 
   showCounts() {
-    const changed = this.fields.filter(field => field.isChanged).length;
-    const bad = this.fields.filter(field => field.error.textContent).length;
-    const texts = [changed && `${changed} changed`, bad && `${bad} to mend`];
-    write(this.counts, texts.filter(Boolean).join(', '));
-    this.counts.classList.toggle('nbkf-mod-bad', bad > 0);
+    this._folder.showCounts();
   }
 
   /** Show fields that match; a section without any goes. */
   filter(text) {
-    for (const field of this.fields) {
+    this._folder.filter(text);
+  }
+}
+
+/** Fields, and folders below them, that can be folded. */
+class Folder {
+  constructor(title, fields, inner) {
+    this._inner = inner;
+    this._fields = [...fields, ...inner.flatMap(group => group._fields)];
+    this._counts = make('span', { class: 'nbkf-counts' });
+    const summary = make('summary', {}, title, this._counts);
+    const grid = make('div', { class: 'nbkf-grid' });
+    for (const field of fields) {
+      grid.append(field.node, ...(field.list ? [field.list] : []));
+    }
+    this.node = make('details', {}, summary, grid);
+    this.node.append(...inner.map(group => group.node));
+  }
+
+  showCounts() {
+    const changed = this._fields.filter(field => field.isChanged).length;
+    const bad = this._fields.filter(field => field.error.textContent).length;
+    const texts = [changed && `${changed} changed`, bad && `${bad} to mend`];
+    write(this._counts, texts.filter(Boolean).join(', '));
+    this._counts.classList.toggle('nbkf-mod-bad', bad > 0);
+    // What is wrong is in sight, until somebody folds it.
+    this.node.open ||= bad > 0 && !this._wasBad;
+    this._wasBad = bad > 0;
+    this._inner.forEach(group => group.showCounts());
+  }
+
+  filter(text) {
+    this._inner.forEach(group => group.filter(text));
+    for (const field of this._fields) {
       field.node.hidden = !field.words.includes(text);
     }
-    for (const grid of this.node.querySelectorAll('.nbkf-grid')) {
-      const shown = grid.querySelector('.nbkf-field:not([hidden])');
-      grid.hidden = !shown;
-      if (grid.previousElementSibling.matches('h4')) {
-        grid.previousElementSibling.hidden = !shown;
-      }
-    }
-    this.node.hidden = this.fields.every(field => field.node.hidden);
+    this.node.hidden = this._fields.every(field => field.node.hidden);
     this._wasOpen ??= this.node.open;
     this.node.open = text ? true : this._wasOpen;
     if (!text) {

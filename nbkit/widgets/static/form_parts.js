@@ -2,7 +2,8 @@
 
 /** The GPUs of this machine: a press picks one, or lets it go. */
 class Gpus {
-  constructor(form) {
+  /** What came of the button is shown in `said`. */
+  constructor(form, said) {
     this._form = form;
     this._text = make('span', { class: 'nbkf-gpus-text', role: 'status' });
     this._list = make('div', { class: 'nbkf-gpus-list' });
@@ -12,7 +13,7 @@ class Gpus {
       'Refresh'
     );
     const head = make('div', { class: 'nbkf-line' }, make('h3', {}, 'GPUs'));
-    head.append(this._text, refresh);
+    head.append(this._text, said, refresh);
     this.node = make('section', { class: 'nbkf-gpus', 'aria-label': 'GPUs' });
     this.node.append(head, this._list);
   }

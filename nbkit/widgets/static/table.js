@@ -7,17 +7,27 @@ const NUMBERS_AGAIN_MILLISECONDS = 30_000;
 // The first question may be put before Lab has a way around a busy kernel.
 const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
 
+/** Of each column: key, name, text, and what it means. */
 const COLUMNS = [
   ['name', 'Name', row => row.name ?? '–'],
   ['state', 'State', row => row.state],
-  ['gpus', 'Ranks', row => figures(row.gpus)],
+  ['gpus', 'Ranks', row => figures(row.gpus), 'processes of all nodes'],
   ['started_at', 'Started', row => moment(row.started_at)],
-  ['duration_seconds', 'Duration', row => duration(row.duration_seconds)],
-  ['images_per_second', 'Images/s', row => figures(row.images_per_second)],
+  ['duration_seconds', 'Duration', row => duration(row.duration_seconds), RUNNING_TIME],
+  [
+    'images_per_second',
+    'Images/s',
+    row => figures(row.images_per_second),
+    IMAGES_PER_SECOND
+  ],
   ['loss', 'Loss', row => figures(row.loss)]
 ];
 /** Columns of which the kernel has to look into each run. */
-const ASKED = new Set(['gpus', 'images_per_second', 'loss']);
+const ASKED = ['gpus', 'duration_seconds', 'images_per_second', 'loss'];
+const BUSY =
+  'The kernel does not answer: it runs a cell (wait, or interrupt it), or it has ended.';
+const RESTARTED =
+  'The kernel of this table was restarted: run its cell again.';
 
 function moment(seconds) {
   return seconds === null
@@ -39,7 +49,7 @@ class Table {
     this._build();
     this._onMessage = message => this._take(message);
     model.on('msg:custom', this._onMessage);
-    const open = () => this._rows || this._send({ kind: 'open' });
+    const open = () => this._rows || this._send({ kind: 'open', runs: [] });
     this._timers = OPEN_AGAIN_MILLISECONDS.map(time => setTimeout(open, time));
     open();
   }
@@ -69,12 +79,17 @@ class Table {
     });
     this._status = make('span', { class: 'nbkv-log-status', role: 'status' });
     this._message = make('p', { class: 'nbkv-message', role: 'alert' });
+    this._refresh = make(
+      'button',
+      { type: 'button', onclick: () => this._askAgain() },
+      'Refresh'
+    );
     this._heads = new Map(
-      COLUMNS.map(([key, label]) => [
+      COLUMNS.map(([key, label, , hint]) => [
         key,
         make(
           'th',
-          { scope: 'col' },
+          { scope: 'col', title: hint },
           make(
             'button',
             { type: 'button', onclick: () => this._sort(key) },
@@ -94,7 +109,13 @@ class Table {
         class: 'nbkv nbkv-runs',
         'aria-label': 'Runs'
       },
-      make('div', { class: 'nbkv-log-choice' }, this._filter, this._status),
+      make(
+        'div',
+        { class: 'nbkv-log-choice' },
+        this._filter,
+        this._refresh,
+        this._status
+      ),
       this._message,
       make(
         'div',
@@ -113,30 +134,48 @@ class Table {
 
   _take(message) {
     if (message.kind === 'rows') {
-      this._rows = message.rows.map(row => ({
-        ...row,
-        gpus: null,
-        images_per_second: null,
-        loss: null
-      }));
-      this._numAsked = 0;
+      clearTimeout(this._waiting);
+      this._message.textContent = '';
+      const unknown = Object.fromEntries(ASKED.map(key => [key, null]));
+      this._rows = message.rows.map(row => ({ ...row, ...unknown, at: message.at }));
       this._byId = new Map(this._rows.map(row => [row.run_id, row]));
       this._asked.clear();
-      this._show();
+      this._takeNumbers(message.numbers);
     } else if (message.kind === 'numbers') {
-      for (const [id, numbers] of Object.entries(message.numbers)) {
-        Object.assign(this._byId.get(id), numbers);
-        this._asked.add(id);
-      }
-      clearTimeout(this._unanswered);
-      this._numAsked = 0;
-      this._show();
+      this._takeNumbers(message.numbers);
     } else if (message.kind === 'shown') {
       clearTimeout(this._waiting);
       this._message.textContent = '';
     } else if (message.kind === 'refused') {
       clearTimeout(this._waiting);
       this._message.textContent = message.why;
+    }
+  }
+
+  /** Take what was read of some runs, state and numbers of one moment. */
+  _takeNumbers(found) {
+    for (const [id, numbers] of Object.entries(found)) {
+      const row = this._byId.get(id);
+      if (row) {
+        Object.assign(row, numbers ?? { state: 'removed' });
+        this._asked.add(id);
+      }
+    }
+    clearTimeout(this._unanswered);
+    this._numAsked = 0;
+    this._show();
+  }
+
+  /** Ask for the runs of now, and for the numbers of those in sight. */
+  _askAgain() {
+    clearTimeout(this._waiting);
+    this._message.textContent = '';
+    const runs = (this._shown ?? []).map(row => row.run_id);
+    if (this._send({ kind: 'refresh', runs })) {
+      const say = () => (this._message.textContent = BUSY);
+      this._waiting = setTimeout(say, REPLY_MILLISECONDS);
+    } else {
+      this._message.textContent = RESTARTED;
     }
   }
 
@@ -165,7 +204,8 @@ class Table {
     this._page = Math.min(this._page, pages - 1);
     const first = this._page * PAGE_ROWS;
     const shown = rows.slice(first, first + PAGE_ROWS);
-    const unread = ASKED.has(this._sortedBy) ? rows : shown;
+    this._shown = shown;
+    const unread = ASKED.includes(this._sortedBy) ? rows : shown;
     const left = this._ask(unread);
     this._back.disabled = this._page === 0;
     this._on.disabled = this._page >= pages - 1;
@@ -173,7 +213,9 @@ class Table {
       ? `${first + 1} to ${first + shown.length} of ${figures(rows.length)}`
       : 'none';
     const reading = left ? ` · reading ${figures(left)}…` : '';
-    this._status.textContent = `${range}${reading}`;
+    const at = new Date(1000 * Math.min(...shown.map(row => row.at)));
+    const of = shown.length ? ` · as of ${at.toLocaleTimeString()}` : '';
+    this._status.textContent = `${range}${of}${reading}`;
     for (const [key, head] of this._heads) {
       const way = this._descending ? 'descending' : 'ascending';
       head.setAttribute('aria-sort', key === this._sortedBy ? way : 'none');

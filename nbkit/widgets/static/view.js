@@ -79,12 +79,10 @@ class View {
     this._silence = make('p', { class: 'nbkv-message', role: 'status' });
     this._queue = make('p', { class: 'nbkv-queue', role: 'status' });
     this._bar = make('progress', { 'aria-label': 'Progress', max: '1' });
-    this._words = make('p', { class: 'nbkv-words' });
+    this._words = make('p', { class: 'nbkv-words', title: RUNNING_TIME });
     this._facts = new Facts();
-    this._cause = make('section', {
-      class: 'nbkv-cause',
-      'aria-label': 'Why it ended'
-    });
+    const ended = 'Why it ended';
+    this._cause = make('section', { class: 'nbkv-cause', 'aria-label': ended });
     this._grid = make('div', { class: 'nbkv-charts' });
     this._devices = make('div', { class: 'nbkv-wide' });
     this._devicesPart = make(
@@ -105,10 +103,7 @@ class View {
     );
     this.node = make(
       'section',
-      {
-        class: 'nbkv',
-        'aria-label': `Run ${this._model.get('run_id')}`
-      },
+      { class: 'nbkv', 'aria-label': `Run ${this._model.get('run_id')}` },
       make(
         'header',
         {},
@@ -157,9 +152,7 @@ class View {
   // Messages
 
   _send(kind, values = {}) {
-    const choice = ['open', 'log', 'here'].includes(kind)
-      ? this._log.choice
-      : {};
+    const choice = ['open', 'log', 'here'].includes(kind) ? this._log.choice : {};
     try {
       this._model.send({ kind, view: this._id, ...choice, ...values });
     } catch {
@@ -232,7 +225,8 @@ class View {
       this._devices.replaceChildren(deviceTable(devices, more_devices));
     }
     this._log.setRanks(head.num_ranks);
-    this._drawSoon(changedSeries);
+    this._log.setEnded(head.is_final);
+    this._drawSoon([...changedSeries, 'images_per_second']);
   }
 
   _showQueue(queue) {
@@ -305,6 +299,9 @@ class View {
       this._charts.set(name, chart);
       this._grid.append(chart.node);
     }
+    if (name === 'images_per_second') {
+      chart.headline = figures(rateOf(this._feed.values.numbers));
+    }
     chart.draw(points);
   }
 
@@ -354,7 +351,10 @@ class View {
         action === 'stop'
           ? "Stop it in nbkit's sidebar, or when the cell has ended."
           : 'Try again when the cell has ended.';
-      this._say(`The kernel is busy and does not hear this button. ${instead}`);
+      this._say(
+        'The kernel does not hear this button: it is busy, or was restarted by ' +
+          `somebody else (then run this cell again). ${instead}`
+      );
     } else {
       // Heard: it is being done, however long that takes.
       const answer = await this._request('do', { action });

@@ -65,7 +65,10 @@ function duration(seconds) {
         .join(' ');
 }
 
-/** One line: its title, its newest value, and its points [x, low, high, mean]. */
+/**
+ * One line: its title, its newest value (or the `headline` that stands for it), and its
+ * points [x, low, high, mean].
+ */
 class Chart {
   /** Over seconds, or over what `unit` says. */
   constructor(title, isOverTime, unit = 'step') {
@@ -122,7 +125,8 @@ class Chart {
     });
     this._svg.append(this._mark);
     const range = `${figures(low)} to ${figures(high)}`;
-    this._say(figures(known[known.length - 1][3]), `from ${range}`);
+    const newest = figures(known[known.length - 1][3]);
+    this._say(this.headline ?? newest, `from ${range}`);
   }
 
   _say(value, words) {

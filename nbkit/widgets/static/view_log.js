@@ -74,6 +74,12 @@ class LogPanel {
     this._rank.value = chosen || '0';
   }
 
+  /** Say of an empty log whether something may still come. */
+  setEnded(hasEnded) {
+    this._hasEnded = hasEnded;
+    this._showStatus();
+  }
+
   /** Show a rank's standard error, where its traceback is. */
   showRank(rank) {
     this._rank.value = String(rank);
@@ -90,7 +96,9 @@ class LogPanel {
         ? `the last ${size(searched_bytes)} of ${size(size_bytes)}`
         : size(size_bytes);
     const found = this._filter.value ? `${lines.length} lines in ` : '';
-    this._status.textContent = size_bytes ? `${found}${part}` : 'empty so far';
+    this._told = `${found}${part}`;
+    this._isEmpty = !size_bytes;
+    this._showStatus();
     this._show(true);
   }
 
@@ -98,8 +106,10 @@ class LogPanel {
   append({ lines, open_line }) {
     this._lines = [...this._lines, ...lines].slice(-MOST_LINES);
     this._openLine = open_line;
-    if (this._status.textContent === 'empty so far') {
-      this._status.textContent = '';
+    if (this._isEmpty) {
+      this._isEmpty = false;
+      this._told = '';
+      this._showStatus();
     }
     this._show(false);
   }
@@ -108,6 +118,14 @@ class LogPanel {
     clearTimeout(this._typing);
     this._stream.disabled = this._rank.value === '-1';
     this._onChoice(this.choice);
+  }
+
+  _showStatus() {
+    const nothing = this._hasEnded ? 'nothing written' : 'nothing written yet';
+    const words = this._isEmpty ? nothing : (this._told ?? '');
+    if (this._status.textContent !== words) {
+      this._status.textContent = words;
+    }
   }
 
   _show(toEnd) {

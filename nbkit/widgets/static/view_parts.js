@@ -54,17 +54,30 @@ class Facts {
   }
 }
 
+/** The rate that stands for a run: of all measured steps once it has ended. */
+function rateOf({ measured, images_per_second }) {
+  return measured?.n ? measured.median : images_per_second;
+}
+
+/** What that rate is, as a name, a number and a hint. */
+function rateWords(numbers) {
+  const rate = figures(rateOf(numbers));
+  const all = numbers.measured?.n;
+  const steps = all || numbers.rate_steps;
+  if (!steps) {
+    const hint = rate === '–' ? 'no measured step' : 'the last that was logged';
+    return ['Images/s', rate, hint];
+  }
+  const of = all ? counted(all, 'step', 's') : `the last ${counted(steps, 'step', 's')}`;
+  return [`Images/s (median of ${of})`, rate, 'measured steps: warm-up is left out'];
+}
+
 function keyFacts(head, numbers) {
   const { measured } = numbers;
-  const facts = [];
+  const facts = [[...rateWords(numbers)]];
   if (measured?.n) {
-    const hint = `median of ${measured.n} measured steps, warm-up left out`;
     const quartiles = `${figures(measured.q25)} to ${figures(measured.q75)}`;
-    facts.push(['Images/s', figures(measured.median), hint]);
-    facts.push(['Quartiles', quartiles, hint]);
-  } else {
-    const hint = 'median of the newest 20 steps';
-    facts.push(['Images/s', figures(numbers.images_per_second), hint]);
+    facts.push(['Quartiles', quartiles, 'of the same steps']);
   }
   facts.push(['Loss', figures(numbers.loss)]);
   if (numbers.accuracy_name) {
@@ -92,7 +105,7 @@ function loggedFacts(numbers) {
 
 /** A number of things, in the plural where there is more than one. */
 function counted(count, one, ending) {
-  return `${count} ${one}${count === 1 ? '' : ending}`;
+  return `${figures(count)} ${one}${count === 1 ? '' : ending}`;
 }
 
 /** How far the run is, in words. */
@@ -109,12 +122,11 @@ function progressWords(head, numbers, now) {
   if (numbers.seconds_left !== null) {
     words.push(`about ${duration(numbers.seconds_left)} left`);
   }
-  if (head.started_at !== null) {
-    const end = head.ended_at ?? (head.is_final ? null : now);
-    if (end !== null) {
-      const verb = head.is_final ? 'took' : 'for';
-      words.push(`${verb} ${duration(end - head.started_at)}`);
-    }
+  if (head.runs_since !== null) {
+    const seconds = (head.ran_seconds ?? 0) + Math.max(0, now - head.runs_since);
+    words.push(`running for ${duration(seconds)}`);
+  } else if (head.ran_seconds !== null) {
+    words.push(`${head.is_final ? 'took' : 'ran for'} ${duration(head.ran_seconds)}`);
   }
   if (!numbers.is_complete) {
     const step =
@@ -174,14 +186,11 @@ function causeParts(head, onRank) {
     return [];
   }
   const where = cause.rank === null ? '' : ` on rank ${cause.rank}`;
-  const parts = [
-    make(
-      'p',
-      { class: 'nbkv-cause-words' },
-      make('strong', {}, `${head.state}${where}: `),
-      cause.message ?? ''
-    )
-  ];
+  const message = cause.message ?? '';
+  // "stopped: stopped by user" says it twice.
+  const begin = message.startsWith(head.state) ? '' : `${head.state}${where}: `;
+  const strong = make('strong', { 'data-state': head.state }, begin);
+  const parts = [make('p', { class: 'nbkv-cause-words' }, strong, message)];
   if (cause.traceback) {
     parts.push(folded('Traceback', cause.traceback, true));
   }
@@ -201,11 +210,16 @@ function causeParts(head, onRank) {
   return parts;
 }
 
+/** A text that can be folded; it shows its end first, where the error itself is. */
 function folded(name, text, isOpen) {
-  return make(
-    'details',
-    { open: isOpen },
-    make('summary', {}, name),
-    make('pre', { tabindex: '0', 'aria-label': name }, text)
-  );
+  const pre = make('pre', { tabindex: '0', 'aria-label': name }, text);
+  // It has no height before it is in the page and unfolded.
+  const observer = new ResizeObserver(() => {
+    if (pre.clientHeight) {
+      pre.scrollTop = pre.scrollHeight;
+      observer.disconnect();
+    }
+  });
+  observer.observe(pre);
+  return make('details', { open: isOpen }, make('summary', {}, name), pre);
 }

@@ -52,6 +52,10 @@ class FakeGpu:
     gpm: bool = True
     """Whether the GPU has performance monitoring: Hopper and later."""
     ecc_errors: int = 0
+    virtualization: int = 0
+    """NVML's number of the way the GPU comes into this machine."""
+    p2p: tuple[int, int, int] = (0, 0, 0)
+    """NVML's status of reading, writing and NVLink from this GPU to any other."""
 
     def __bytes__(self) -> bytes:
         """Return the handle's value, as a pointer of ctypes does."""
@@ -94,7 +98,7 @@ class FakeDriver:
     def install(self, nvml: Any, setter: Callable[..., Any] = setattr) -> None:
         """Replace pynvml's functions by this driver's."""
         self._nvml = nvml
-        names = (f"NVML_FI_DEV_NVLINK_SPEED_MBPS_L{link}" for link in range(12))
+        names = ("NVML_FI_DEV_NVLINK_GET_SPEED", "NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON")
         self._link_speeds = {getattr(nvml, name): 26_562 for name in names}
         for name in dir(self):
             if name.startswith("nvml"):
@@ -180,10 +184,13 @@ class FakeDriver:
         return 1
 
     def nvmlDeviceGetNvLinkVersion(self, gpu: FakeGpu, link: int) -> int:
-        return 4
+        return self._nvml.NVML_NVLINK_VERSION_4_0
 
     def nvmlDeviceGetP2PStatus(self, a: FakeGpu, b: FakeGpu, kind: int) -> int:
-        return self._nvml.NVML_P2P_STATUS_OK
+        return a.p2p[kind]
+
+    def nvmlDeviceGetVirtualizationMode(self, gpu: FakeGpu) -> int:
+        return gpu.virtualization
 
     def nvmlDeviceGetTopologyCommonAncestor(self, a: FakeGpu, b: FakeGpu) -> int:
         return self._nvml.NVML_TOPOLOGY_SYSTEM

@@ -1,0 +1,183 @@
+"""Where trainings arrived after equally many steps, and which look wrong.
+
+A faster step is worth something only if it trains as well. All arms begin with the same
+weights and see the same images in the same order, and are compared repeat by repeat
+with the baseline. An arm whose loss or weights are not finite, whose loss scale fell
+away, or whose loss is elsewhere than the baseline's, is suspect.
+
+Losses are compared at the end and on the way. The end alone would hide much: the few
+fixed images of synthetic data are learned by heart, and whatever learns at all arrives
+at a loss near 0, sooner or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nbkit.store.summary import RunSummary
+
+__all__ = ["LOSS_TOLERANCE", "Answer", "judge_answers"]
+
+LOSS_TOLERANCE = 0.05
+"""Largest difference of losses that is no reason for suspicion, in parts of the first
+loss: a dozen times the spacing of bf16, the coarsest format (2^-8 = 0.4 %). Rounding
+alone does not get there."""
+
+_LOWEST_LOSS_SCALE = 1.0
+"""Below it GradScaler shrinks the loss instead of scaling it up; torch's own source
+says that something is likely wrong then (``GradScaler.update``):
+https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py"""
+
+_KINDS = {"final_loss": "final loss", "mean_loss": "loss on the way"}
+"""What is compared, by field of a run's summary."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Where an arm's training arrived; numbers are medians over its runs."""
+
+    arm: str
+    first_loss: float | None
+    """Before any update."""
+    final_loss: float | None
+    """Mean over the last tenth of the steps; None where one is not finite."""
+    difference: float | None
+    """Final loss less the baseline's, repeat by repeat, in parts of the loss with which
+    the baseline began; None for the baseline and where one of them is not finite."""
+    difference_on_the_way: float | None
+    """The same of the mean over all steps."""
+    updates_skipped: int | None
+    """Of the run that skipped most; None where the loss is not scaled."""
+    weights_finite: bool | None
+    """Of all runs; None where one does not say."""
+    suspicions: tuple[str, ...]
+    """Why the answer may be wrong; empty where nothing was found."""
+
+
+def judge_answers(
+    arms: Mapping[str, Mapping[int, RunSummary]],
+    baseline: str,
+    *,
+    control: str | None = None,
+    tolerance: float = LOSS_TOLERANCE,
+) -> dict[str, Answer]:
+    """Return where each arm's training arrived, and what is suspicious about it.
+
+    Parameters
+    ----------
+    arms
+        Summaries of finished runs by number of the repeat, by arm. All runs had as many
+        steps, the same seed and the same data.
+    baseline
+        The arm that the others are compared with.
+    control
+        The baseline measured once more. What its runs and the baseline's differ by is
+        no difference between arms.
+    tolerance
+        Largest difference of losses that is no reason for suspicion, in parts of the
+        loss with which the baseline began.
+
+    Notes
+    -----
+    Differences are taken in parts of the first loss (about the logarithm of the number
+    of classes), not of the final one: fixed synthetic images are learned by heart, and
+    near a loss of 0 every ratio is large. A loss that is lower is another training,
+    too.
+    """
+    base = arms[baseline]
+    same = [*base.values(), *arms.get(control or "", {}).values()]
+    allowed = [max(tolerance, _scatter(same, kind)) for kind in _KINDS]
+    return {
+        arm: _answer(arm, runs, {} if arm == baseline else base, allowed)
+        for arm, runs in arms.items()
+    }
+
+
+def _scatter(same: Sequence[RunSummary], kind: str) -> float:
+    """Return by how much losses of one configuration differ, in first losses."""
+    losses = _known(getattr(run, kind) for run in same)
+    first = _known(run.first_loss for run in same)
+    return (max(losses) - min(losses)) / median(first) if losses and first else 0.0
+
+
+def _answer(
+    arm: str,
+    runs: Mapping[int, RunSummary],
+    base: Mapping[int, RunSummary],
+    allowed: Sequence[float],
+) -> Answer:
+    differences = [
+        _median(
+            _difference(run, base[repeat], kind, kind)
+            for repeat, run in runs.items()
+            if repeat in base
+        )
+        for kind in _KINDS
+    ]
+    suspicions = [*_not_finite(list(runs.values())), *_rose(runs.values())]
+    for name, difference, limit in zip(
+        _KINDS.values(), differences, allowed, strict=True
+    ):
+        if difference is not None and abs(difference) > limit:
+            where = "above" if difference > 0 else "below"
+            suspicions.append(
+                f"its {name} is {where} the baseline's by "
+                f"{abs(difference) * 100:.0f} % of the first loss"
+            )
+    skipped = _known(run.updates_skipped for run in runs.values())
+    finite = {run.weights_finite for run in runs.values()}
+    return Answer(
+        arm=arm,
+        first_loss=_median(run.first_loss for run in runs.values()),
+        final_loss=_median(run.final_loss for run in runs.values()),
+        difference=differences[0],
+        difference_on_the_way=differences[1],
+        updates_skipped=int(max(skipped)) if skipped else None,
+        weights_finite=False if False in finite else None if None in finite else True,
+        suspicions=tuple(suspicions),
+    )
+
+
+def _difference(
+    run: RunSummary, base: RunSummary, kind: str, base_kind: str
+) -> float | None:
+    """Return a loss less one of the baseline's, in parts of its first loss."""
+    here, there = getattr(run, kind), getattr(base, base_kind)
+    if here is None or there is None or not base.first_loss:
+        return None
+    return (here - there) / base.first_loss
+
+
+def _not_finite(runs: Sequence[RunSummary]) -> list[str]:
+    """Return what was not finite in a run, the earliest first."""
+    found: list[str] = []
+    steps = _known(run.loss_not_finite_at_step for run in runs)
+    if steps:
+        found.append(f"its loss is not finite at step {min(steps):.0f}")
+    if any(run.weights_finite is False for run in runs):
+        found.append("its weights are not finite at the end")
+    scales = _known(run.loss_scale for run in runs)
+    if scales and min(scales) < _LOWEST_LOSS_SCALE:
+        found.append(f"its loss scale fell to {min(scales):.2g}")
+    return found
+
+
+def _rose(runs: Iterable[RunSummary]) -> list[str]:
+    """Return that the loss rose, if it did; such a training compares with nothing."""
+    rise = _median(_difference(run, run, "final_loss", "first_loss") for run in runs)
+    if rise is None or rise <= LOSS_TOLERANCE:
+        return []
+    return [f"its loss rose by {rise * 100:.0f} % of the first loss"]
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of all values; None if one of them is unknown."""
+    every = list(values)
+    known = _known(every)
+    return median(known) if known and len(known) == len(every) else None

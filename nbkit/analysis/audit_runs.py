@@ -1,0 +1,353 @@
+"""Checks of runs in the store, each alone and the arms of a comparison together.
+
+Whatever a run's files say is judged as they say it, so that an imported run is judged
+like one of this machine.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from nbkit.analysis.audit import Finding
+from nbkit.analysis.audit_claims import demand_finding
+from nbkit.analysis.audit_rows import (
+    INPUT_BOUND_SHARE,
+    SIXTEEN_BIT,
+    bound_finding,
+    has_convolutions,
+)
+from nbkit.config import ExperimentConfig
+from nbkit.statistics import MINIMUM_RUNS, PRACTICAL_MARGIN, ratio
+from nbkit.store.record import RunState
+from nbkit.store.runs import StoredRun
+from nbkit.store.summary import RunSummary
+
+__all__ = ["arm_findings", "run_findings"]
+
+_FEW_STEPS = 50
+"""One step of twice the length among them moves their mean by the practical margin."""
+
+_SLOWED_SHARE = 0.01
+"""Share of the time with clocks held down that is worth a word."""
+
+_CLOCK_SECONDS = 1.0
+"""How far a record's times, taken by another process, may lie beside the steps."""
+
+_SETTINGS = (
+    *("model", "precision", "memory_format", "compile", "cuda_graphs"),
+    *("batch_size_per_gpu", "gradient_accumulation_steps", "image_size"),
+    *("data", "loader", "cpu_binding"),
+)
+
+_SOFTWARE = ("torch", "cuda", "cudnn", "nccl")
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the checks look at, read once."""
+
+    subject: str
+    claim: str
+    state: RunState
+    config: ExperimentConfig
+    summary: RunSummary
+    steps: Sequence[Line]
+    record: Line
+    worker: Line
+
+    @property
+    def on_gpus(self) -> bool:
+        return self.summary.device_type == "cuda"
+
+    @property
+    def fingerprint(self) -> Line:
+        """Of the images: ``files`` and ``bytes``, None where there are none."""
+        return (self.worker.get("data") or {}).get("fingerprint") or {}
+
+
+def run_findings(
+    run: StoredRun, *, storage_bytes_per_second: float | None = None
+) -> Iterator[Finding]:
+    """Yield what is suspicious about a run.
+
+    Parameters
+    ----------
+    run
+        Of any state; an imported one too.
+    storage_bytes_per_second
+        What the storage of its data was measured to deliver, to judge the run's demand
+        by; None leaves that out.
+
+    Raises
+    ------
+    StoreError
+        If its files cannot be read.
+    """
+    facts = _facts(run)
+    for check in _CHECKS:
+        for code, evidence in check(facts):
+            yield Finding(code, facts.subject, facts.claim, evidence)
+    yield from _too_fast(facts)
+    if storage_bytes_per_second is not None:
+        yield from _demand(facts, storage_bytes_per_second)
+
+
+def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
+    """Yield what is suspicious about a comparison of arms.
+
+    Parameters
+    ----------
+    arms
+        The runs of each arm by its name.
+    """
+    known = {arm: [_facts(run) for run in runs] for arm, runs in arms.items() if runs}
+    if not known:
+        return
+    subject = ", ".join(known)
+    claim = "a comparison" if len(known) > 1 else "a rate"
+    checks = (_few_runs, _mixed_environment, _confounded, _superlinear)
+    for check in checks:
+        for code, evidence in check(known):
+            yield Finding(code, subject, claim, evidence)
+
+
+Outcome = tuple[str, str]
+"""Code and evidence."""
+
+
+def _facts(run: StoredRun) -> _Facts:
+    record, summary = run.record, run.summary
+    name = record.get("name")
+    rate = summary.images_per_second
+    return _Facts(
+        subject=f"run {run.run_id}" + (f" ({name})" if name else ""),
+        claim="no rate" if rate is None else f"{rate:,.6g} images/s",
+        state=run.state,
+        config=run.config,
+        summary=summary,
+        steps=run.metrics(),
+        record=record,
+        worker=run.worker,
+    )
+
+
+def _unfinished(facts: _Facts) -> Iterator[Outcome]:
+    if facts.state is not RunState.FINISHED:
+        yield "unfinished", f"it is {facts.state}, {facts.summary.n_steps} steps count"
+
+
+def _device(facts: _Facts) -> Iterator[Outcome]:
+    if (facts.record.get("launch") or {}).get("replayed"):
+        yield "replayed", "the GPUs it held are a recording"
+    elif facts.summary.device_type == "cpu":
+        yield "cpu", f"on {facts.summary.device_name or 'CPUs'}"
+    if facts.summary.oversubscribed:
+        yield "oversubscribed", f"{facts.summary.world_size} ranks shared devices"
+
+
+def _layout(facts: _Facts) -> Iterator[Outcome]:
+    config = facts.config
+    if (
+        config.task == "train"
+        and config.precision in SIXTEEN_BIT
+        and config.memory_format == "channels_first"
+        # torch.compile chooses the layout of convolutions itself.
+        and not config.compile
+        and has_convolutions(config.model)
+        and facts.on_gpus
+        and all(
+            (device.get("compute_capability") or [0])[0] >= 7
+            for device in facts.worker.get("devices") or []
+        )
+    ):
+        yield (
+            "layout",
+            f"{config.precision} in channels_first on {facts.summary.device_name}",
+        )
+
+
+def _input(facts: _Facts) -> Iterator[Outcome]:
+    share = facts.summary.data_wait_share
+    if share is not None and share > INPUT_BOUND_SHARE:
+        yield "input-bound", f"{share:.0%} of the step is data wait"
+    data = facts.fingerprint.get("bytes")
+    memory = (facts.record.get("machine") or {}).get("memory_total_bytes")
+    if data is not None and memory is not None and data < memory:
+        epochs = 1 + max((line.get("epoch") or 0 for line in facts.steps), default=0)
+        yield (
+            "cached-data",
+            f"{data / 1e9:.3g} GB of data, {memory / 1e9:.3g} GB of memory, "
+            f"{epochs} epoch{'s' if epochs > 1 else ''}",
+        )
+
+
+def _steps(facts: _Facts) -> Iterator[Outcome]:
+    if facts.config.task != "train":
+        return
+    count = facts.summary.n_steps
+    if count < _FEW_STEPS:
+        yield "few-steps", f"{count} measured steps"
+    lost = [line["step"] for line in facts.steps if line["loss"] is None]
+    if lost:
+        yield "loss", f"from step {lost[0]} on, in {len(lost)} steps"
+    expected = facts.worker.get("global_batch_size")
+    counted = {line["images"] for line in facts.steps}
+    if expected and counted and counted != {expected}:
+        found = ", ".join(map(str, sorted(counted)))
+        yield "batch", f"steps count {found} images, the global batch is {expected}"
+
+
+def _time(facts: _Facts) -> Iterator[Outcome]:
+    times = facts.record.get("time") or {}
+    if not facts.steps or not times.get("started") or not times.get("ended"):
+        return
+    start, end = (
+        datetime.datetime.fromisoformat(times[name]) for name in ("started", "ended")
+    )
+    lasted = (end - start).total_seconds()
+    newest = max(line.get("attempt", 0) for line in facts.steps)
+    summed = math.fsum(
+        line["step_time_seconds"]
+        for line in facts.steps
+        if line.get("attempt", 0) == newest
+    )
+    if newest == facts.record.get("attempt") and summed > lasted + _CLOCK_SECONDS:
+        yield "time", f"the steps add up to {summed:,.1f} s, it lasted {lasted:,.1f} s"
+
+
+def _gpus(facts: _Facts) -> Iterator[Outcome]:
+    system = facts.record.get("system") or {}
+    strangers = system.get("other_gpu_processes")
+    if strangers:
+        yield "other-processes", f"{strangers} seen on its GPUs"
+    seconds = system.get("seconds") or 0.0
+    slowed = [
+        gpu["slowed_seconds"]
+        for gpu in (system.get("gpus") or {}).values()
+        if gpu.get("slowed_seconds") is not None
+    ]
+    if slowed and seconds and max(slowed) / seconds > _SLOWED_SHARE:
+        share = max(slowed) / seconds
+        yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share:.0%})"
+
+
+_CHECKS: tuple[Callable[[_Facts], Iterator[Outcome]], ...] = (
+    _unfinished,
+    _device,
+    _layout,
+    _input,
+    _steps,
+    _time,
+    _gpus,
+)
+
+
+def _too_fast(facts: _Facts) -> Iterator[Finding]:
+    config, summary = facts.config, facts.summary
+    rate, name = summary.images_per_second, summary.device_name
+    is_modelled = config.task == "train" and config.model == "resnet50"
+    if not (
+        is_modelled and config.image_size == 224 and facts.on_gpus and rate and name
+    ):
+        return
+    each = rate / (summary.world_size or 1)
+    finding = bound_finding(facts.subject, name, config.precision, each)
+    if finding is not None:
+        yield finding
+
+
+def _demand(facts: _Facts, storage_bytes_per_second: float) -> Iterator[Finding]:
+    rate = facts.summary.images_per_second
+    files, data = facts.fingerprint.get("files"), facts.fingerprint.get("bytes")
+    if rate is None or not files or data is None:
+        return
+    finding = demand_finding(
+        facts.subject, rate, data / files, storage_bytes_per_second
+    )
+    if finding is not None:
+        yield finding
+
+
+Arms = Mapping[str, Sequence[_Facts]]
+
+
+def _few_runs(arms: Arms) -> Iterator[Outcome]:
+    few = {arm: len(runs) for arm, runs in arms.items() if len(runs) < MINIMUM_RUNS}
+    if few:
+        counts = ", ".join(f"{arm}: {count}" for arm, count in few.items())
+        yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} an arm"
+
+
+def _mixed_environment(arms: Arms) -> Iterator[Outcome]:
+    runs = [facts for members in arms.values() for facts in members]
+    names = {facts.summary.device_name for facts in runs}
+    seen: dict[str, dict[str, None]] = {}
+    for facts in runs:
+        for name, value in _environment(facts, one_machine=len(names) == 1).items():
+            if value is not None:
+                seen.setdefault(name, {})[str(value)] = None
+    differing = {name: values for name, values in seen.items() if len(values) > 1}
+    if differing:
+        parts = [f"{name}: {', '.join(values)}" for name, values in differing.items()]
+        yield "mixed-environment", "; ".join(parts)
+
+
+def _environment(facts: _Facts, *, one_machine: bool) -> dict[str, Any]:
+    """Return what has to be the same; two kinds of GPU are in two machines."""
+    system = facts.record.get("system") or {}
+    packages = (facts.record.get("environment") or {}).get("packages") or {}
+    host = (facts.record.get("machine") or {}).get("hostname")
+    return {
+        **{name: facts.worker.get(name) for name in _SOFTWARE},
+        "driver": system.get("driver_version"),
+        "nbkit": packages.get("nbkit"),
+        "host": host if one_machine else None,
+    }
+
+
+def _confounded(arms: Arms) -> Iterator[Outcome]:
+    """Find a setting that follows another one through all arms."""
+    configs = [runs[0].config for runs in arms.values()]
+    values = {name: [getattr(config, name) for config in configs] for name in _SETTINGS}
+    varied = [name for name, each in values.items() if len(set(each)) > 1]
+    for cause, effect in permutations(varied, 2):
+        pairs = set(zip(values[cause], values[effect], strict=True))
+        follows = len(pairs) == len(set(values[cause]))
+        mutual = len(pairs) == len(set(values[effect]))
+        # Of two that follow each other the one that is listed first is named first.
+        is_first = not mutual or _SETTINGS.index(cause) < _SETTINGS.index(effect)
+        if follows and is_first:
+            texts = [f"{one} with {other}" for one, other in sorted(pairs, key=str)]
+            yield "confounded", f"{cause} and {effect}: {', '.join(texts)}"
+
+
+def _superlinear(arms: Arms) -> Iterator[Outcome]:
+    """Compare sizes of otherwise equal arms on GPUs; CPU processes share caches."""
+    sizes: dict[str, dict[int, list[float]]] = {}
+    for members in arms.values():
+        for facts in members:
+            rate, size = facts.summary.images_per_second, facts.summary.world_size
+            if facts.on_gpus and rate and size:
+                same = str([getattr(facts.config, name) for name in _SETTINGS])
+                sizes.setdefault(same, {}).setdefault(size, []).append(rate)
+    for of_size in sizes.values():
+        base = min(of_size)
+        for size in sorted(of_size):
+            if size == base:
+                continue
+            against = ratio(of_size[size], of_size[base])
+            linear = size / base
+            low = against.ci_low if against.ci_low is not None else against.estimate
+            if low / linear > 1 + PRACTICAL_MARGIN:
+                yield (
+                    "superlinear",
+                    f"{against.estimate:.2f} times the rate on {linear:g} times the "
+                    f"GPUs: efficiency {against.estimate / linear:.1%}",
+                )

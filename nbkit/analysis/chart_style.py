@@ -1,0 +1,77 @@
+"""What all charts have in common: colours, sizes, ink.
+
+Charts have a white background of their own, so that they read the same on paper and in
+a dark notebook. Only features that Vega-Lite 5.6 has are used: the renderer built into
+JupyterLab 4 has that version, and it needs no network.
+"""
+
+from __future__ import annotations
+
+import altair as alt
+
+__all__ = [
+    "MEASURED_COLOURS",
+    "PUBLISHED_COLOURS",
+    "finished",
+    "tooltip",
+    "value_axis",
+]
+
+# Okabe and Ito's colours, told apart by every common kind of colour vision, in an
+# order that keeps neighbours far apart: https://jfly.uni-koeln.de/color/
+MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
+# Darker and duller than the measured ones: context, not the subject.
+PUBLISHED_COLOURS = ["#6B6B6B", "#8C6D31", "#7B4173", "#4F6B3A", "#843C39", "#3A5A78"]
+
+_WIDTH, _HEIGHT = 520, 320
+_TEXTS = {"arm", "series", "source"}  # fields that are not numbers
+
+
+def finished(
+    chart: alt.LayerChart, title: str, subtitle: str, *, height: int = _HEIGHT
+) -> alt.LayerChart:
+    """Return the chart with its title, in the size and ink of all charts."""
+    return (
+        chart.properties(
+            width=_WIDTH,
+            height=height,
+            title=alt.TitleParams(
+                title, subtitle=subtitle, anchor="start", fontSize=15, offset=12
+            ),
+            background="white",
+            padding=12,
+        )
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelFontSize=12,
+            titleFontSize=12,
+            labelColor="#222222",
+            titleColor="#222222",
+            domainColor="#888888",
+            tickColor="#888888",
+        )
+        .configure_title(color="#111111", subtitleColor="#444444", subtitleFontSize=12)
+        .configure_legend(
+            labelFontSize=12,
+            titleFontSize=12,
+            labelColor="#222222",
+            titleColor="#222222",
+            labelLimit=0,
+        )
+    )
+
+
+def value_axis(largest: float) -> alt.Axis:
+    """Return an axis from 0 whose labels have the digits that the largest deserves."""
+    digits = 0 if largest >= 10 else 1 if largest >= 1 else 2
+    return alt.Axis(format=f",.{digits}f", gridColor="#E6E6E6", tickCount=6)
+
+
+def tooltip(**titles: str) -> list[alt.Tooltip]:
+    """Return a line for each field, with its title."""
+    return [
+        alt.Tooltip(field, title=title, type="nominal")
+        if field in _TEXTS
+        else alt.Tooltip(field, title=title, type="quantitative", format=",.5~r")
+        for field, title in titles.items()
+    ]

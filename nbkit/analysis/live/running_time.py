@@ -1,0 +1,73 @@
+"""How long a run has run: the one definition for views, tables and pictures."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nbkit.store.record import RunState
+
+__all__ = ["RUNNING_TIME", "RunningTime", "running_time", "unix"]
+
+RUNNING_TIME = (
+    "from the start of its ranks to their end, summed over all attempts; "
+    "time in the queue and between attempts is left out"
+)
+"""What the duration of a run means, for who looks at one."""
+
+
+class RunningTime(NamedTuple):
+    """How long a run had its ranks."""
+
+    ended_seconds: float | None
+    """In attempts that have ended, summed; None where that is not known, or where no
+    attempt has begun."""
+    since: float | None
+    """When the attempt under way began, Unix time in seconds; None without one."""
+
+    def at(self, now: float) -> float | None:
+        """Return all of it at a moment, in seconds."""
+        if self.since is None:
+            return self.ended_seconds
+        return (self.ended_seconds or 0.0) + max(0.0, now - self.since)
+
+
+def running_time(record: Mapping[str, Any], state: RunState) -> RunningTime:
+    """Return how long a run has run, as its record tells it.
+
+    Parameters
+    ----------
+    record
+        ``record.json``, or an empty object.
+    state
+        Where the run stands: a lost one has not written its end, so that nobody knows
+        how long it ran.
+    """
+    times = record.get("time") or {}
+    began = unix(times.get("started") or times.get("running"))
+    spans = [
+        (start, end)
+        for one in record.get("attempts") or ()
+        if (start := unix(one.get("started"))) is not None
+        and (end := unix(one.get("ended"))) is not None
+    ]
+    ended = sum(end - start for start, end in spans) if spans else None
+    # A run that is started over keeps its devices: its next attempt begins where the
+    # one before has ended.
+    behind = max((end for _, end in spans), default=None)
+    if began is not None and behind is not None:
+        began = max(began, behind)
+    if not state.is_final:
+        return RunningTime(ended, None if state is RunState.QUEUED else began)
+    if state is RunState.LOST and times.get("started"):
+        return RunningTime(None, None)
+    end = unix(times.get("ended"))
+    if not spans and began is not None and end is not None:
+        ended = end - began
+    return RunningTime(ended, None)
+
+
+def unix(time: str | None) -> float | None:
+    """Return a time of a record (ISO 8601) as Unix time in seconds."""
+    return None if time is None else datetime.datetime.fromisoformat(time).timestamp()

@@ -1,0 +1,113 @@
+"""Number formats, layouts and compilation: each arm's speed beside its answer.
+
+A speed-up is a headline only if the arm's answer is not suspect; see
+`nbkit.analysis.answers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nbkit.analysis.answers import Answer
+from nbkit.analysis.layouts import Format
+from nbkit.statistics import Ratio, Summary
+
+__all__ = ["MeasuredArm", "computed_sentence"]
+
+
+@dataclass(frozen=True)
+class MeasuredArm:
+    """One arm's speed beside its answer."""
+
+    arm: str
+    format: Format
+    images_per_second: Summary
+    """Over runs, all devices together."""
+    against: Ratio | None
+    """Rate over the baseline's; None for the baseline."""
+    answer: Answer
+    is_control: bool = False
+    """Whether it is the baseline measured once more."""
+
+
+def computed_sentence(
+    arms: Sequence[MeasuredArm],
+    baseline: str,
+    *,
+    steps: int,
+    device_type: Literal["cuda", "cpu"],
+) -> str:
+    """Return one sentence that says what was shown.
+
+    Parameters
+    ----------
+    arms
+        All arms, the baseline and its control among them.
+    baseline
+        Its name.
+    steps
+        Of every run.
+    device_type
+        CPU numbers say so.
+    """
+    others = [one for one in arms if one.against and not one.is_control]
+    sound = [one for one in others if not one.answer.suspicions]
+    suspect = [one for one in others if one.answer.suspicions]
+    base = next(one for one in arms if one.arm == baseline)
+    prefix = "CPU, functional: " if device_type == "cpu" else ""
+    if base.answer.suspicions:
+        why = " and ".join(base.answer.suspicions)
+        return (
+            f"{prefix}the baseline {baseline} itself did not train ({why}), so no "
+            "speed-up is compared: take more images a batch, or another model."
+        )
+    best = max(sound, key=_estimate, default=None)
+    text = (
+        f"no arm but {baseline} has an answer that can be trusted"
+        if best is None
+        else _clause(best, base, steps)
+    )
+    floor = max(1.0, _estimate(best) if best else 1.0)
+    wrong = [one for one in suspect if _estimate(one) > floor]
+    if wrong:
+        fastest = max(wrong, key=_estimate)
+        text += (
+            f". Not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
+            f"answer may be wrong ({' and '.join(fastest.answer.suspicions)})"
+        )
+    return f"{prefix}{text}."
+
+
+def _estimate(arm: MeasuredArm) -> float:
+    return arm.against.estimate if arm.against else 1.0
+
+
+def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
+    against = best.against
+    assert against is not None
+    text = (
+        f"{best.arm} trains {_whole(best.images_per_second.median)} images/s, "
+        f"{against.estimate:.2f} times {base.arm}"
+    )
+    if against.ci_low is not None and against.ci_high is not None:
+        text += f" (95 % interval {against.ci_low:.2f} to {against.ci_high:.2f})"
+    if against.verdict == "not enough runs":
+        runs = min(against.n_a, against.n_b)
+        text += f": not enough runs for a verdict ({runs} an arm)"
+    elif against.verdict == "faster":
+        text += ": faster"
+    else:
+        text += f": {against.verdict}"
+    apart = [best.answer.difference, best.answer.difference_on_the_way]
+    known = [abs(one) for one in apart if one is not None]
+    if not known:
+        return text
+    return f"{text}, and its loss over {steps} steps is the baseline's within " + (
+        f"{max(*known, 0.001) * 100:.1f} % of the first loss"
+    )
+
+
+def _whole(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

@@ -1,0 +1,259 @@
+"""How many runs a verdict needs, judged from the first runs of both arms.
+
+The question is Spiegelhalter's: with the runs so far, how probable is it that the
+study settles the matter once it has ``n`` runs an arm? Settled means that the interval
+lies wholly beyond the practical margin, which is a verdict, or wholly within it, which
+says that there is no difference worth one.
+
+Neither the difference nor the scatter is known from a handful of runs, and planning as
+if they were gives too few. So both are averaged over what the first runs leave open
+(predictive power, with priors that say nothing): after two runs an arm the scatter is
+hardly known, and the answer is accordingly careful.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nbkit.statistics.comparison import MINIMUM_RUNS, PRACTICAL_MARGIN, ratio
+from nbkit.statistics.intervals import of_logarithms
+from nbkit.statistics.student_t import student_t_quantile
+from nbkit.statistics.summary import require_positive
+
+_CELLS = 24
+"""Cells of each integral over a variance; with many more, the probability moves by less
+than 0.002."""
+
+
+@dataclass(frozen=True)
+class RunsNeeded:
+    """How many runs settle whether two arms differ."""
+
+    runs: int | None
+    """Runs an arm in all, those there are included; ``None`` where it is not known, and
+    where it is more than ``largest``."""
+    more: int | None
+    """Runs still to be made, both arms together; 0 if the matter is settled."""
+    seconds: float | None
+    """What those take, one after the other; ``None`` where it is not known."""
+    n_a: int
+    n_b: int
+    power: float
+    confidence: float
+    margin: float
+    largest: int
+    """Where the search ended: beyond it the answer is "more than"."""
+    sentence: str
+    """The result in words, for a report."""
+
+
+def runs_needed(
+    a_runs: Sequence[float],
+    b_runs: Sequence[float],
+    *,
+    margin: float = PRACTICAL_MARGIN,
+    power: float = 0.8,
+    confidence: float = 0.95,
+    largest: int = 100,
+    seconds_per_run: float | None = None,
+) -> RunsNeeded:
+    """Return how many runs an arm settle whether two arms differ.
+
+    Parameters
+    ----------
+    a_runs, b_runs
+        One number a run, as for `nbkit.statistics.ratio`: what was measured so far.
+    margin, confidence
+        Of the verdict that is planned for.
+    power
+        Probability that the matter is settled with that many runs.
+    largest
+        Runs an arm beyond which nobody would go: the answer is "more than" then.
+    seconds_per_run
+        How long one run of either arm takes, in seconds.
+
+    Returns
+    -------
+    RunsNeeded
+        At least `MINIMUM_RUNS` an arm. The number of runs is to be fixed with it and
+        kept: to look after every run and stop at the first verdict calls chance a
+        difference more often than the confidence says.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If an arm is empty or a value is not a positive finite number.
+
+    Notes
+    -----
+    On logarithms the runs of both arms are taken as normal with one common variance,
+    of which the first runs tell with ``n_a + n_b - 2`` degrees of freedom. Final means
+    are those of the runs so far and of future ones together.
+
+    References
+    ----------
+    D. J. Spiegelhalter, L. S. Freedman and P. R. Blackburn, Monitoring clinical trials:
+    conditional or predictive power?, Controlled Clinical Trials 7 (1986),
+    https://doi.org/10.1016/0197-2456(86)90003-6
+    """
+    for name, values in (("A", a_runs), ("B", b_runs)):
+        require_positive(f"run medians of {name}", values)
+    n_a, n_b = len(a_runs), len(b_runs)
+    found = ratio(a_runs, b_runs, margin=margin, confidence=confidence)
+    runs, more, start = None, None, ""
+    if n_a + n_b < 3:
+        start = (
+            "How many runs a verdict needs cannot be said from 1 run an arm, which "
+            f"shows no scatter; it is {MINIMUM_RUNS} an arm at least"
+        )
+    elif found.is_settled:
+        runs, more = max(n_a, n_b), 0
+        start = f"{n_a} and {n_b} runs are enough: no more are needed"
+    else:
+        outlook = _Outlook(a_runs, b_runs, math.log1p(margin), confidence)
+        runs = _fewest(outlook, power, max(n_a, n_b, MINIMUM_RUNS), largest)
+        if runs is None:
+            start = (
+                f"More than {largest} runs an arm are needed: the difference is too "
+                f"near the practical margin of {margin * 100:g} %, or hidden in a "
+                f"scatter of {outlook.scatter * 100:.1f} % from run to run"
+            )
+        else:
+            more = 2 * runs - n_a - n_b
+            start = (
+                f"{runs} runs an arm are needed to settle it with a probability of "
+                f"{power * 100:g} %: {more} more in all"
+            )
+    seconds = (
+        None if more is None or seconds_per_run is None else more * seconds_per_run
+    )
+    duration = f", about {_duration(seconds)} more" if seconds else ""
+    caution = (
+        f" ({n_a} and {n_b} runs hardly show the scatter, so this is on the safe side)"
+        if runs is not None and more and n_a + n_b - 2 < _WELL_KNOWN
+        else ""
+    )
+    return RunsNeeded(
+        runs=runs,
+        more=more,
+        seconds=seconds,
+        n_a=n_a,
+        n_b=n_b,
+        power=power,
+        confidence=confidence,
+        margin=margin,
+        largest=largest,
+        sentence=f"{start}{duration}{caution}.",
+    )
+
+
+_WELL_KNOWN = 6
+"""Degrees of freedom below which the upper 95 % limit of a standard deviation is more
+than 1.9 times its estimate."""
+
+
+class _Outlook:
+    """What the first runs leave open about the end of the study."""
+
+    def __init__(
+        self,
+        a_runs: Sequence[float],
+        b_runs: Sequence[float],
+        margin: float,
+        confidence: float,
+    ) -> None:
+        a_mean, a_squares = of_logarithms(a_runs)
+        b_mean, b_squares = of_logarithms(b_runs)
+        self.n_a, self.n_b = len(a_runs), len(b_runs)
+        self._difference = a_mean - b_mean
+        self._squares = a_squares + b_squares
+        self._freedom = self.n_a + self.n_b - 2
+        self._margin = margin
+        self._confidence = confidence
+
+    @property
+    def scatter(self) -> float:
+        """Standard deviation of a run, as a part of its value."""
+        return math.sqrt(self._squares / self._freedom)
+
+    def probability(self, runs: int) -> float:
+        """Return how probable it is that this many runs an arm settle the matter."""
+        new = 2 * runs - self.n_a - self.n_b
+        freedom = self._freedom + new
+        quantile = student_t_quantile(0.5 + self._confidence / 2, freedom)
+        # Variance of the final difference, in units of one run's: the mean that the
+        # first runs leave open, and the scatter of the future ones.
+        spread = sum((runs - done) / (runs * done) for done in (self.n_a, self.n_b))
+        settled = 0.0
+        for weight, known in _chi_squared(self._freedom):
+            variance = self._squares / known
+            deviation = math.sqrt(variance * spread)
+            for further_weight, further in _chi_squared(new) if new else [(1.0, 0.0)]:
+                squares = self._squares + variance * further
+                half = quantile * math.sqrt(2 * squares / (freedom * runs))
+                settled += weight * further_weight * self._settled(half, deviation)
+        return settled
+
+    def _settled(self, half: float, deviation: float) -> float:
+        """Return the probability of an interval of this half-width to be settled."""
+
+        def below(value: float) -> float:
+            distance = value - self._difference
+            if deviation == 0:
+                return float(distance > 0)
+            return 0.5 * math.erfc(-distance / (deviation * math.sqrt(2)))
+
+        reach = self._margin - half
+        within = below(reach) - below(-reach) if reach > 0 else 0.0
+        return 1 - below(self._margin + half) + below(-self._margin - half) + within
+
+
+def _fewest(outlook: _Outlook, power: float, smallest: int, largest: int) -> int | None:
+    """Return the fewest runs with the power; it grows with the runs."""
+    if smallest > largest or outlook.probability(largest) < power:
+        return None
+    if outlook.probability(smallest) >= power:
+        return smallest
+    low, high = smallest, largest
+    while high - low > 1:
+        middle = (low + high) // 2
+        if outlook.probability(middle) < power:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@functools.cache
+def _chi_squared(freedom: int) -> list[tuple[float, float]]:
+    """Return weights and places that integrate over a chi-squared distribution.
+
+    Cells of equal width in the logarithm, in which its density is smooth and without
+    a pole however few the degrees of freedom are.
+    """
+    spread = math.sqrt(2 / freedom)
+    low = math.log(freedom) - 6 * spread - 8 / freedom
+    high = math.log(freedom) + 5 * spread
+    width = (high - low) / _CELLS
+    places = [low + (cell + 0.5) * width for cell in range(_CELLS)]
+    heights = [
+        math.exp(
+            0.5 * (freedom * place - math.exp(place) - freedom * math.log(freedom))
+        )
+        for place in places
+    ]
+    total = math.fsum(heights)
+    return [
+        (height / total, math.exp(place))
+        for height, place in zip(heights, places, strict=True)
+    ]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"

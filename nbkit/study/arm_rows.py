@@ -1,0 +1,89 @@
+"""The runs of an arm in numbers, and what an arm's runs show together."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nbkit.launch.run import Run
+from nbkit.statistics import Ratio, RunsNeeded, Summary
+from nbkit.study.energy import joules_per_image
+
+__all__ = ["ArmRow", "ArmRun", "arm_run", "median_of"]
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """One finished run of an arm in numbers; None is unknown."""
+
+    run_id: str
+    images_per_second: float | None
+    """Median over the measured steps, all devices together."""
+    data_wait_share: float | None = None
+    communication_share: float | None = None
+    peak_memory_bytes: float | None = None
+    """Of the device that used most."""
+    joules_per_image: float | None = None
+    """Of all GPUs, over the measured steps; None where no counter tells."""
+    cpu_ms_per_image: float | None = None
+    seconds: float | None = None
+    """From the start of its processes to their end."""
+    device_type: str | None = None
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """What the runs of one arm show; numbers are medians over its runs."""
+
+    arm: str
+    n: int
+    """Finished process starts."""
+    images_per_second: Summary | None
+    """Over runs; None where a run has measured none."""
+    ratio: Ratio | None
+    """Rate over the baseline's, with interval and verdict; None for the baseline, and
+    where one of the two has no rate."""
+    needed: RunsNeeded | None
+    """How many runs settle the difference; None before both have two runs, and for the
+    baseline and its control."""
+    data_wait_share: float | None
+    communication_share: float | None
+    peak_memory_bytes: float | None
+    joules_per_image: float | None
+    cpu_ms_per_image: float | None
+    seconds: float | None
+    """Of one process start."""
+
+
+def arm_run(run: Run) -> ArmRun:
+    """Return a finished run in numbers."""
+    summary, times = run.summary, run.record.get("time", {})
+    return ArmRun(
+        run_id=run.run_id,
+        images_per_second=summary.images_per_second,
+        data_wait_share=summary.data_wait_share,
+        communication_share=summary.communication_share,
+        peak_memory_bytes=summary.peak_memory_bytes,
+        joules_per_image=joules_per_image(run),
+        cpu_ms_per_image=summary.cpu_ms_per_image,
+        seconds=_seconds(times.get("started"), times.get("ended")),
+        device_type=summary.device_type,
+    )
+
+
+def median_of(
+    runs: Sequence[ArmRun], value: Callable[[ArmRun], float | None]
+) -> float | None:
+    """Return the median over the runs that know a value; None if none does."""
+    known = [number for run in runs if (number := value(run)) is not None]
+    return median(known) if known else None
+
+
+def _seconds(started: str | None, ended: str | None) -> float | None:
+    """Return the time between two moments in ISO 8601."""
+    if started is None or ended is None:
+        return None
+    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
+    return (end - begin).total_seconds()

@@ -1,0 +1,300 @@
+"""What every comparison of a study's arms shares: rows, control, verdicts, certainty.
+
+An arm is one configuration, measured in several process starts. Each start is one
+number, the median over its measured steps; medians, intervals and verdicts are those
+of `nbkit.statistics`. An arm that is measured twice (`Study.create` with ``control``)
+says how large a difference these runs could have shown by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from nbkit import statistics
+from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import NoiseFloor
+from nbkit.study.arm_rows import ArmRow, ArmRun, arm_run, median_of
+from nbkit.study.arms_tables import (
+    HEADLINE,
+    duration,
+    headline_cells,
+    headline_values,
+    lone_sentence,
+    needed_runs,
+    ratio_interval,
+)
+from nbkit.study.report_parts import Table
+from nbkit.study.study import Study
+
+__all__ = ["ArmRow", "ArmRun", "Arms", "arms_of"]
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The arms of a study against its baseline.
+
+    Parameters
+    ----------
+    runs
+        Finished runs by arm, in the plan's order; arms without one are left out.
+    baseline
+        The arm that the others are compared with; it has a run.
+    control
+        The arm that is the baseline measured once more; None without one.
+    """
+
+    runs: Mapping[str, Sequence[ArmRun]]
+    baseline: str
+    control: str | None = None
+
+    @property
+    def is_functional(self) -> bool:
+        """Whether all was measured on CPUs, and says nothing about a GPU."""
+        kinds = {one.device_type for runs in self.runs.values() for one in runs}
+        return kinds == {"cpu"}
+
+    @cached_property
+    def noise_floor(self) -> NoiseFloor | None:
+        """How large a difference chance alone makes; None without a control."""
+        first = self._rates(self.baseline)
+        second = [] if self.control is None else self._rates(self.control)
+        if not first or not second:
+            return None
+        return statistics.noise_floor(first, second, name=self.baseline)
+
+    @cached_property
+    def rows(self) -> list[ArmRow]:
+        """One for each arm, in the plan's order."""
+        return [self._row(arm, runs) for arm, runs in self.runs.items()]
+
+    def row(self, arm: str) -> ArmRow:
+        """Return the row of an arm.
+
+        Raises
+        ------
+        NotEnoughDataError
+            If the arm has no finished run.
+        """
+        for row in self.rows:
+            if row.arm == arm:
+                return row
+        message = f"arm {arm!r} has 0 finished runs, 1 is needed; run() the study."
+        raise NotEnoughDataError(message)
+
+    @property
+    def sentence(self) -> str:
+        """What the fastest arm shows against the baseline, or that of a lone arm."""
+        ratios = [row.ratio for row in self._compared() if row.ratio is not None]
+        if ratios:
+            text = max(ratios, key=lambda ratio: ratio.estimate).sentence
+        else:
+            text = lone_sentence(self.row(self.baseline))
+        return f"CPU, functional: {text}" if self.is_functional else text
+
+    @property
+    def control_sentence(self) -> str:
+        """The noise floor in words, or why there is none; empty for a lone arm."""
+        if self.noise_floor is not None:
+            return self.noise_floor.sentence
+        if self.control is not None:
+            return f"Control: {self.control} has measured nothing yet."
+        if not self._compared():
+            return ""
+        return (
+            "No control: no arm was measured twice, so these runs do not say how large "
+            "a difference chance alone makes."
+        )
+
+    @property
+    def needed_sentence(self) -> str:
+        """How many more repeats the study is estimated to need, and how long they take.
+
+        Empty where there is nothing to compare, or where the control shows that more
+        of the same would not help.
+        """
+        compared = self._compared()
+        distrusted = self.noise_floor is not None and self.noise_floor.shows_difference
+        if not compared or distrusted:
+            return ""
+        needs = [row.needed for row in compared if row.needed is not None]
+        if len(needs) < len(compared):
+            return "How many repeats a verdict needs can be told after the second one."
+        done = min(row.n for row in self.rows)
+        repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
+        parts = []
+        if repeats > done:
+            parts.append(
+                f"estimated from {done} repeats, {repeats} settle each difference with "
+                f"a probability of {needs[0].power * 100:g} %: {repeats - done} more"
+                f"{self._time(repeats - done)}"
+            )
+        endless = [
+            row.arm
+            for row, need in zip(compared, needs, strict=True)
+            if need.runs is None
+        ]
+        if endless:
+            parts.append(
+                f"more than {needs[0].largest} repeats would be needed for "
+                f"{', '.join(endless)}"
+            )
+        if not parts:
+            return "Needed repeats: these are enough, every difference is settled."
+        return f"Needed repeats: {'; '.join(parts)}."
+
+    def table(
+        self,
+        caption: str | None = None,
+        more: Mapping[str, Mapping[str, str | None]] | None = None,
+        notes: Sequence[str] = (),
+    ) -> Table:
+        """Return the headline: every arm with interval, verdict and costs.
+
+        Parameters
+        ----------
+        caption
+            The table's caption; None says on what it was measured.
+        more
+            Further columns, such as the loss: cell by arm, by column.
+        notes
+            Sentences below the table, after those of control and needed repeats.
+        """
+        columns = more or {}
+        where = "with CPU processes (functional)" if self.is_functional else "on GPUs"
+        own = [self.control_sentence, self.needed_sentence]
+        return Table(
+            caption or f"Measured {where}; ratios against {self.baseline}",
+            [*HEADLINE, *columns],
+            [
+                [
+                    *headline_cells(row, self._verdict(row)),
+                    *(cells.get(row.arm) for cells in columns.values()),
+                ]
+                for row in self.rows
+            ],
+            [*(sentence for sentence in own if sentence), *notes],
+            headline_values(self.rows),
+        )
+
+    @property
+    def certainty(self) -> Table:
+        """Every arm against the baseline: both intervals, verdict, needed runs."""
+        ratios = [(row, row.ratio) for row in self.rows if row.ratio is not None]
+        return Table(
+            f"Ratios against {self.baseline}, 95 % intervals by two methods",
+            ["arm", "ratio", "Welch's t", "bootstrap", "runs", "verdict", "needed"],
+            [
+                [
+                    row.arm,
+                    f"{ratio.estimate:.3f}",
+                    ratio_interval(ratio.ci_low, ratio.ci_high),
+                    ratio_interval(ratio.bootstrap_low, ratio.bootstrap_high),
+                    f"{ratio.n_a} and {ratio.n_b}",
+                    self._verdict(row),
+                    needed_runs(row.needed),
+                ]
+                for row, ratio in ratios
+            ],
+            [
+                "Each run is one number, its median. Welch's t is computed on "
+                "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
+                "cross-check: with a handful of runs it is too narrow."
+            ],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return rows, control and needed repeats as JSON values."""
+        floor = self.noise_floor
+        return {
+            "functional_only": self.is_functional,
+            "baseline": self.baseline,
+            "control": self.control,
+            "noise_floor": None if floor is None else asdict(floor),
+            "rows": [asdict(row) for row in self.rows],
+            "needed": self.needed_sentence or None,
+        }
+
+    def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
+        rates, base = self._rates(arm), self._rates(self.baseline)
+        ratio, needed = None, None
+        if arm != self.baseline and rates and base:
+            ratio = statistics.ratio(
+                rates,
+                base,
+                a_name=arm,
+                b_name=self.baseline,
+                noise_floor=self.noise_floor,
+            )
+            if arm != self.control and min(len(rates), len(base)) > 1:
+                needed = statistics.runs_needed(rates, base)
+        return ArmRow(
+            arm=arm,
+            n=len(runs),
+            images_per_second=statistics.summarise(rates) if rates else None,
+            ratio=ratio,
+            needed=needed,
+            data_wait_share=median_of(runs, lambda run: run.data_wait_share),
+            communication_share=median_of(runs, lambda run: run.communication_share),
+            peak_memory_bytes=median_of(runs, lambda run: run.peak_memory_bytes),
+            joules_per_image=median_of(runs, lambda run: run.joules_per_image),
+            cpu_ms_per_image=median_of(runs, lambda run: run.cpu_ms_per_image),
+            seconds=median_of(runs, lambda run: run.seconds),
+        )
+
+    def _rates(self, arm: str) -> list[float]:
+        """Return images/s of an arm's runs; none if one of them has none."""
+        rates = [run.images_per_second for run in self.runs.get(arm, [])]
+        known = [rate for rate in rates if rate is not None]
+        return known if len(known) == len(rates) else []
+
+    def _compared(self) -> list[ArmRow]:
+        """Return the arms that are neither the baseline nor its control."""
+        own = (self.baseline, self.control)
+        return [row for row in self.rows if row.arm not in own]
+
+    def _verdict(self, row: ArmRow) -> str | None:
+        if row.arm == self.baseline:
+            return "baseline"
+        if row.arm == self.control:
+            # What it shows is said by the noise floor.
+            return "control"
+        return None if row.ratio is None else row.ratio.verdict
+
+    def _time(self, repeats: int) -> str:
+        """Return how long further repeats of all arms take, in brackets."""
+        each = [row.seconds for row in self.rows]
+        known = [seconds for seconds in each if seconds is not None]
+        if len(known) < len(each):
+            return ""
+        return f" (about {duration(repeats * sum(known))})"
+
+
+def arms_of(study: Study) -> Arms:
+    """Return the arms of a study, from the store alone.
+
+    The baseline is the arm that is measured twice, without a control the first one
+    that has run. What a study measures only once (``once``) is no arm.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run of an arm has finished.
+    """
+    runs = {
+        arm: [arm_run(run) for run in finished]
+        for arm, finished in study.runs_by_arm().items()
+        if finished and arm not in study.once
+    }
+    if not runs:
+        message = (
+            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
+            "run() it first."
+        )
+        raise NotEnoughDataError(message)
+    first, twin = study.control or (next(iter(runs)), None)
+    if first not in runs:
+        first, twin = next(iter(runs)), None
+    return Arms(runs, first, twin)

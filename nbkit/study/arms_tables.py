@@ -1,0 +1,117 @@
+"""Words and cells of the tables that compare arms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nbkit.statistics import RunsNeeded
+from nbkit.study import wording
+from nbkit.study.arm_rows import ArmRow
+
+__all__ = [
+    "HEADLINE",
+    "duration",
+    "headline_cells",
+    "headline_values",
+    "lone_sentence",
+    "needed_runs",
+    "rate_interval",
+    "ratio_interval",
+]
+
+HEADLINE = (
+    "arm",
+    "images/s",
+    "95 % interval (runs)",
+    "ratio",
+    "95 % interval",
+    "verdict",
+    "data wait",
+    "memory",
+    "J/image",
+    "CPU ms/image",
+)
+"""Columns of `headline_cells`."""
+
+
+def headline_cells(row: ArmRow, verdict: str | None) -> list[str | None]:
+    """Return an arm as text, beside the verdict on it."""
+    rate, ratio = row.images_per_second, row.ratio
+    interval = None if rate is None else rate_interval(rate.ci_low, rate.ci_high)
+    return [
+        row.arm,
+        None if rate is None else wording.rate(rate.median),
+        f"{interval or wording.UNKNOWN} ({row.n})",
+        None if ratio is None else f"{ratio.estimate:.3f}",
+        None if ratio is None else ratio_interval(ratio.ci_low, ratio.ci_high),
+        verdict,
+        wording.percent(row.data_wait_share),
+        wording.size(row.peak_memory_bytes),
+        None if row.joules_per_image is None else f"{row.joules_per_image:.3g}",
+        None if row.cpu_ms_per_image is None else f"{row.cpu_ms_per_image:.2f}",
+    ]
+
+
+def headline_values(rows: Sequence[ArmRow]) -> dict[str, list[Any]]:
+    """Return the numbers behind the headline, by column."""
+    rates = [row.images_per_second for row in rows]
+    ratios = [row.ratio for row in rows]
+    names = ("data_wait_share", "communication_share", "peak_memory_bytes")
+    names += ("joules_per_image", "cpu_ms_per_image", "seconds")
+    return {
+        "images_per_second": [rate and rate.median for rate in rates],
+        "images_per_second_ci_low": [rate and rate.ci_low for rate in rates],
+        "images_per_second_ci_high": [rate and rate.ci_high for rate in rates],
+        "runs": [row.n for row in rows],
+        "ratio_estimate": [ratio and ratio.estimate for ratio in ratios],
+        "ratio_ci_low": [ratio and ratio.ci_low for ratio in ratios],
+        "ratio_ci_high": [ratio and ratio.ci_high for ratio in ratios],
+        **{name: [getattr(row, name) for row in rows] for name in names},
+    }
+
+
+def lone_sentence(row: ArmRow) -> str:
+    """Return what an arm shows by itself."""
+    rate = row.images_per_second
+    if rate is None:
+        return f"{row.arm}: its runs have measured no images per second."
+    interval = rate_interval(rate.ci_low, rate.ci_high)
+    spread = (
+        f"95 % interval {interval}, {rate.n} runs" if interval else "1 run, no interval"
+    )
+    return f"{row.arm} trains {wording.rate(rate.median)} images/s ({spread})."
+
+
+def rate_interval(low: float | None, high: float | None) -> str | None:
+    """Return an interval of images/s as text; None where there is none."""
+    if low is None or high is None:
+        return None
+    return f"{wording.rate(low)} to {wording.rate(high)}"
+
+
+def ratio_interval(low: float | None, high: float | None) -> str | None:
+    """Return an interval of a ratio as text; None where there is none."""
+    if low is None or high is None:
+        return None
+    return f"{low:.3f} to {high:.3f}"
+
+
+def needed_runs(needed: RunsNeeded | None) -> str | None:
+    """Return how many runs an arm are needed, in a few words."""
+    if needed is None:
+        return None
+    if needed.more == 0:
+        return "settled"
+    if needed.runs is None:
+        return f"more than {needed.largest} runs"
+    return f"{needed.runs} runs"
+
+
+def duration(seconds: float) -> str:
+    """Return a time to wait: ``40 seconds``, ``12 minutes`` or ``3.5 hours``."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,145 @@
+"""`audit`: what is suspicious about a run, a study, or a published result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nbkit.analysis.audit import Audit, Finding
+from nbkit.analysis.audit_claims import claim_findings, claims_about
+from nbkit.analysis.audit_rows import row_findings
+from nbkit.analysis.audit_runs import arm_findings, run_findings
+from nbkit.analysis.published import PublishedRow, published
+from nbkit.errors import ConfigError, NotEnoughDataError, RunNotFoundError
+from nbkit.launch.run import Run, attach
+from nbkit.registry import suggest
+from nbkit.store.runs import StoredRun
+from nbkit.study.study import Study
+
+__all__ = ["audit"]
+
+# Two runs that differ in these alone are of one arm.
+_OWN_FIELDS = ("name", "seed", "devices")
+
+
+def audit(
+    what: Run | Study | PublishedRow | str | Sequence[Run | PublishedRow],
+    *,
+    storage_bytes_per_second: float | None = None,
+) -> Audit:
+    """Return what is suspicious about results, each with evidence and a way out.
+
+    Parameters
+    ----------
+    what
+        A run or its id, runs of any arms, a study; or published results: a row, rows,
+        the label of a series, or a publisher such as ``"NetApp"``. A row brings the
+        other points of its series with it, and what its report claims.
+    storage_bytes_per_second
+        What the storage of a run's data was measured to deliver, to judge by it
+        whether the run can have read from there.
+
+    Returns
+    -------
+    Audit
+        The findings, the worst first; printed with reasons. ``is_clean`` if there is
+        neither an error nor a warning.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is called so, or it is nothing that can be audited.
+    NotEnoughDataError
+        If it is an empty list.
+    StoreError
+        If a run's files cannot be read.
+
+    Examples
+    --------
+    >>> nbkit.audit("NetApp")  # doctest: +SKIP
+    >>> nbkit.audit(nbkit.runs()[0])  # doctest: +SKIP
+    """
+    if isinstance(what, str):
+        subject, results = what, _named(what)
+    elif isinstance(what, Study):
+        findings = _of_arms(what.runs_by_arm(), storage_bytes_per_second)
+        return Audit(f"study {what.study_id}", findings)
+    elif isinstance(what, StoredRun | PublishedRow):
+        subject, results = _name(what), [what]
+    else:
+        results = list(what) if isinstance(what, Sequence) else [what]
+        subject = f"{len(results)} results"
+    _check(what, results)
+    rows = [one for one in results if isinstance(one, PublishedRow)]
+    runs = [one for one in results if isinstance(one, StoredRun)]
+    findings = [
+        *_of_rows(rows),
+        *_of_arms(_arms(runs), storage_bytes_per_second),
+    ]
+    return Audit(subject, findings)
+
+
+def _check(what: object, results: Sequence[object]) -> None:
+    if not results:
+        message = "what: there are 0 results, an audit needs at least 1; pass some."
+        raise NotEnoughDataError(message)
+    for one in results:
+        if not isinstance(one, StoredRun | PublishedRow):
+            message = (
+                f"what={what!r:.80} has a {type(one).__name__}, which is neither a run "
+                "nor a published row; pass runs, rows, a study, or a name."
+            )
+            raise ConfigError(message)
+
+
+def _named(name: str) -> Sequence[Any]:
+    """Return the published rows or the run of that name."""
+    rows = published()
+    for field in ("series", "publisher"):
+        found = [row for row in rows if getattr(row, field) == name]
+        if found:
+            return found
+    try:
+        return [attach(name)]
+    except RunNotFoundError as error:
+        publishers = sorted({row.publisher for row in rows})
+        message = (
+            f"what={name!r} is no publisher and no series of nbkit.published(), and no "
+            f"run of the store; use one of their names.{suggest(name, publishers)}"
+        )
+        raise ConfigError(message) from error
+
+
+def _name(one: StoredRun | PublishedRow) -> str:
+    return one.label if isinstance(one, PublishedRow) else f"run {one.run_id}"
+
+
+def _of_rows(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+    if not rows:
+        return
+    labels = {row.series for row in rows if row.series is not None}
+    mates = [row for row in published() if row.series in labels and row not in rows]
+    for claim in claims_about(rows):
+        yield from claim_findings(claim)
+    yield from row_findings(rows, beside=mates)
+
+
+def _arms(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
+    """Return runs by what was asked of them, under the name of the first of each."""
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        fields = run.config.model_dump(mode="json", exclude=set(_OWN_FIELDS))
+        groups.setdefault(json.dumps(fields, sort_keys=True), []).append(run)
+    return {members[0].run_id: members for members in groups.values()}
+
+
+def _of_arms(
+    arms: dict[str, list[Any]], storage_bytes_per_second: float | None
+) -> Iterator[Finding]:
+    for runs in arms.values():
+        for run in runs:
+            yield from run_findings(
+                run, storage_bytes_per_second=storage_bytes_per_second
+            )
+    yield from arm_findings(arms)

@@ -1,0 +1,243 @@
+"""What the machines notebook shows: two machines like for like, and published ones."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from nbkit.analysis.charts_machines import machines_chart
+from nbkit.analysis.machines import (
+    LeftOut,
+    MatchedArm,
+    PublishedPair,
+    compare_machines,
+    measured_sentence,
+    published_pairs,
+    published_sentence,
+    result_document,
+)
+from nbkit.analysis.scaling import INTERVAL, STATISTIC
+from nbkit.store.metrics import store_error
+from nbkit.store.paths import reports_folder
+from nbkit.study import machines_tables as tables
+from nbkit.study.bandwidth import NCCL_TESTS
+from nbkit.study.conditions import WELCH
+from nbkit.study.machines_load import Machine
+from nbkit.study.machines_plan import MachinesPlan, machines_of, measure, plan
+from nbkit.study.report import Figure, Note, Report, SavedReport, Source, Table
+from nbkit.study.study import Study
+
+__all__ = ["MachinesResult", "measure", "plan", "result"]
+
+_QUESTION = "Which machine trains faster, and is the comparison like for like?"
+
+
+@dataclass(frozen=True)
+class MachinesResult:
+    """What runs of two machines say, and what others have published."""
+
+    plan: MachinesPlan
+    a: Machine
+    b: Machine
+    study_id: str | None
+    """Of what was measured here; None if nothing was."""
+
+    @cached_property
+    def _compared(self) -> tuple[list[MatchedArm], list[LeftOut]]:
+        return compare_machines(self.a.runs, self.b.runs, self.a.name, self.b.name)
+
+    @property
+    def matched(self) -> list[MatchedArm]:
+        """What both machines ran under the same conditions."""
+        return self._compared[0]
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What only one of them ran so: never compared."""
+        return self._compared[1]
+
+    @cached_property
+    def _published(self) -> tuple[list[PublishedPair], list[LeftOut]]:
+        return published_pairs(
+            *self.plan.published,
+            model=self.plan.published_model,
+            precision=self.plan.precision,
+        )
+
+    @property
+    def pairs(self) -> list[PublishedPair]:
+        """Published numbers that may stand side by side."""
+        return self._published[0]
+
+    @property
+    def measured_answer(self) -> str:
+        """What the runs show, in a sentence an arm."""
+        names = self.a.name, self.b.name
+        return measured_sentence(self.matched, self.left_out, *names)
+
+    @property
+    def answer(self) -> str:
+        """What was measured first, then what others have published."""
+        published = published_sentence(self.pairs, *self.plan.published)
+        return f"{self.measured_answer} {published}"
+
+    @property
+    def table(self) -> Table | Note:
+        """The headline: every arm that both machines have."""
+        if not self.matched:
+            return Note([self.measured_answer])
+        return tables.ratio_table(self.matched, self.a, self.b)
+
+    @property
+    def costs(self) -> Table | Note:
+        """What an image costs on each machine: waiting, memory, energy, CPU time."""
+        if not self.matched:
+            return Note(["Costs: no arm is on both machines."])
+        return tables.costs_table(self.matched, self.a, self.b)
+
+    @property
+    def not_alike(self) -> Table | Note:
+        """What was measured and not compared, with the value on each side."""
+        if not self.left_out:
+            return Note(["Everything that was measured is on both machines."])
+        caption = "Measured, not like for like, and so not compared"
+        names = self.a.name, self.b.name
+        return tables.left_out_table(caption, self.left_out, names)
+
+    @property
+    def side_by_side(self) -> Table:
+        """The machines: virtualization, GPUs, links, network, software."""
+        return tables.side_by_side_table(self.a, self.b)
+
+    @property
+    def bandwidth(self) -> Table | Note:
+        """How fast each exchanges gradients, where both have measured it."""
+        return tables.bandwidth_table(self.a, self.b)
+
+    @property
+    def differences(self) -> Table | Note:
+        """What else is different between the runs that are compared."""
+        return tables.differences_table(self.matched, self.a, self.b)
+
+    @property
+    def published(self) -> Table | Note:
+        """What others have published of two GPUs, like for like."""
+        gpus = self.plan.published
+        if not self.pairs:
+            return Note([published_sentence([], *gpus)])
+        return tables.published_table(self.pairs, gpus, self.plan.published_model)
+
+    @property
+    def published_not_alike(self) -> Table | Note:
+        """Where a publisher has both GPUs, and not under the same conditions."""
+        left_out = self._published[1]
+        if not left_out:
+            return Note(["No publisher has both GPUs under different conditions."])
+        caption = "Published, not like for like, and so not compared"
+        return tables.left_out_table(caption, left_out, self.plan.published)
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """The answer as a picture; none if there is nothing to draw."""
+        if not self.matched and not self.pairs:
+            return []
+        caption = "How many times as fast?"
+        chart = machines_chart(
+            self.matched,
+            self.pairs,
+            measured_names=(self.a.name, self.b.name),
+            published_names=self.plan.published,
+            title=caption,
+        )
+        return [Figure(caption, chart)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know before believing the answer."""
+        return [
+            *self.plan.notes,
+            "Runs of two machines cannot be interleaved as those of a study are: the "
+            "interval covers the scatter between process starts, not what changed "
+            "between the two studies.",
+        ]
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        parts = (
+            *(self.table, self.costs, self.bandwidth, self.not_alike),
+            *(self.side_by_side, self.differences),
+            *(self.published, self.published_not_alike),
+        )
+        # What there is no table of; the first and the answer say the same.
+        said = [part for part in parts[1:] if isinstance(part, Note)]
+        sentences = [sentence for note in said for sentence in note.sentences]
+        exchange = [NCCL_TESTS] if isinstance(self.bandwidth, Table) else []
+        names = self.a.name, self.b.name
+        left_out = [*self.left_out, *self._published[1]]
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            notes=list(dict.fromkeys([*self.notes, *sentences])),
+            tables=[part for part in parts if isinstance(part, Table)],
+            figures=self.figures,
+            method=[f"Images per second: {STATISTIC}.", f"Intervals: {INTERVAL}."],
+            sources=[WELCH, *exchange, *_sources(self.pairs)],
+            result={
+                **result_document(self.matched, left_out, self.pairs, *names),
+                "machines": {one.name: one.facts for one in (self.a, self.b)},
+                "study_id": self.study_id,
+            },
+            next_step=_next_step(self.plan),
+        )
+
+    def save(self) -> SavedReport:
+        """Write the report into a folder of its own in the store.
+
+        Raises
+        ------
+        StoreError
+            If the store cannot be written.
+        """
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+        folder = reports_folder() / f"{now}-machines-{secrets.token_hex(2)}"
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise store_error(folder, error) from error
+        return self.report().save(folder)
+
+
+def result(plan: MachinesPlan, study: Study | None) -> MachinesResult:
+    """Return what the machines' runs say.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    study
+        From `measure`: what was measured here, if anything.
+    """
+    a, b = machines_of(plan, study)
+    return MachinesResult(plan, a, b, None if study is None else study.study_id)
+
+
+def _sources(pairs: Sequence[PublishedPair]) -> list[Source]:
+    rows = [row for pair in pairs for row in (pair.a, pair.b)]
+    found = {(f"{row.source}, {row.year}", row.url): None for row in rows}
+    return [Source(text, url) for text, url in found]
+
+
+def _next_step(plan: MachinesPlan) -> str:
+    command = "papermill notebooks/machines.ipynb out.ipynb"
+    if plan.is_example:
+        return (
+            "run the same study on two machines, nbkit.export(study, 'one.zip') on "
+            f"each, and bring both files here: {command} -p bundles one.zip,other.zip"
+        )
+    if not plan.arms:
+        bundles = ",".join(plan.parameters["bundles"])
+        return f"this machine as well: {command} -p bundles {bundles} -p measure true"
+    return "nbkit.export the study that was measured here, for the other machines."

@@ -1,0 +1,283 @@
+"""Machines out of bundles, studies and runs; the user's store is only read.
+
+A bundle is unpacked into a store of its own for a moment, through the checks of an
+import, and what is needed of its runs is kept in memory. Reading it in place would have
+to repeat those checks, and importing it would fill the user's store with runs of others
+that they did not ask for.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nbkit import statistics
+from nbkit.analysis.compare import RunFacts
+from nbkit.analysis.gpu_names import canonical_gpu_name
+from nbkit.analysis.machines import MachineRun
+from nbkit.config import ExperimentConfig
+from nbkit.errors import NbkitError, ParameterError
+from nbkit.launch.run import Run, attach
+from nbkit.store.bundle_import import unpack_bundle
+from nbkit.store.paths import runs_folder, studies_folder
+from nbkit.store.record import RunState
+from nbkit.study.compare import run_facts
+from nbkit.study.energy import joules_per_image
+from nbkit.study.machines_facts import conditions, identity, machine_facts
+from nbkit.study.study import Study
+
+__all__ = [
+    "AllReduceRun",
+    "Machine",
+    "Reading",
+    "example_bundles",
+    "load",
+    "machine_of",
+]
+
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a record of another shape leads to: a bundle's files are whole, as its sums
+show, and may hold anything."""
+
+_EXAMPLES = ("two-cpu-vm", "one-cpu-vm")
+_ID = re.compile(r"\d{8}-\d{6}[\w-]*")
+
+
+@dataclass(frozen=True)
+class AllReduceRun:
+    """One all-reduce measurement: bus bandwidth by message size."""
+
+    run_id: str
+    ranks: str
+    """How many on how many nodes, and through which library."""
+    bus_bandwidths_bytes_per_second: dict[int, float]
+    """nccl-tests' definition, by the size of the message in bytes."""
+
+
+@dataclass(frozen=True)
+class MeasuredKind:
+    """A kind of run, with what the ranks made of its configuration."""
+
+    config: ExperimentConfig
+    device_type: str | None
+    batch_size_per_gpu: int | None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine in one state, as its runs' records tell it."""
+
+    name: str
+    runs: Sequence[MachineRun]
+    """Finished training runs."""
+    bandwidths: Sequence[AllReduceRun]
+    facts: dict[str, str | None]
+    """What is worth knowing of it, side by side with another."""
+    records: Sequence[RunFacts]
+    """Everything recorded, to list what else is different."""
+    kinds: Sequence[MeasuredKind]
+    """One of each kind of run, to measure the same elsewhere."""
+    first: str | None
+    """When the first of its runs started (UTC)."""
+    last: str | None
+
+
+@dataclass
+class Reading:
+    """What was read so far, and what could not be."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, run: Run, source: str) -> None:
+        """Keep a run if it can be compared with any other."""
+        why = _why_not(run)
+        if why is None:
+            self.runs.setdefault(run.run_id, run)
+        else:
+            self.notes.append(f"Left out: run {run.run_id} of {source}, {why}.")
+
+
+def example_bundles() -> list[Path]:
+    """Return the bundles that come with nbkit.
+
+    They were recorded on one virtual machine (KVM, 2 CPUs of an Intel Xeon that has
+    AMX, 24 GB, no GPU) while other programs used it too, once with both CPUs and once
+    held to one of them. So they show how machines are compared, and nothing of GPUs.
+    """
+    folder = resources.files("nbkit.study") / "bundles"
+    return [Path(str(folder / f"{name}.zip")) for name in _EXAMPLES]
+
+
+def load(entries: Sequence[str]) -> tuple[list[Machine], list[str]]:
+    """Return the machines of some bundles, studies and runs, and what was left out.
+
+    Parameters
+    ----------
+    entries
+        Zip files of `nbkit.export`, and ids of studies and runs of this store.
+
+    Returns
+    -------
+    list of Machine
+        In the order of the entries. Runs of one host with the same devices, driver,
+        hypervisor and torch are one machine, wherever they were read.
+    list of str
+        Sentences about runs that cannot be compared with any other.
+
+    Raises
+    ------
+    ParameterError
+        If an entry cannot be read; the text names every one.
+    """
+    reading = Reading()
+    with tempfile.TemporaryDirectory(prefix="nbkit-machines-") as folder:
+        for number, entry in enumerate(entries):
+            try:
+                _read(entry, Path(folder) / str(number), reading)
+            except NbkitError as error:
+                reading.errors.append(f"bundles: {error}")
+            except _UNREADABLE as error:
+                reading.errors.append(_not_nbkits(entry, error))
+        if reading.errors:
+            raise ParameterError("\n".join(reading.errors))
+        try:
+            return _machines(list(reading.runs.values())), reading.notes
+        except _UNREADABLE as error:
+            raise ParameterError(_not_nbkits(", ".join(entries), error)) from error
+
+
+def _machines(runs: Sequence[Run]) -> list[Machine]:
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(identity(run), []).append(run)
+    names = _names(list(groups.values()))
+    return [
+        machine_of(members, name)
+        for members, name in zip(groups.values(), names, strict=True)
+    ]
+
+
+def _not_nbkits(entry: str, error: Exception) -> str:
+    return (
+        f"bundles: {entry} holds a record that cannot be read "
+        f"({type(error).__name__}: {error}); get it anew from whom it came."
+    )
+
+
+def machine_of(runs: Sequence[Run], name: str) -> Machine:
+    """Return a machine by its runs, which are read now."""
+    training = [run for run in runs if run.config.task == "train"]
+    others = [run for run in runs if run.config.task == "allreduce"]
+    started = sorted(
+        str(run.record["time"]["started"]) for run in runs if "time" in run.record
+    )
+    kinds: dict[str, MeasuredKind] = {}
+    for run in runs:
+        summary = run.summary
+        size = summary.batch_size_per_gpu
+        kinds.setdefault(
+            _kind(run), MeasuredKind(run.config, summary.device_type, size)
+        )
+    return Machine(
+        name=name,
+        runs=[_machine_run(run) for run in training],
+        bandwidths=[_allreduce_run(run) for run in others],
+        facts=machine_facts(training or others),
+        records=[run_facts(run) for run in training],
+        kinds=list(kinds.values()),
+        first=started[0] if started else None,
+        last=started[-1] if started else None,
+    )
+
+
+def _read(entry: str, store: Path, reading: Reading) -> None:
+    path = Path(entry).expanduser()
+    if path.suffix == ".zip" or path.is_file() or "/" in entry:
+        bundle = unpack_bundle(path, store)
+        for run_id in bundle.run_ids:
+            reading.add(Run(runs_folder(store) / run_id), path.name)
+        return
+    if _ID.fullmatch(entry) and (studies_folder() / entry).is_dir():
+        study = Study.open(entry)
+        for run in (run for runs in study.runs_by_arm().values() for run in runs):
+            reading.add(run, entry)
+        if study.missing:
+            count = len(study.missing)
+            reading.notes.append(f"Study {entry} is not complete: {count} runs miss.")
+        return
+    reading.add(attach(entry), "the store")
+
+
+def _why_not(run: Run) -> str | None:
+    """Return why a run cannot be compared with any other; None if it can."""
+    if run.state is not RunState.FINISHED:
+        return f"which is {run.state}"
+    if run.config.task == "allreduce":
+        return None if run.metrics("allreduce") else "which measured nothing"
+    if run.config.task != "train":
+        return f"which is a {run.config.task}: nobody knows what its steps do"
+    if run.summary.images_per_second is None:
+        return "which has no measured step"
+    if run.summary.oversubscribed:
+        return "in which several ranks shared a device (oversubscribe)"
+    return None
+
+
+def _machine_run(run: Run) -> MachineRun:
+    summary = run.summary
+    return MachineRun(
+        run_id=run.run_id,
+        conditions=conditions(run),
+        images_per_second=summary.images_per_second or 0.0,
+        device_type=summary.device_type,
+        data_wait_share=summary.data_wait_share,
+        peak_memory_bytes=summary.peak_memory_bytes,
+        joules_per_image=joules_per_image(run),
+        cpu_ms_per_image=summary.cpu_ms_per_image,
+    )
+
+
+def _allreduce_run(run: Run) -> AllReduceRun:
+    rows = [statistics.allreduce_timing(row) for row in run.metrics("allreduce")]
+    nodes = run.config.nnodes
+    across = "" if nodes == 1 else f" on {nodes} nodes"
+    shared = " sharing a device" if run.summary.oversubscribed else ""
+    backend = run.worker.get("backend") or "unknown backend"
+    return AllReduceRun(
+        run.run_id,
+        f"{run.config.world_size} ranks{across}{shared}, {backend}",
+        {row.message_bytes: row.bus_bandwidth_bytes_per_second for row in rows},
+    )
+
+
+def _kind(run: Run) -> str:
+    """Return what tells one kind of run from another, as text."""
+    config = run.config
+    if config.task == "allreduce":
+        return f"all-reduce, {config.nnodes} x {config.gpus} ranks"
+    return str(sorted(conditions(run).items()))
+
+
+def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Return a name of each machine: its host, and its GPU where there is one."""
+    names = [_name(runs[0]) for runs in groups]
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
+        for place, name in enumerate(names)
+    ]
+
+
+def _name(run: Run) -> str:
+    machine: dict[str, Any] = run.record.get("machine") or {}
+    host = str(machine.get("hostname") or "unknown host")
+    device = run.summary.device_name
+    if run.summary.device_type != "cuda" or device is None:
+        return host
+    return f"{canonical_gpu_name(device) or device} of {host}"

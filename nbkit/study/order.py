@@ -1,0 +1,80 @@
+"""In which order the process starts of a study come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+
+__all__ = ["Slot", "arms_and_order", "balanced_order", "twin"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place in a study's order: one process start of one arm."""
+
+    arm: str
+    repeat: int
+    """Counted from 0."""
+
+
+def balanced_order(arms: Sequence[str], repeats: int) -> list[Slot]:
+    """Return the order of a study: the arms forward, then backward, and so on.
+
+    With two arms this is ABBA. A drift of the machine (clocks, temperature, other
+    users) that is linear in time then falls on every arm alike after an even number
+    of repeats.
+
+    A drift that slows down or speeds up, and an odd number of repeats, leave a rest.
+    It is largest between the first arm and the last one, which stand at the ends of
+    every repeat. Give an arm and its control these two places: then no other pair of
+    arms is hit harder by the rest than the pair whose difference is the noise floor.
+    What comes and goes within two repeats is not cancelled; the runs' own scatter, and
+    so every interval, has it.
+    """
+    return [
+        Slot(arm, repeat)
+        for repeat in range(repeats)
+        for arm in (arms if repeat % 2 == 0 else reversed(arms))
+    ]
+
+
+def twin(arm: str) -> str:
+    """Return the name under which an arm is measured a second time."""
+    return f"{arm} again"
+
+
+def arms_and_order(
+    arms: Mapping[str, ExperimentConfig],
+    repeats: int,
+    control: str | None = None,
+    once: Mapping[str, ExperimentConfig] | None = None,
+) -> tuple[dict[str, ExperimentConfig], list[Slot]]:
+    """Return the configuration of everything that runs, and in which order.
+
+    What runs once comes first. An arm and its control stand at the ends of every
+    repeat, see `balanced_order`.
+
+    Raises
+    ------
+    ConfigError
+        If the control is no arm, or a name is used twice.
+    """
+    compared, names = dict(arms), list(arms)
+    if control is not None:
+        if control not in arms:
+            listed = ", ".join(map(repr, arms))
+            message = f"control={control!r} is none of the arms; use one of {listed}."
+            raise ConfigError(message)
+        names = [control, *(arm for arm in arms if arm != control), twin(control)]
+        compared[twin(control)] = arms[control]
+    first = dict(once or {})
+    twice = [name for name, count in Counter([*first, *names]).items() if count > 1]
+    if twice:
+        message = f"2 arms are called {twice[0]!r}, 1 may be; rename one of them."
+        raise ConfigError(message)
+    slots = [Slot(name, 0) for name in first]
+    return {**first, **compared}, [*slots, *balanced_order(names, repeats)]

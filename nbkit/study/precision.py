@@ -1,0 +1,339 @@
+"""What the precision notebook shows: speed beside the answer, layout, bound, report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from nbkit.analysis.answers import LOSS_TOLERANCE, Answer, judge_answers
+from nbkit.analysis.charts_arms import arms_chart
+from nbkit.analysis.layouts import (
+    Format,
+    LayoutEffect,
+    layout_effects,
+    layout_sentence,
+    like_for_like,
+    published_pairs,
+)
+from nbkit.analysis.precision import MeasuredArm, computed_sentence
+from nbkit.analysis.published import PublishedRow
+from nbkit.config import ExperimentConfig
+from nbkit.launch.run import Run
+from nbkit.statistics import MINIMUM_RUNS
+from nbkit.study.arms import Arms, arms_of
+from nbkit.study.conditions import (
+    WELCH,
+    conditions,
+    describe_images,
+    how_measured,
+    where_and_when,
+)
+from nbkit.study.precision_plan import PrecisionPlan, plan
+from nbkit.study.precision_tables import (
+    answers_table,
+    bounds_table,
+    gradient_cell,
+    layout_table,
+    loss_cell,
+    pairs_table,
+)
+from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.study import Study
+
+__all__ = ["PrecisionPlan", "PrecisionResult", "plan", "report", "result"]
+
+_QUESTION = (
+    "What do 16 bits, TF32, the layout and compilation give, and is the answer right?"
+)
+_LOSS_SCALING = Source(
+    "P. Micikevicius et al., Mixed precision training (2018)",
+    "https://arxiv.org/abs/1710.03740",
+)
+_LAYOUTS = Source(
+    "NVIDIA, Convolutional layers user's guide: NCHW and NHWC",
+    "https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/",
+)
+
+
+@dataclass(frozen=True)
+class PrecisionResult:
+    """What a study says about formats, layouts and compilation."""
+
+    arms: Arms
+    configs: Mapping[str, ExperimentConfig]
+    """By arm; the control among them."""
+    answers: Mapping[str, Answer]
+    """By arm that has a finished run."""
+    plan: Mapping[str, Any]
+    """`PrecisionPlan.facts`."""
+    repeats: int
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+    missing: int = 0
+    """Planned runs that have not finished."""
+
+    @property
+    def device_type(self) -> Literal["cuda", "cpu"]:
+        """On what the runs computed."""
+        return "cpu" if self.is_cpu else "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether CPU processes stood in for GPUs."""
+        return self.arms.is_functional
+
+    @cached_property
+    def measured(self) -> list[MeasuredArm]:
+        """Every arm that has a rate, in the plan's order."""
+        return [
+            MeasuredArm(
+                arm=row.arm,
+                format=self.format(row.arm),
+                images_per_second=row.images_per_second,
+                against=row.ratio,
+                answer=self.answers[row.arm],
+                is_control=row.arm == self.arms.control,
+            )
+            for row in self.arms.rows
+            if row.images_per_second is not None
+        ]
+
+    def format(self, arm: str) -> Format:
+        """Return what an arm is measured in."""
+        config = self.configs[arm]
+        return Format(config.precision, config.memory_format, config.compile)
+
+    @property
+    def table(self) -> Table:
+        """The headline: every arm's speed, cost and answer."""
+        return self.arms.table(
+            more={
+                "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
+                "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
+            },
+            notes=[
+                f"{arm}: wrong answer? {' and '.join(answer.suspicions)}."
+                for arm, answer in self.answers.items()
+                if answer.suspicions
+            ],
+        )
+
+    @property
+    def answer_table(self) -> Table:
+        """Where every arm's training arrived after equally many steps."""
+        return answers_table(
+            self.answers,
+            self._steps,
+            self.plan.get("loss_tolerance", LOSS_TOLERANCE),
+        )
+
+    @cached_property
+    def layouts(self) -> list[LayoutEffect]:
+        """What the layout does to each precision that was measured in both."""
+        baseline = self.format(self.arms.baseline)
+        rates = {
+            self.format(arm): [
+                run.images_per_second for run in runs if run.images_per_second
+            ]
+            for arm, runs in self.arms.runs.items()
+            if arm != self.arms.control
+        }
+        return layout_effects(
+            {one: many for one, many in rates.items() if many},
+            baseline,
+            self.arms.noise_floor,
+        )
+
+    @property
+    def layout(self) -> Table | Note:
+        """What the layout does to 16 bits here, or that it was not measured."""
+        if not self.layouts:
+            return Note(
+                ["No precision was measured in both layouts; leave memory_format open."]
+            )
+        return layout_table(self.layouts, self._layout_notes)
+
+    @property
+    def _layout_notes(self) -> list[str]:
+        sentence = layout_sentence(self.layouts, self.format(self.arms.baseline))
+        if sentence is None:
+            return []
+        if self.is_cpu:
+            return [f"CPU, functional, which says nothing about GPUs: {sentence}"]
+        return [sentence]
+
+    @property
+    def published_layouts(self) -> Table:
+        """The same in tables that others have published."""
+        return pairs_table(published_pairs())
+
+    @cached_property
+    def published(self) -> dict[str, list[PublishedRow]]:
+        """What others published of this GPU in the same format, by arm."""
+        if self.is_cpu:
+            return {}
+        found = {
+            one.arm: like_for_like(
+                one.format,
+                model=self.conditions["model"],
+                gpu_name=self.conditions.get("device_name"),
+            )
+            for one in self.measured
+            if not one.is_control
+        }
+        return {arm: rows for arm, rows in found.items() if rows}
+
+    @property
+    def bounds(self) -> Table | Note:
+        """How much of what the GPU allows every arm reaches, or why that is unknown."""
+        return bounds_table(
+            self.measured,
+            self.configs,
+            None if self.is_cpu else self.conditions.get("device_name"),
+        )
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The answer as a picture."""
+        chart = arms_chart(self.measured, self.published, device_type=self.device_type)
+        return Figure("Training throughput by number format and layout", chart)
+
+    @property
+    def answer(self) -> str:
+        """One sentence, computed from the data."""
+        return computed_sentence(
+            self.measured,
+            self.arms.baseline,
+            steps=self._steps,
+            device_type=self.device_type,
+        )
+
+    @property
+    def _steps(self) -> int:
+        return int(self.conditions["steps"])
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        parts = (
+            *(self.table, self.answer_table, self.layout, self.published_layouts),
+            *(self.bounds, self.arms.certainty),
+        )
+        notes = [
+            *self.plan.get("notes", []),
+            *([f"Unfinished: {self.missing} runs are missing."] * bool(self.missing)),
+            *self._layout_notes,
+            *(
+                sentence
+                for part in parts
+                if isinstance(part, Note)
+                for sentence in part.sentences
+            ),
+        ]
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            notes=notes,
+            tables=[part for part in parts if isinstance(part, Table)],
+            figures=[self.figure],
+            method=[
+                *how_measured(self.repeats),
+                *describe_images(self.conditions),
+                where_and_when(self.conditions),
+            ],
+            sources=[WELCH, _LOSS_SCALING, _LAYOUTS, *_sources(self.published)],
+            result={
+                "schema": 1,
+                "quantity": "images_per_second",
+                "origin": "measured",
+                "functional_only": self.is_cpu,
+                "conditions": dict(self.conditions),
+                "formats": {arm: asdict(self.format(arm)) for arm in self.answers},
+                **self.arms.to_dict(),
+                "answers": {arm: asdict(a) for arm, a in self.answers.items()},
+                "layouts": [asdict(effect) for effect in self.layouts],
+                "published_layouts": [asdict(pair) for pair in published_pairs()],
+                "published": {
+                    arm: [asdict(row) for row in rows]
+                    for arm, rows in self.published.items()
+                },
+            },
+            next_step=self._next_step,
+        )
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.plan.get("chosen", {}))
+        if self.is_cpu:
+            chosen.pop("device", None)
+        if self.repeats < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        options = "".join(
+            f" -p {name} {shlex.quote(_as_text(value))}"
+            for name, value in chosen.items()
+        )
+        command = f"papermill notebooks/precision.ipynb out.ipynb{options}"
+        return f"on a machine with a GPU: {command}" if self.is_cpu else command
+
+
+def result(study: Study) -> PrecisionResult:
+    """Return what a study says, from the store alone.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    finished = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
+    arms = arms_of(study)
+    runs = [run for many in finished.values() for run in many]
+    facts = {**conditions(runs), "study_id": study.study_id}
+    # It differs from arm to arm.
+    facts.pop("memory_format", None)
+    return PrecisionResult(
+        arms=arms,
+        configs=study.arms,
+        answers=judge_answers(
+            {arm: _by_repeat(many) for arm, many in finished.items()},
+            arms.baseline,
+            control=arms.control,
+            tolerance=study.plan.get("loss_tolerance", LOSS_TOLERANCE),
+        ),
+        plan=study.plan,
+        repeats=study.repeats,
+        conditions=facts,
+        missing=len(study.missing),
+    )
+
+
+def report(study: Study) -> Report:
+    """Return the report of a precision study; `nbkit.report` calls and saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    return result(study).report()
+
+
+def _by_repeat(runs: Sequence[Run]) -> dict[int, Any]:
+    return {int(run.record["tags"]["repeat"]): run.summary for run in runs}
+
+
+def _as_text(value: Any) -> str:
+    """Return a parameter as papermill's command line says it."""
+    if isinstance(value, list):
+        return ",".join(map(_as_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:
+    """Return where the published numbers of tables and chart are printed."""
+    rows = [row for pair in published_pairs() for row in (pair.first, pair.last)]
+    rows += [row for many in published.values() for row in many]
+    return [
+        Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
+    ]

@@ -1,0 +1,245 @@
+"""Tables of the precision report: answers, layouts, published pairs, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nbkit.analysis.answers import Answer
+from nbkit.analysis.bounds import Bound, resnet50_bound
+from nbkit.analysis.layouts import LayoutEffect, PublishedPair
+from nbkit.analysis.precision import MeasuredArm
+from nbkit.analysis.published import PublishedRow
+from nbkit.config import ExperimentConfig
+from nbkit.statistics import Ratio
+from nbkit.study import wording
+from nbkit.study.report_parts import Note, Table
+
+__all__ = [
+    "answers_table",
+    "bounds_table",
+    "gradient_cell",
+    "layout_table",
+    "loss_cell",
+    "pairs_table",
+]
+
+_BOUND_MODEL, _BOUND_IMAGE_SIZE = "resnet50", 224
+
+
+def loss_cell(answer: Answer) -> str | None:
+    """Return the final loss as text, with the doubt there may be."""
+    if answer.final_loss is None and not answer.suspicions:
+        return None
+    loss = "not finite" if answer.final_loss is None else f"{answer.final_loss:.3f}"
+    return f"{loss}, wrong answer?" if answer.suspicions else loss
+
+
+def gradient_cell(answer: Answer) -> str | None:
+    """Return whether gradients were finite, as text; None where a run does not say."""
+    if answer.weights_finite is None:
+        return None
+    if not answer.weights_finite:
+        return "not finite"
+    skipped = answer.updates_skipped
+    return f"finite, {skipped} skipped" if skipped else "finite"
+
+
+def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -> Table:
+    """Return where every arm's training arrived after equally many steps."""
+    last = max(1, steps // 10)
+    which = f"step {steps}" if last == 1 else f"steps {steps - last + 1} to {steps}"
+    return Table(
+        f"Is the answer still right after {steps} steps?",
+        [
+            *("arm", "first loss", f"loss, {which}", "against the baseline"),
+            *("on the way", "gradients", "finding"),
+        ],
+        [
+            [
+                answer.arm,
+                None if answer.first_loss is None else f"{answer.first_loss:.3f}",
+                None if answer.final_loss is None else f"{answer.final_loss:.3f}",
+                _signed(answer.difference),
+                _signed(answer.difference_on_the_way),
+                gradient_cell(answer),
+                "wrong answer?" if answer.suspicions else "nothing suspicious",
+            ]
+            for answer in answers.values()
+        ],
+        [
+            "Every run begins with the same weights and sees the same images in the "
+            "same order. The loss is the mean over the last tenth of the steps, on the "
+            "way that over all steps; medians over runs. Differences from the "
+            "baseline, repeat by repeat, are in parts of the first loss, and "
+            f"suspicious beyond {tolerance * 100:g} % and beyond what two runs of the "
+            "baseline differ by.",
+            "A weight that was once not finite never is again, so finite weights at "
+            "the end mean that every gradient that was applied was finite. In fp16 "
+            "steps whose gradients are not finite are skipped; a few at the beginning, "
+            "while the loss scale is found, are usual.",
+        ],
+        {
+            "first_loss": [answer.first_loss for answer in answers.values()],
+            "final_loss": [answer.final_loss for answer in answers.values()],
+            "difference": [answer.difference for answer in answers.values()],
+            "difference_on_the_way": [
+                answer.difference_on_the_way for answer in answers.values()
+            ],
+            "updates_skipped": [answer.updates_skipped for answer in answers.values()],
+        },
+    )
+
+
+def _signed(part: float | None) -> str | None:
+    return None if part is None else f"{part * 100:+.1f} %"
+
+
+def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table:
+    """Return what the layout does to each precision."""
+    return Table(
+        "Measured: what the layout does",
+        [
+            *("format", "channels_last", "channels_first", "layout alone"),
+            *("95 % interval (runs)", "verdict"),
+        ],
+        [
+            [
+                f"{one.precision}, compiled" if one.compile else one.precision,
+                _times(one.last) if one.last else "baseline",
+                _times(one.first),
+                _times(one.effect),
+                _interval(one.effect),
+                one.effect.verdict,
+            ]
+            for one in effects
+        ],
+        [
+            *notes,
+            "Both columns are gains over the same baseline; the layout alone is "
+            "channels_last over channels_first of the same format.",
+        ],
+        {
+            "layout_ratio": [one.effect.estimate for one in effects],
+            "layout_ratio_low": [one.effect.ci_low for one in effects],
+            "layout_ratio_high": [one.effect.ci_high for one in effects],
+        },
+    )
+
+
+def _times(found: Ratio) -> str:
+    return f"{found.estimate:.2f} x"
+
+
+def _interval(found: Ratio) -> str:
+    counted = f"({found.n_a} and {found.n_b})"
+    if found.ci_low is None or found.ci_high is None:
+        return f"– {counted}"
+    return f"{found.ci_low:.2f} to {found.ci_high:.2f} {counted}"
+
+
+def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
+    """Return the same model in both layouts, as others have published it."""
+    return Table(
+        "Published by others: ResNet-50 in fp16 on one GPU, images/s by layout",
+        ["GPU", "channels_first", "channels_last", "ratio"],
+        [
+            [
+                " and ".join(dict.fromkeys(map(str, _gpus(pair)))),
+                _published_cell(pair.first),
+                _published_cell(pair.last),
+                f"{pair.ratio:.2f} x",
+            ]
+            for pair in pairs
+        ],
+        [
+            "One number each, so there is no interval. Paddle ran NVIDIA's code "
+            "without the option that names a layout, which main.py then takes to be "
+            "channels_first; other versions and settings differ too. In the pairs of "
+            "one publisher only the layout differs."
+        ],
+        {
+            "channels_first_images_per_second": [
+                p.first.images_per_second for p in pairs
+            ],
+            "channels_last_images_per_second": [
+                p.last.images_per_second for p in pairs
+            ],
+        },
+    )
+
+
+def _gpus(pair: PublishedPair) -> tuple[str | None, str | None]:
+    return pair.first.gpu_name, pair.last.gpu_name
+
+
+def _published_cell(row: PublishedRow) -> str:
+    return f"{wording.rate(row.images_per_second)} ({row.publisher})"
+
+
+def bounds_table(
+    measured: Sequence[MeasuredArm],
+    configs: Mapping[str, ExperimentConfig],
+    gpu_name: str | None,
+) -> Table | Note:
+    """Return how much of what the GPU allows every arm reaches, or why not.
+
+    Parameters
+    ----------
+    measured
+        Every arm.
+    configs
+        By arm.
+    gpu_name
+        As torch prints it; None on CPUs.
+    """
+    config = configs[measured[0].arm]
+    if gpu_name is None:
+        return Note(["Physical bound: that of a GPU, and none was measured."])
+    if (config.model, config.image_size) != (_BOUND_MODEL, _BOUND_IMAGE_SIZE):
+        return Note(
+            [
+                f"Physical bound: known of {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
+                f"pixels, not of {config.model} at {config.image_size}."
+            ]
+        )
+    rows = []
+    for one in measured:
+        bound = _bound(gpu_name, configs[one.arm])
+        if bound is not None and not one.is_control:
+            rows.append(_bound_cells(one, configs[one.arm].world_size, bound))
+    if not rows:
+        return Note([f"Physical bound: the peaks of {gpu_name} are not known."])
+    return Table(
+        f"How much of what memory bandwidth and arithmetic of {gpu_name} allow",
+        ["arm", "images/s of a GPU", "bound", "kernels", "share", "limited by memory"],
+        rows,
+        [
+            "The bound is a sum over kernels, each at the data sheet's bandwidth or "
+            "arithmetic, whichever takes longer; compiled arms are held against fused "
+            "kernels. The best published code reaches 65 to 80 % of the fused bound. "
+            "In fp32 a convolution may need less arithmetic than is counted "
+            "(Winograd), so that there the bound is not strict."
+        ],
+    )
+
+
+def _bound(gpu_name: str, config: ExperimentConfig) -> Bound | None:
+    batch = config.batch_size_per_gpu
+    return resnet50_bound(
+        gpu_name,
+        config.precision,
+        "fused" if config.compile else "eager",
+        batch if isinstance(batch, int) else 256,
+    )
+
+
+def _bound_cells(one: MeasuredArm, world_size: int, bound: Bound) -> list[str | None]:
+    rate = one.images_per_second.median / world_size
+    return [
+        one.arm,
+        wording.rate(rate),
+        wording.rate(bound.images_per_second),
+        bound.fusion,
+        wording.percent(rate / bound.images_per_second),
+        wording.percent(bound.memory_bound_share),
+    ]

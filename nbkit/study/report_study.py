@@ -1,0 +1,75 @@
+"""`report`: the report of a study, made from the store alone.
+
+A study knows its kind, and the module of that kind makes its report. No kernel, no
+notebook and none of the machine's devices are asked, so that a study can be reported
+long after it ran, and where it was imported. A study of no kind gets the report of any
+arms.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from nbkit.store.record import read_json
+from nbkit.study.report import Report, SavedReport
+from nbkit.study.study import Study
+
+__all__ = ["report"]
+
+_MODULES = {
+    "precision": "nbkit.study.precision",
+    "scaling": "nbkit.study.scaling",
+}
+"""By kind, the module whose ``report(study)`` makes the report. Names, not what an
+imported file asks for."""
+
+
+def report(
+    study: Study | str, *, folder: str | os.PathLike[str] | None = None
+) -> SavedReport:
+    """Make the report of a study and save it.
+
+    Parameters
+    ----------
+    study
+        A study, or its id; it may have been imported, and may be unfinished.
+    folder
+        Where the files go, and is made if it does not exist; None is the study's own.
+
+    Returns
+    -------
+    SavedReport
+        Shows chart and answer in a notebook; names the page, the result for programs,
+        and every chart (PNG) and table (CSV).
+
+    Raises
+    ------
+    StoreError
+        If there is no such study, or the folder cannot be written.
+    NotEnoughDataError
+        If no run of the study has finished, or one has measured nothing.
+
+    Examples
+    --------
+    >>> nbkit.report(study).page  # doctest: +SKIP
+    """
+    opened = Study.open(study) if isinstance(study, str) else study
+    target = opened.paths.root if folder is None else Path(folder).expanduser()
+    return make(opened).save(target.absolute())
+
+
+def make(study: Study) -> Report:
+    """Return the report of a study as its kind makes it."""
+    module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
+    made: Report = importlib.import_module(module).report(study)
+    origin = read_json(study.paths.imported)
+    if origin is None:
+        return made
+    sentence = (
+        f"Imported on {origin['time']} from a bundle of host {origin['host']}, made on "
+        f"{origin['exported']}."
+    )
+    return replace(made, method=[*made.method, sentence])

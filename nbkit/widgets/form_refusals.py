@@ -1,0 +1,89 @@
+"""What a launch would refuse of what the form shows, though every field is valid."""
+
+from __future__ import annotations
+
+import re
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import NbkitError
+from nbkit.launch.start import refusals
+from nbkit.widgets.form_fields import Control
+
+__all__ = ["Refusals", "by_field"]
+
+_FIELD = re.compile(r"(\w+(?:\.\w+)*)[=:]")
+"""The field that a refusal is of: its text begins with it."""
+
+
+class Refusals:
+    """Asks in a thread of its own: a driver or a file server may hang.
+
+    What was entered meanwhile is asked next, and only the newest of it.
+
+    Parameters
+    ----------
+    show
+        Called from the thread with a configuration and what a launch would refuse.
+    """
+
+    def __init__(
+        self, show: Callable[[ExperimentConfig, list[NbkitError]], None]
+    ) -> None:
+        self._show = show
+        self._lock = threading.Lock()
+        self._next: ExperimentConfig | None = None
+        self._under_way: threading.Thread | None = None
+
+    def ask(self, config: ExperimentConfig) -> None:
+        """Ask about a configuration, in the place of one that waits to be asked."""
+        with self._lock:
+            self._next = config
+            if self._under_way is None:
+                self._under_way = threading.Thread(
+                    target=self._ask_all, name="form-refusals", daemon=True
+                )
+                self._under_way.start()
+
+    def wait(self, timeout_seconds: float | None = None) -> None:
+        """Wait until everything that was asked has been answered."""
+        thread = self._under_way
+        if thread is not None:
+            thread.join(timeout_seconds)
+
+    def _ask_all(self) -> None:
+        while True:
+            with self._lock:
+                config, self._next = self._next, None
+                if config is None:
+                    self._under_way = None
+                    return
+            try:
+                found = refusals(config)
+            except Exception as error:  # noqa: BLE001 - who looks is told, no more
+                what = traceback.format_exception_only(error)[-1].strip()
+                found = [NbkitError(f"Nobody knows if this can be launched: {what}")]
+            self._show(config, found)
+
+
+def by_field(
+    refused: list[NbkitError], controls: Mapping[str, Control]
+) -> dict[str, str]:
+    """Return the sentences of refusals by the path of their field; "" has the others.
+
+    Parameters
+    ----------
+    refused
+        What a launch would raise.
+    controls
+        Of the form, by path.
+    """
+    lines: dict[str, list[str]] = {}
+    for error in refused:
+        text = str(error)
+        named = _FIELD.match(text)
+        path = named[1] if named and named[1] in controls else ""
+        lines.setdefault(path, []).append(text)
+    return {path: "\n".join(texts) for path, texts in lines.items()}

@@ -1,0 +1,142 @@
+"""An answer is suspect if it is not finite, or elsewhere than the baseline's."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.analysis.answers import judge_answers
+from nbkit.store.summary import summarise_run
+
+
+def trained(losses, *, scales=None, weights_finite=True):
+    """Return the summary of a run that had these losses, None where not finite."""
+    lines = [
+        {
+            "kind": "step",
+            "step": number,
+            "images": 8,
+            "loss": loss,
+            "step_time_seconds": 0.5,
+            "data_wait_seconds": 0.0,
+            "compute_seconds": 0.5,
+            "communication_exposed_seconds": 0.0,
+            "warmup": False,
+        }
+        for number, loss in enumerate(losses, start=1)
+    ]
+    for line, (scale, skipped) in zip(lines, scales or [], strict=False):
+        line.update(loss_scale=scale, update_skipped=skipped)
+    return summarise_run(lines, {"weights_finite": weights_finite}, {})
+
+
+def falling(last):
+    """Return losses of ten steps that begin at 8 and end at one value."""
+    return [*(8.0 - step for step in range(5)), *[3.0] * 4, last]
+
+
+def judged(*runs, base=(2.0, 2.0), control=None, tolerance=0.05):
+    """Return the answer of an arm whose repeats are these runs."""
+    arms = {
+        "fp32": {repeat: trained(falling(last)) for repeat, last in enumerate(base)},
+        "bf16": dict(enumerate(runs)),
+    }
+    if control is not None:
+        arms["fp32 again"] = {
+            n: trained(falling(last)) for n, last in enumerate(control)
+        }
+    return judge_answers(arms, "fp32", control="fp32 again", tolerance=tolerance)[
+        "bf16"
+    ]
+
+
+def test_an_answer_near_the_baseline_is_not_suspect():
+    answer = judged(trained(falling(2.3)), trained(falling(1.7)))
+
+    assert answer.suspicions == ()
+    assert (answer.first_loss, answer.final_loss) == (8.0, 2.0)
+    assert answer.difference == pytest.approx(0.0)
+    assert answer.weights_finite is True
+
+
+@pytest.mark.parametrize(("last", "where"), [(4.0, "above"), (0.0, "below")])
+def test_a_loss_elsewhere_is_suspect_in_both_directions(last, where):
+    answer = judged(trained(falling(last)), trained(falling(last)))
+
+    assert abs(answer.difference or 0) == pytest.approx(0.25)
+    assert answer.suspicions == (
+        f"its final loss is {where} the baseline's by 25 % of the first loss",
+    )
+
+
+def test_an_answer_that_only_arrives_late_is_suspect_although_it_arrives():
+    late = trained([8.0] * 9 + [2.0])
+
+    answer = judged(late, late)
+
+    assert answer.difference == 0.0
+    [why] = answer.suspicions
+    assert why.startswith("its loss on the way is above the baseline's by")
+
+
+def test_a_baseline_whose_loss_rises_is_suspect_itself():
+    rising = {0: trained([8.0] * 9 + [24.0])}
+
+    answers = judge_answers({"fp32": rising, "bf16": rising}, "fp32")
+
+    assert answers["fp32"].suspicions == ("its loss rose by 200 % of the first loss",)
+
+
+def test_runs_are_compared_repeat_by_repeat():
+    apart = judged(trained(falling(2.0)), trained(falling(6.0)), base=(2.0, 6.0))
+
+    assert apart.difference == 0.0
+
+
+def test_what_the_baseline_differs_by_from_itself_is_no_reason_for_suspicion():
+    runs = [trained(falling(4.0))] * 2
+
+    assert judged(*runs, control=(2.0, 2.1)).suspicions
+    assert not judged(*runs, control=(2.0, 5.0)).suspicions
+
+
+def test_a_loss_that_is_not_finite_is_suspect_and_its_first_step_is_named():
+    losses = [8.0, 7.0, None, 6.0, 5.0, 4.0, 3.0, 3.0, 3.0, 2.0]
+
+    answer = judged(trained(losses), trained(falling(2.0)))
+
+    assert answer.suspicions == ("its loss is not finite at step 3",)
+
+
+def test_a_final_loss_that_is_not_finite_is_unknown_and_not_a_number():
+    answer = judged(trained([8.0, None], weights_finite=False), trained(falling(2.0)))
+
+    assert answer.final_loss is None
+    assert answer.difference is None
+    assert answer.weights_finite is False
+    assert len(answer.suspicions) == 2
+    assert "weights are not finite" in answer.suspicions[1]
+
+
+def test_skipped_updates_are_told_and_a_few_are_usual():
+    scales = [(65536.0, True), (32768.0, False)] + [(32768.0, False)] * 8
+
+    answer = judged(trained(falling(2.0), scales=scales), trained(falling(2.0)))
+
+    assert answer.updates_skipped == 1
+    assert answer.suspicions == ()
+
+
+def test_a_loss_scale_that_fell_away_is_suspect():
+    scales = [(2.0**-step, True) for step in range(10)]
+
+    answer = judged(trained(falling(2.0), scales=scales))
+
+    assert answer.updates_skipped == 10
+    assert answer.suspicions == ("its loss scale fell to 0.002",)
+
+
+def test_what_a_run_does_not_say_stays_unknown():
+    answer = judged(trained(falling(2.0), weights_finite=None))
+
+    assert answer.weights_finite is None
+    assert answer.updates_skipped is None

@@ -1,0 +1,84 @@
+"""Findings: every kind explained once, the worst first, readable as text and page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbkit.analysis.audit import Audit, Finding, codes
+
+
+def finding(code, subject="a run", evidence="12 of 13", url=None):
+    return Finding(code, subject, "a claim", evidence, url)
+
+
+def test_every_kind_says_why_it_matters_and_what_to_do():
+    assert len(codes()) > 30
+    for code in codes().values():
+        assert code.severity in ("error", "warning", "note"), code
+        for sentence in (code.why, code.action):
+            assert sentence[0].isupper(), code
+            assert sentence.endswith("."), code
+        assert code.source is None or code.source.startswith("https://"), code
+
+
+def test_findings_come_with_the_worst_first_and_each_once():
+    note, warning, error = map(finding, ("cpu", "layout", "mean"))
+    audit = Audit("these", [note, warning, error, warning])
+
+    assert list(audit) == [error, warning, note]
+    assert (audit.errors, audit.warnings, audit.notes) == ([error], [warning], [note])
+    assert audit[0] is error
+    assert len(audit) == 3
+    assert not audit.is_clean
+    assert Audit("these", [note]).is_clean
+    assert audit.counts == {"mean": 1, "layout": 1, "cpu": 1}
+
+
+def test_the_text_has_evidence_reason_source_and_action():
+    audit = Audit("two runs", [finding("layout", "run a", "fp16 on V100")])
+    code = codes()["layout"]
+
+    assert str(audit).splitlines() == [
+        "two runs: 1 warning.",
+        "",
+        f"warning [layout]: {code.title}",
+        "  run a: fp16 on V100",
+        f"  Why: {code.why} ({code.source})",
+        f"  Do: {code.action}",
+    ]
+    assert repr(audit) == str(audit)
+    assert str(Audit("a run", [])) == "a run: nothing suspicious."
+
+
+def test_many_findings_of_one_kind_are_counted_not_listed():
+    audit = Audit("rows", [finding("layout", f"row {n}") for n in range(9)])
+
+    assert "row 2" in str(audit)
+    assert "row 3" not in str(audit)
+    assert "and 6 more" in str(audit)
+    assert "9 times" in str(audit)
+    assert "9 warnings" in audit.sentence
+
+
+def test_the_page_links_to_the_source_and_escapes_what_it_shows():
+    url = "https://example.org/a"
+    page = Audit("<b>", [finding("mean", "a & b", "1 < 2", url)])._repr_html_()
+
+    assert f'<a href="{url}">a &amp; b</a>: 1 &lt; 2' in page
+    assert "&lt;b&gt;: 1 error." in page
+    assert "<b>" not in page
+
+
+def test_a_finding_is_plain_values_for_programs():
+    [values] = json.loads(json.dumps(Audit("x", [finding("mean")]).to_dicts()))
+
+    assert values["severity"] == "error"
+    assert values["evidence"] == "12 of 13"
+    assert values["action"] == codes()["mean"].action
+
+
+def test_an_unknown_kind_is_no_finding():
+    with pytest.raises(KeyError):
+        Audit("x", [finding("nonsense")])

@@ -1,0 +1,242 @@
+"""Published rates are judged by what is general, whoever printed them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from nbkit.analysis.audit import Audit
+from nbkit.analysis.audit_rows import row_findings
+from nbkit.analysis.published import PublishedRow, published, series
+
+CLEAN = PublishedRow(
+    series="a series",
+    model="resnet50",
+    framework="pytorch",
+    software="a program",
+    gpu_name="A100-SXM4-80GB",
+    world_size=1,
+    nnodes=1,
+    precision="fp16",
+    memory_format="channels_last",
+    compile=False,
+    batch_size_per_gpu=256,
+    data="real",
+    phase="train",
+    images_per_second=2_400.0,
+    speedup=None,
+    time_to_target_minutes=None,
+    runs=5,
+    statistic="median of step rates",
+    window="warm-up dropped",
+    statistic_detail="100 steps after 10",
+    origin="published",
+    data_wait_share=0.01,
+    conditions=None,
+    publisher="Somebody",
+    source="A report of somebody",
+    url="https://example.org/report",
+    year=2024,
+)
+EIGHT = replace(CLEAN, world_size=8, images_per_second=18_800.0)
+
+
+def found(*rows):
+    return [finding.code for finding in row_findings(rows)]
+
+
+def test_a_row_that_says_everything_has_no_finding():
+    assert found(CLEAN) == []
+    assert found(CLEAN, EIGHT) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"memory_format": "channels_first"}, "layout"),
+        ({"memory_format": "channels_first", "precision": "bf16"}, "layout"),
+        ({"window": "drained step included"}, "drained-step"),
+        ({"window": "warm-up included"}, "warm-up"),
+        ({"window": "evaluation included"}, "evaluation"),
+        ({"statistic": "mean of step rates"}, "mean-of-rates"),
+        ({"data_wait_share": 0.42}, "input-bound"),
+        ({"precision": None}, "precision"),
+        ({"runs": None}, "not-stated"),
+        ({"statistic": None}, "not-stated"),
+        ({"precision": None, "conditions": "mixed precision"}, "not-stated"),
+        ({"images_per_second": 5_000.0}, "near-bound"),
+        ({"images_per_second": 13_000.0}, "above-bound"),
+        ({"phase": "emulation"}, "emulated"),
+        ({"world_size": 8, "images_per_second": None, "speedup": 8.3}, "superlinear"),
+    ],
+)
+def test_what_is_wrong_with_one_row_is_found_and_nothing_else(changes, code):
+    assert found(replace(CLEAN, **changes)) == [code]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Nothing is lost without tensor cores, without convolutions, in 32 bits, ...
+        {"gpu_name": "P100-SXM2-16GB"},
+        {"model": "vit_b_16"},
+        {"precision": "tf32", "images_per_second": 900.0},
+        {"precision": "fp32", "images_per_second": 400.0},
+        # ... or where the compiler chooses the layout.
+        {"compile": True},
+    ],
+)
+def test_channels_first_is_no_fault_where_it_costs_nothing(changes):
+    assert found(replace(CLEAN, memory_format="channels_first", **changes)) == []
+
+
+def test_smaller_images_may_be_faster_than_the_bound():
+    fast = replace(CLEAN, images_per_second=13_000.0, conditions="at 128 px")
+
+    assert found(fast) == []
+
+
+def test_a_speedup_below_linear_is_no_finding():
+    alone = replace(CLEAN, world_size=8, images_per_second=None, speedup=7.9)
+
+    assert found(alone) == []
+
+
+def test_a_series_has_one_statistic_one_time_and_no_miracles():
+    other = replace(EIGHT, statistic="images / time")
+    later = replace(EIGHT, year=2022)
+    wonder = replace(EIGHT, images_per_second=20_000.0)
+
+    assert found(CLEAN, other) == ["mixed-statistics"]
+    assert found(CLEAN, later) == ["mixed-environment"]
+    assert found(CLEAN, wonder) == ["superlinear"]
+    [finding] = row_findings([CLEAN, wonder])
+    assert finding.subject == "a series"
+    assert "8.33 times the rate on 8 times the GPUs" in finding.evidence
+
+
+def test_a_point_beside_is_judged_as_a_part_of_the_series_only():
+    beside = replace(EIGHT, statistic="images / time", data_wait_share=0.5)
+
+    codes = [finding.code for finding in row_findings([CLEAN], beside=[beside])]
+
+    assert codes == ["mixed-statistics"]
+
+
+def test_a_small_gain_of_16_bits_is_found_whoever_prints_it():
+    slow = replace(CLEAN, precision="tf32", images_per_second=2_000.0)
+    usual = replace(CLEAN, precision="tf32", images_per_second=938.0)
+
+    assert found(CLEAN, slow) == ["small-gain"]
+    assert found(CLEAN, usual) == []
+    # On another machine it is no comparison.
+    assert found(CLEAN, replace(slow, gpu_name="H100-SXM-80GB")) == []
+
+
+def test_more_bandwidth_that_makes_no_difference_is_found():
+    new = replace(CLEAN, gpu_name="H200-SXM-141GB", series=None)
+
+    assert found(CLEAN, new) == ["faster-gpu"]
+    assert found(CLEAN, replace(new, images_per_second=5_500.0)) == []
+
+
+def test_a_batch_that_changes_with_the_precision_is_noted():
+    other = replace(
+        CLEAN, precision="fp32", batch_size_per_gpu=128, images_per_second=400.0
+    )
+
+    assert found(CLEAN, other) == ["confounded"]
+    assert found(CLEAN, other, replace(other, batch_size_per_gpu=256)) == []
+
+
+# Everything but what is merely not stated, of every table. A false alarm, or a check
+# that no longer sees what it saw, changes a number here.
+EXPECTED = {
+    "Paddle": {
+        "confounded": 2,
+        "drained-step": 4,
+        "input-bound": 3,
+        "layout": 10,
+        "mean-of-rates": 18,
+        "mixed-environment": 2,
+        "mixed-statistics": 4,
+        "warm-up": 2,
+    },
+    "NVIDIA": {"confounded": 4, "superlinear": 1},
+    "Lambda": {"confounded": 1, "faster-gpu": 2, "layout": 40, "small-gain": 13},
+    "Dell": {"precision": 7},
+    "OneFlow DLPerf": {"confounded": 10},
+    "timm": {"layout": 32},
+    "apex": {"layout": 1},
+    "xwang233": {"input-bound": 1},
+    "ffcv": {"evaluation": 8},
+    "MLPerf Storage": {"emulated": 2},
+}
+
+
+def test_every_published_row_is_judged_and_clean_tables_stay_clean():
+    tables: dict[str, list[PublishedRow]] = {}
+    for row in published():
+        tables.setdefault(row.publisher, []).append(row)
+
+    counts = {
+        publisher: Counter(finding.code for finding in row_findings(rows))
+        for publisher, rows in tables.items()
+    }
+
+    not_stated = Counter(
+        {name: found.pop("not-stated", 0) for name, found in counts.items()}
+    )
+    assert {name: dict(found) for name, found in counts.items() if found} == EXPECTED
+    assert not_stated.total() == 585  # nobody prints everything
+    mlperf = [name for name in tables if name.startswith("MLPerf v")]
+    assert len(mlperf) > 50
+    assert not set(mlperf) & set(EXPECTED)
+
+
+def test_rows_in_channels_last_have_no_warning():
+    rows = [
+        row
+        for row in published()
+        if row.publisher == "NVIDIA" and row.memory_format == "channels_last"
+    ]
+
+    assert len(rows) > 5
+    assert Audit("NVIDIA", row_findings(rows)).is_clean
+
+
+def test_the_paddle_table_mixes_three_statistics_and_its_medians_do_not():
+    rows = [row for row in published() if row.gpu_name == "V100-SXM2-32GB"]
+    groups = {
+        label: members
+        for label, members in series(rows).items()
+        if "Paddle NGC PyTorch" in label and "fp32" in label
+    }
+    mixed = {
+        label: [
+            f.evidence for f in row_findings(members) if f.code == "mixed-statistics"
+        ]
+        for label, members in groups.items()
+    }
+
+    [evidence] = [one for found in mixed.values() for one in found]
+    assert evidence == (
+        "1 GPU: mean of step rates, warm-up dropped; "
+        "8 GPUs: mean of step rates, drained step included; "
+        "32 GPUs: the program's average, warm-up included"
+    )
+    assert [label for label, found in mixed.items() if not found] == [
+        label for label in groups if "recomputed" in label
+    ]
+
+
+def test_the_evidence_says_how_much_a_drained_step_changes():
+    [row] = [row for row in published() if row.images_per_second == 5889.05]
+
+    [finding] = [f for f in row_findings([row]) if f.code == "drained-step"]
+
+    assert "63 steps" in finding.evidence
+    assert "by about 3 %" in finding.evidence
+    assert finding.url == row.url

@@ -1,0 +1,227 @@
+"""Runs are judged by what their files say."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import pytest
+
+from nbkit.analysis.audit import Audit
+from nbkit.analysis.audit_runs import arm_findings, run_findings
+from tests.widgets.stored_run import WrittenRun, step
+
+STORES = count()
+WORKER = {
+    "device_type": "cuda",
+    "devices": [{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": [8, 0]}] * 2,
+    "world_size": 2,
+    "batch_size_per_gpu": 50,
+    "global_batch_size": 100,
+    "torch": "2.9.0",
+    "data": {"fingerprint": {"files": 1_000, "bytes": 100_000_000}},
+}
+RECORD = {
+    "time": {
+        "started": "2020-01-01T00:00:00.000Z",
+        "running": "2020-01-01T00:00:05.000Z",
+        "ended": "2020-01-01T00:02:00.000Z",
+    },
+    "launch": {"oversubscribed": False, "replayed": False},
+    "machine": {"hostname": "node1", "memory_total_bytes": 10_000_000},
+    "system": {
+        "seconds": 100.0,
+        "driver_version": "580.65.06",
+        "other_gpu_processes": 0,
+        "gpus": {"GPU-1": {"slowed_seconds": 0.0}, "GPU-2": {"slowed_seconds": 0.5}},
+    },
+}
+CONFIG = {"precision": "fp16", "memory_format": "channels_last", "data": "/images"}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return what writes the files of a finished run of two GPUs without a fault."""
+
+    def write(*, config=(), worker=(), record=(), state="finished", steps=None):
+        store = tmp_path / str(next(STORES))
+        run = WrittenRun(store, **(CONFIG | dict(config)))
+        run.record(state, **(RECORD | dict(record)))
+        run.run.paths.worker.write_text(json.dumps(WORKER | dict(worker)))
+        lines = [step(number, data_wait_seconds=0.01) for number in range(1, 61)]
+        run.append(*(lines if steps is None else steps))
+        return run.run
+
+    return write
+
+
+def found(run, **options):
+    return [finding.code for finding in run_findings(run, **options)]
+
+
+def test_a_healthy_run_has_no_finding(written):
+    assert found(written()) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        ({"state": "failed"}, "unfinished"),
+        ({"config": {"memory_format": "channels_first"}}, "layout"),
+        ({"worker": {"device_type": "cpu"}}, "cpu"),
+        ({"record": {"launch": {"replayed": True}}}, "replayed"),
+        ({"record": {"launch": {"oversubscribed": True}}}, "oversubscribed"),
+        ({"record": {"machine": {"memory_total_bytes": 10**12}}}, "cached-data"),
+        ({"record": {"system": {"other_gpu_processes": 2}}}, "other-processes"),
+        (
+            {
+                "record": {
+                    "system": {"seconds": 9.0, "gpus": {"1": {"slowed_seconds": 3}}}
+                }
+            },
+            "slowed",
+        ),
+        ({"worker": {"global_batch_size": 128}}, "batch"),
+        (
+            {
+                "record": {
+                    "time": RECORD["time"] | {"ended": "2020-01-01T00:00:30.000Z"}
+                }
+            },
+            "time",
+        ),
+        (
+            {"steps": [step(n, data_wait_seconds=0.0) for n in range(1, 20)]},
+            "few-steps",
+        ),
+        ({"steps": [step(n) for n in range(1, 61)]}, "input-bound"),
+        (
+            {
+                "steps": [
+                    step(n, data_wait_seconds=0.0, loss=None) for n in range(1, 61)
+                ]
+            },
+            "loss",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_run_is_found_and_nothing_else(written, files, code):
+    assert found(written(**files)) == [code]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"compile": True}, {"model": "vit_b_16"}, {"precision": "fp32"}],
+)
+def test_channels_first_is_no_fault_where_it_costs_nothing(written, config):
+    assert found(written(config={"memory_format": "channels_first", **config})) == []
+
+
+def test_gpus_without_tensor_cores_may_have_channels_first(written):
+    old = [{"name": "Tesla P100-SXM2-16GB", "compute_capability": [6, 0]}] * 2
+    run = written(config={"memory_format": "channels_first"}, worker={"devices": old})
+
+    assert found(run) == []
+
+
+def test_faster_than_the_gpu_can_be_is_an_error(written):
+    fast = [
+        step(n, data_wait_seconds=0.0, step_time_seconds=1e-3) for n in range(1, 61)
+    ]
+
+    audit = Audit(
+        "run", run_findings(written(config={"model": "resnet50"}, steps=fast))
+    )
+
+    assert [finding.code for finding in audit.errors] == ["above-bound"]
+    assert "50,000 images/s a GPU" in audit[0].evidence
+    assert found(written(config={"image_size": 64}, steps=fast)) == []
+
+
+def test_demand_is_judged_by_what_the_storage_was_measured_at(written):
+    run = written()  # 100 images/s of 100 kB
+
+    assert found(run, storage_bytes_per_second=1.1e7) == []
+    assert found(run, storage_bytes_per_second=0.9e7) == ["demand"]
+    synthetic = written(
+        worker={"data": {"fingerprint": {"files": None, "bytes": None}}}
+    )
+    assert found(synthetic, storage_bytes_per_second=1.0) == []
+
+
+def test_a_run_that_says_next_to_nothing_is_judged_all_the_same(written):
+    run = written(worker={"devices": [], "data": None}, record={"system": None})
+
+    assert found(run) == []
+
+
+def arms_found(**arms):
+    return {finding.code: finding.evidence for finding in arm_findings(arms)}
+
+
+def test_fewer_than_five_runs_have_no_verdict(written):
+    four, five = ([written() for _ in range(size)] for size in (4, 5))
+
+    assert arms_found(a=five) == {}
+    assert arms_found(a=five, b=four) == {
+        "few-runs": "b: 4; a verdict needs 5 an arm",
+    }
+    assert arms_found() == {}
+
+
+def test_arms_of_two_environments_are_no_comparison(written):
+    old = {"system": RECORD["system"] | {"driver_version": "450.80.02"}}
+    other = {"machine": RECORD["machine"] | {"hostname": "node2"}}
+
+    driver = arms_found(a=[written()], b=[written(record=old)])
+    host = arms_found(a=[written()], b=[written(record=other)])
+
+    assert driver["mixed-environment"] == "driver: 580.65.06, 450.80.02"
+    assert host["mixed-environment"] == "host: node1, node2"
+
+
+def test_two_kinds_of_gpu_are_in_two_machines(written):
+    v100 = [{"name": "Tesla V100-SXM2-32GB", "compute_capability": [7, 0]}] * 2
+    other = {"machine": RECORD["machine"] | {"hostname": "node2"}}
+    moved = written(worker={"devices": v100}, record=other)
+
+    assert "mixed-environment" not in arms_found(a=[written()], b=[moved])
+
+
+def test_settings_that_change_together_are_noted(written):
+    fp32 = {"precision": "fp32", "batch_size_per_gpu": 128}
+    half = {"precision": "fp16", "batch_size_per_gpu": 256}
+    cross = {"precision": "fp32", "batch_size_per_gpu": 256}
+    full = {"precision": "fp16", "batch_size_per_gpu": 128}
+    two = {"a": [written(config=fp32)], "b": [written(config=half)]}
+    four = {**two, "c": [written(config=cross)], "d": [written(config=full)]}
+
+    assert arms_found(**two)["confounded"] == (
+        "precision and batch_size_per_gpu: fp16 with 256, fp32 with 128"
+    )
+    assert "confounded" not in arms_found(**four)
+
+
+def sized(written, world_size, images, scatter=(0.0,)):
+    return [
+        written(
+            worker={"world_size": world_size, "global_batch_size": None},
+            steps=[
+                step(n, images=images, step_time_seconds=1 + part) for n in range(1, 61)
+            ],
+        )
+        for part in scatter
+    ]
+
+
+def test_more_than_linear_is_found_where_it_is_beyond_the_scatter(written):
+    one = sized(written, 1, 100)
+    more, less = sized(written, 8, 830), sized(written, 8, 790)
+    loose = sized(written, 8, 830, scatter=(-0.1, 0.0, 0.1))
+    ones = sized(written, 1, 100, scatter=(-0.1, 0.0, 0.1))
+
+    assert arms_found(a=one, b=more)["superlinear"].startswith(
+        "8.30 times the rate on 8"
+    )
+    assert "superlinear" not in arms_found(a=one, b=less)
+    assert "superlinear" not in arms_found(a=ones, b=loose)

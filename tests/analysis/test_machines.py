@@ -1,0 +1,208 @@
+"""Like against like: measured runs of two machines, and published rows of two GPUs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbkit.analysis import charts
+from nbkit.analysis.charts_machines import machines_chart
+from nbkit.analysis.machines import (
+    LeftOut,
+    MachineRun,
+    compare_machines,
+    measured_sentence,
+    published_pairs,
+    published_sentence,
+    result_document,
+)
+
+ALIKE = {
+    "model": "resnet50",
+    "precision": "fp16",
+    "memory_format": "channels_last",
+    "batch_size_per_gpu": "256",
+    "world_size": "8",
+    "compile": "False",
+}
+
+
+def arm(*rates, device_type="cuda", **conditions):
+    """Return a machine's runs, one a rate."""
+    return [
+        MachineRun(f"{rate}-{conditions}", ALIKE | conditions, rate, device_type)
+        for rate in rates
+    ]
+
+
+FAST = (200.0, 202.0, 198.0, 201.0, 199.0)
+SLOW = (100.0, 101.0, 99.0, 100.5, 99.5)
+
+
+def test_runs_that_agree_in_everything_get_a_ratio_with_interval_and_verdict():
+    [matched], left_out = compare_machines(arm(*FAST), arm(*SLOW), "a", "b")
+
+    assert matched.name == "fp16"
+    assert matched.ratio.estimate == pytest.approx(2.0)
+    assert matched.ratio.verdict == "faster"
+    assert matched.ratio.ci_low < 2.0 < matched.ratio.ci_high
+    assert left_out == []
+    sentence = measured_sentence([matched], [], "a", "b")
+    assert sentence.startswith("fp16: a / b = 2.000 (95 % interval")
+    assert sentence.endswith("a is faster than b.")
+
+
+@pytest.mark.parametrize("condition", ALIKE)
+def test_runs_that_differ_in_one_condition_are_never_compared(condition):
+    others = arm(*SLOW, **{condition: "another"})
+
+    matched, left_out = compare_machines(arm(*FAST), others, "a", "b")
+
+    assert matched == []
+    [one] = left_out
+    assert (one.condition, one.a, one.b) == (condition, ALIKE[condition], "another")
+    sentence = measured_sentence(matched, left_out, "a", "b")
+    assert sentence.startswith("No verdict: no run of a is like one of b")
+    assert condition in sentence
+
+
+def test_each_precision_is_compared_with_its_own():
+    a = arm(*FAST) + arm(*SLOW, precision="fp32")
+    b = arm(*SLOW) + arm(50.0, precision="fp32") + arm(70.0, precision="bf16")
+
+    matched, left_out = compare_machines(a, b, "a", "b")
+
+    assert [(one.name, round(one.ratio.estimate)) for one in matched] == [
+        ("fp16", 2),
+        ("fp32", 2),
+    ]
+    assert matched[1].ratio.verdict == "not enough runs"
+    assert left_out == [LeftOut("bf16", "precision", "fp16", "bf16")]
+
+
+def test_what_both_lack_on_the_other_side_is_listed_once():
+    _, left_out = compare_machines(
+        arm(1.0, memory_format="channels_first"), arm(1.0), "a", "b"
+    )
+
+    assert [(one.condition, one.a, one.b) for one in left_out] == [
+        ("memory_format", "channels_first", "channels_last")
+    ]
+
+
+def test_cpu_runs_are_called_functional():
+    matched, _ = compare_machines(
+        arm(*FAST, device_type="cpu"), arm(*SLOW, device_type="cpu"), "a", "b"
+    )
+
+    assert measured_sentence(matched, [], "a", "b").startswith("CPU, functional: ")
+
+
+def test_a_machine_without_a_run_is_compared_with_nothing():
+    matched, left_out = compare_machines(arm(1.0), [], "a", "b")
+
+    assert matched == []
+    assert left_out == [LeftOut("fp16", "precision", "fp16", None)]
+
+
+def test_published_pairs_agree_in_everything_that_is_stated():
+    pairs, _ = published_pairs("A100", "V100", model="resnet50", precision=["fp16"])
+
+    assert pairs
+    for pair in pairs:
+        for name in (
+            *("publisher", "software", "model", "precision", "memory_format"),
+            *("batch_size_per_gpu", "world_size", "nnodes", "data", "statistic"),
+            *("window", "origin", "compile", "phase"),
+        ):
+            assert getattr(pair.a, name) == getattr(pair.b, name)
+        assert pair.a.gpu_name.startswith("A100")
+        assert pair.b.gpu_name.startswith("V100")
+        assert pair.a.source
+        assert pair.b.source
+    paddle = [
+        round(pair.ratio, 2)
+        for pair in pairs
+        if pair.a.images_per_second == 1449.65  # printed in the report
+    ]
+    assert paddle == [1.83]
+
+
+def test_published_rows_of_different_formats_and_batches_are_listed_not_compared():
+    pairs, left_out = published_pairs("A100", "V100", model="resnet50")
+
+    assert {pair.a.precision for pair in pairs} == {"fp16"}
+    nvidia = [one for one in left_out if one.what.startswith("NVIDIA, NGC PyTorch")]
+    assert {(one.condition, one.a, one.b) for one in nvidia} == {
+        ("precision", "tf32", "fp32"),
+        ("batch_size_per_gpu", "not stated", "112"),
+        ("batch_size_per_gpu", "not stated", "256"),
+    }
+
+
+def test_published_ratios_are_a_range_without_an_interval():
+    pairs, _ = published_pairs("A100-SXM4", "A100-PCIe", model="resnet50")
+
+    sentence = published_sentence(pairs, "A100-SXM4", "A100-PCIe")
+
+    assert sentence.startswith("Published by others: A100-SXM4 / A100-PCIe = 1.")
+    assert "published, no interval: one number each" in sentence
+    assert "no two rows" in published_sentence([], "H100", "T4")
+
+
+def test_measured_and_published_never_share_a_mark():
+    matched, _ = compare_machines(arm(*FAST), arm(*SLOW), "a", "b")
+    pairs, _ = published_pairs("A100", "V100", model="resnet50", precision=["fp16"])
+
+    chart = machines_chart(
+        matched,
+        pairs,
+        measured_names=("a", "b"),
+        published_names=("A100", "V100"),
+    )
+
+    published, measured = chart.to_dict()["layer"][1:]
+    layers = [published, *measured["layer"]]
+    marks = [
+        (layer["mark"]["type"], layer["encoding"]["color"]["legend"]["title"])
+        for layer in layers
+    ]
+    assert set(marks) == {
+        ("point", "Published by others"),
+        ("rule", "Measured"),
+        ("circle", "Measured"),
+    }
+    assert charts.png(chart).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("which", ["measured", "published"])
+def test_either_kind_is_drawn_alone(which):
+    matched, _ = compare_machines(arm(100.0), arm(100.0), "a", "b")
+    pairs, _ = published_pairs("A100", "V100", model="resnet50")
+
+    chart = machines_chart(
+        matched if which == "measured" else [],
+        pairs if which == "published" else [],
+        measured_names=("a", "b"),
+        published_names=("A100", "V100"),
+    )
+
+    assert charts.png(chart).startswith(b"\x89PNG")
+    assert ("no interval from single runs" in str(chart.to_dict())) == (
+        which == "measured"
+    )
+
+
+def test_the_result_for_programs_keeps_measured_and_published_apart():
+    matched, left_out = compare_machines(arm(*FAST), arm(*SLOW), "a", "b")
+    pairs, _ = published_pairs("A100", "V100", model="resnet50")
+
+    document = result_document(matched, left_out, pairs, "a", "b")
+
+    assert json.loads(json.dumps(document)) == document
+    [measured] = document["measured"]
+    assert measured["ratio"]["estimate"] == pytest.approx(2.0)
+    assert measured["conditions"]["precision"] == "fp16"
+    assert len(document["published"]) == len(pairs)
+    assert document["functional_only"] is False

@@ -1,0 +1,133 @@
+"""The same steps by the statistics of others, each computed by hand."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import pytest
+
+from nbkit.analysis.source_statistics import source_statistics
+from nbkit.errors import NotEnoughDataError
+from tests.widgets.stored_run import WrittenRun, step
+
+STORES = count()
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return what writes a run of 100 images a step, given the seconds of each step."""
+
+    def write(seconds, *, warmup=2, waits=0.0, ended="10:00", epochs=None, system=None):
+        run = WrittenRun(tmp_path / str(next(STORES)))
+        run.append(
+            *(
+                step(
+                    number,
+                    step_time_seconds=time,
+                    data_wait_seconds=waits * time,
+                    warmup=number <= warmup,
+                    epoch=0 if epochs is None else epochs[number - 1],
+                )
+                for number, time in enumerate(seconds, 1)
+            )
+        )
+        times = {"running": "2020-01-01T00:00:00Z", "ended": f"2020-01-01T00:{ended}Z"}
+        run.record("finished", time=times, system=system)
+        run.run.paths.worker.write_text(json.dumps({"device_type": "cuda"}))
+        return run.run
+
+    return write
+
+
+# Two slow steps of warm-up, nine of one second, one of half, and a drained one.
+SECONDS = [4.0, 3.0, *[1.0] * 9, 0.5, 2.0]
+
+
+def by_label(runs):
+    return {
+        (row.label, row.source.split(",")[0]): row for row in source_statistics(runs)
+    }
+
+
+def value(runs, label):
+    [row] = [row for row in source_statistics(runs) if row.label == label]
+    return row.value
+
+
+def test_each_statistic_is_what_its_source_would_have_printed(written):
+    run = written(SECONDS)
+
+    total = sum(SECONDS)
+    assert value([run], "median step") == 100
+    assert value([run], "images / whole time") == pytest.approx(1300 / total)
+    assert value([run], "mean of 3 runs") == pytest.approx(1100 / (total - 7))
+    # Steps 10 and 11 take a second, step 12 half of one, and step 13 is the last.
+    assert value([run], "mean of step rates") == pytest.approx((100 + 100 + 200) / 3)
+    assert value([run], "mean of step rates, last step in") == pytest.approx(
+        (100 + 100 + 200 + 50) / 4
+    )
+    mean = sum(100 / seconds for seconds in SECONDS) / len(SECONDS)
+    assert value([run], "total_ips") == pytest.approx(mean)
+
+
+def test_data_wait_is_left_out_where_the_source_leaves_it_out(written):
+    run = written([1.0] * 12, waits=0.5)
+
+    assert value([run], "median step") == 100
+    assert value([run], "total_ips") == 100
+    assert value([run], "compute_ips") == 200
+    assert value([run], "torchvision img/s") == 200
+    assert value([run], "epoch throughput") == 100
+
+
+def test_epochs_are_rated_apart_and_the_first_is_left_out(written):
+    run = written([2.0, 2.0, 1.0, 1.0, 0.5, 0.5], epochs=[0, 0, 1, 1, 2, 2])
+
+    assert value([run], "epoch throughput") == pytest.approx((100 + 200) / 2)
+
+
+def test_several_runs_are_summed_up_as_the_source_does(written):
+    runs = [written([seconds] * 12) for seconds in (0.5, 1.0, 1.0)]
+
+    assert value(runs, "median step") == 100
+    assert value(runs, "mean of 3 runs") == pytest.approx((200 + 100 + 100) / 3)
+    assert value(runs, "images / whole time") == 100
+
+
+def test_every_row_stands_against_ours_and_says_how_it_differs(written):
+    rows = source_statistics([written(SECONDS)])
+
+    assert (rows[0].source, rows[0].against_ours) == ("nbkit", 1.0)
+    for row in rows[1:]:
+        assert row.difference
+        assert row.url is None or row.url.startswith("https://")
+        if row.unit == "images/s":
+            assert row.against_ours == pytest.approx(row.value / rows[0].value)
+            assert row.n_runs == 1
+        else:
+            assert row.against_ours is None
+    assert len({(row.label, row.source) for row in rows}) == len(rows)
+
+
+def test_utilization_is_the_mean_of_all_samples_of_all_gpus(written):
+    gpus = {
+        "GPU-1": {"gpu_utilization_percent_sum": 900, "gpu_utilization_samples": 10},
+        "GPU-2": {"gpu_utilization_percent_sum": 500, "gpu_utilization_samples": 10},
+    }
+    run = written(SECONDS, system={"gpus": gpus})
+
+    assert value([run], "mean GPU utilization") == 70
+    assert value([written(SECONDS)], "mean GPU utilization") is None
+
+
+def test_an_olympic_mean_leaves_out_the_fastest_and_the_slowest(written):
+    runs = [written(SECONDS, ended=f"{minutes}:00") for minutes in ("01", "02", "09")]
+
+    assert value(runs, "olympic mean of the time") == 2
+    assert value(runs[:2], "olympic mean of the time") is None
+
+
+def test_runs_without_steps_have_no_statistics(written):
+    with pytest.raises(NotEnoughDataError, match="0 of 1 have measured steps"):
+        source_statistics([written([1.0, 1.0])])

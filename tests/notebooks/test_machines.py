@@ -1,0 +1,49 @@
+"""The machines notebook under plain papermill, from its parameters to its report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from nbkit.store.paths import runs_folder, studies_folder
+from nbkit.study.headline import headline
+from nbkit.study.report import REPORT_MIME
+from tests.notebooks.executing import execute
+
+
+def test_without_parameters_the_example_and_published_rows_are_compared(tmp_path):
+    done = execute("machines", tmp_path / "out.ipynb")
+
+    assert done.returncode == 0, done.terminal
+    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
+    assert "application/vnd.jupyter.widget-view+json" not in kinds
+    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    assert "No bundle was named" in done.text
+    assert "two-cpu-vm over one-cpu-vm" in done.text
+    assert "virtualization" in done.text
+    picture, answer = (output.data for output in done.cells[-1].outputs)
+    assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
+    text = answer["text/plain"]
+    assert text.startswith("CPU, functional: fp32: two-cpu-vm / one-cpu-vm = ")
+    assert "Published by others: A100 / V100 = " in text
+    report = answer[REPORT_MIME]
+    assert report["title"].endswith("?")
+    assert report["result"]["functional_only"] is True
+    assert json.loads(Path(report["result_file"]).read_text())["answer"]
+    assert "data:image/png;base64," in Path(report["page"]).read_text()
+    assert "like for like" in headline(done.path)
+    assert not runs_folder().exists()
+    assert not studies_folder().exists()
+
+
+def test_bad_parameters_are_all_named_before_anything_is_read(tmp_path):
+    done = execute(
+        "machines",
+        tmp_path / "out.ipynb",
+        *("-p", "bundels", "one.zip", "-p", "measure", "perhaps"),
+    )
+
+    assert done.returncode == 1
+    assert "Did you mean 'bundles'?" in done.text
+    assert "measure='perhaps' is neither true nor false" in done.text
+    assert not studies_folder().exists()

@@ -1,0 +1,40 @@
+"""The precision notebook under plain papermill, from its parameters to its report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbkit
+from nbkit.store.record import RunState
+from nbkit.study.report import REPORT_MIME
+from tests.notebooks.executing import QUICK, execute
+
+
+def test_a_faster_wrong_answer_is_shown_and_is_not_the_headline(tmp_path):
+    done = execute(
+        "precision",
+        tmp_path / "out.ipynb",
+        *QUICK,
+        *("-p", "model", "wrong_in_16_bits", "-p", "memory_format", "channels_last"),
+    )
+
+    assert done.returncode == 0, done.terminal
+    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
+    assert "application/vnd.jupyter.widget-view+json" not in kinds
+    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    assert "CPU, functional: device=cpu was asked for" in done.text
+    assert "[3/3]" in done.text
+    assert "No precision was measured in both layouts" in done.text
+    picture, answer = (output.data for output in done.cells[-1].outputs)
+    assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
+    report = answer[REPORT_MIME]
+    assert report["answer"].startswith("CPU, functional: no arm but fp32")
+    assert "Not counted: bf16, channels_last at" in report["answer"]
+    [bf16] = [row for row in report["result"]["rows"] if row["arm"].startswith("bf16")]
+    assert bf16["ratio"]["estimate"] > 1
+    assert report["result"]["answers"]["bf16, channels_last"]["suspicions"]
+    assert report["result"]["functional_only"] is True
+    assert json.loads(Path(report["result_file"]).read_text())["answer"]
+    assert "wrong answer?" in Path(report["page"]).read_text()
+    assert [run.state for run in nbkit.runs()] == [RunState.FINISHED] * 3

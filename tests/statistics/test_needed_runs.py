@@ -1,0 +1,118 @@
+"""How many runs a verdict needs, said from the first of them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import MINIMUM_RUNS, ratio, runs_needed
+
+
+def scattered(generator, centre, runs, spread):
+    return [centre * math.exp(generator.gauss(0, spread)) for _ in range(runs)]
+
+
+@pytest.mark.parametrize(
+    ("effect", "spread", "first"),
+    [
+        (1.05, 0.02, 2),  # needs more than the minimum, and hardly knows the scatter
+        (1.05, 0.02, 3),
+        (1.00, 0.01, 3),  # no difference: the interval has to fit into the margin
+    ],
+)
+def test_as_many_studies_as_promised_are_settled_with_the_number(effect, spread, first):
+    generator = random.Random(f"{effect} {spread} {first}")
+    promised, settled, more_than_the_minimum = 0, 0, 0
+    for _ in range(60):
+        a = scattered(generator, 8_000 * effect, first, spread)
+        b = scattered(generator, 8_000, first, spread)
+        needed = runs_needed(a, b, largest=60)
+        if needed.runs is None:
+            continue
+        promised += 1
+        more_than_the_minimum += needed.runs > MINIMUM_RUNS
+        a += scattered(generator, 8_000 * effect, needed.runs - first, spread)
+        b += scattered(generator, 8_000, needed.runs - first, spread)
+        settled += ratio(a, b).is_settled
+
+    assert promised > 30
+    assert more_than_the_minimum > 10
+    # 80 % less two standard errors of the simulation (6 % each)
+    assert settled / promised > 0.68
+
+
+def test_a_clear_difference_needs_the_minimum_of_a_verdict_and_says_how_long():
+    needed = runs_needed(
+        [150.0, 151.0], [100.0, 100.5], seconds_per_run=120.0, power=0.8
+    )
+
+    assert (needed.runs, needed.more, needed.seconds) == (5, 6, 720.0)
+    assert needed.sentence == (
+        "5 runs an arm are needed to settle it with a probability of 80 %: 6 more in "
+        "all, about 12 minutes more (2 and 2 runs hardly show the scatter, so this is "
+        "on the safe side)."
+    )
+
+
+def test_runs_that_settle_the_matter_are_enough():
+    needed = runs_needed([104, 105, 106, 105, 104.5], [100, 101, 99, 100, 100.5])
+
+    assert (needed.runs, needed.more) == (5, 0)
+    assert needed.sentence == "5 and 5 runs are enough: no more are needed."
+
+
+def test_a_difference_at_the_margin_needs_more_than_anybody_would_make():
+    needed = runs_needed(
+        [102.1, 101.0, 103.2, 102.4, 101.3],
+        [100.3, 99.0, 101.2, 100.1, 99.4],
+        seconds_per_run=60.0,
+    )
+
+    assert (needed.runs, needed.more, needed.seconds) == (None, None, None)
+    assert needed.sentence.startswith("More than 100 runs an arm are needed")
+    assert "practical margin of 2 %" in needed.sentence
+
+
+def test_more_scatter_needs_more_runs():
+    def needed(spread):
+        steps = (-1, 0, 1, 0)
+        a = [105 * math.exp(spread * step) for step in steps]
+        b = [100 * math.exp(spread * step) for step in steps]
+        return runs_needed(a, b).runs
+
+    assert needed(0.005) == MINIMUM_RUNS
+    assert MINIMUM_RUNS < needed(0.02) < needed(0.03)
+
+
+def test_more_power_and_confidence_need_more_runs():
+    a, b = [106.0, 103.1, 105.0, 107.4], [100.0, 102.0, 99.0, 101.2]
+    usual = runs_needed(a, b).runs
+
+    assert usual < runs_needed(a, b, power=0.9).runs
+    assert usual < runs_needed(a, b, confidence=0.99).runs
+
+
+def test_arms_with_different_numbers_of_runs_are_filled_up_to_the_same():
+    needed = runs_needed([150.0, 151.0, 150.5], [100.0])
+
+    assert needed.more == 2 * needed.runs - 4
+
+
+def test_counts_that_never_vary_need_only_the_minimum():
+    assert runs_needed([3_000] * 2, [6_000] * 2).runs == MINIMUM_RUNS
+
+
+def test_one_run_an_arm_shows_no_scatter_to_plan_with():
+    needed = runs_needed([150.0], [100.0], seconds_per_run=60.0)
+
+    assert (needed.runs, needed.more, needed.seconds) == (None, None, None)
+    assert "cannot be said from 1 run an arm" in needed.sentence
+    assert "5 an arm at least" in needed.sentence
+
+
+def test_a_run_that_measured_nothing_is_named():
+    with pytest.raises(NotEnoughDataError, match="run medians of B: number 2 of 2"):
+        runs_needed([1.0, 2.0], [3.0, 0.0])

@@ -1,0 +1,96 @@
+"""What a configuration measured twice says about a study's verdicts."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import noise_floor, ratio
+
+FIRST = [100.0, 101.0, 99.0, 100.5, 99.5]
+SECOND = [100.4, 101.2, 99.6, 100.8, 99.2]
+FASTER = [value * 1.2 for value in FIRST]
+
+
+def logs(generator, runs=5):
+    return [generator.gauss(0, 0.03) for _ in range(runs)]
+
+
+def test_floor_is_the_half_width_of_the_interval_and_the_sentence_says_it():
+    control = noise_floor(FIRST, SECOND)
+
+    assert control.ratio == ratio(SECOND, FIRST)
+    half = math.log(control.ratio.ci_high / control.ratio.ci_low) / 2
+    assert control.noise_floor == pytest.approx(math.expm1(half))
+    assert not control.shows_difference
+    assert control.sentence == (
+        "Control: the same configuration twice differs by 0.4 % (95 % interval -0.9 to "
+        "+1.4 %, 5 and 5 runs): noise floor 1.2 %."
+    )
+
+
+def test_arms_without_a_difference_pass_the_floor_in_one_case_of_twenty():
+    generator = random.Random(3)
+    trials, beyond = 1_000, 0
+    for _ in range(trials):
+        first, second = ([8e3 * math.exp(x) for x in logs(generator)] for _ in "ab")
+        floor = noise_floor(first, second).noise_floor
+        # other arms than the control's, of the same noise and as many runs
+        apart = statistics.fmean(logs(generator)) - statistics.fmean(logs(generator))
+        beyond += abs(apart) > math.log1p(floor)
+
+    # 5 % give or take three standard errors of the simulation (0.7 % each)
+    assert 0.029 < beyond / trials < 0.071
+
+
+def test_a_control_that_shows_a_difference_says_that_nothing_can_be_trusted():
+    control = noise_floor(FIRST, FASTER, name="fp32")
+
+    assert control.shows_difference
+    assert control.sentence.startswith("Control: fp32 twice differs by 20.0 %")
+    assert "no verdict of this study can be trusted" in control.sentence
+    assert noise_floor(FASTER, FIRST).shows_difference
+
+
+def test_verdicts_are_withheld_when_the_control_shows_a_difference():
+    sound, broken = noise_floor(FIRST, SECOND), noise_floor(FIRST, FASTER)
+
+    assert ratio(FASTER, FIRST, noise_floor=sound).verdict == "faster"
+    withheld = ratio(FASTER, FIRST, noise_floor=broken)
+    assert withheld.verdict == "withheld"
+    assert withheld.estimate == pytest.approx(1.2)
+    assert "verdict withheld" in withheld.sentence
+    equal = ratio(FIRST, FIRST, noise_floor=broken)
+    assert equal.verdict == "withheld"
+
+
+def test_too_few_runs_stay_too_few_whatever_the_control_shows():
+    broken = noise_floor(FIRST, FASTER)
+
+    assert ratio([2.0], [1.0], noise_floor=broken).verdict == "not enough runs"
+
+
+def test_a_control_within_the_margin_does_not_withhold():
+    slightly = noise_floor(FIRST, [value * 1.01 for value in FIRST])
+
+    assert not slightly.shows_difference
+
+
+def test_one_run_each_leaves_the_floor_unknown():
+    control = noise_floor([100.0], [103.0])
+
+    assert control.noise_floor is None
+    assert not control.shows_difference
+    assert control.sentence == (
+        "Control: the same configuration twice differs by 3.0 % (1 and 1 runs, no "
+        "interval): the noise floor is not known."
+    )
+
+
+def test_a_missing_arm_is_an_error():
+    with pytest.raises(NotEnoughDataError, match="there are 0"):
+        noise_floor(FIRST, [])

@@ -1,0 +1,165 @@
+"""What a study's arms show follows from their runs, and from nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.study.arms import ArmRun, Arms
+from nbkit.study.arms_tables import duration
+
+STEADY = [100.0, 100.4, 99.7, 100.2, 99.9]
+
+
+def runs(rates, *, device_type="cuda", seconds=30.0, **facts):
+    """Return one run a rate."""
+    return [
+        ArmRun(f"run-{n}", rate, seconds=seconds, device_type=device_type, **facts)
+        for n, rate in enumerate(rates)
+    ]
+
+
+def arms(faster=1.5, again=1.0, n=5, **facts):
+    """Return a baseline, an arm that is faster, and the baseline's control."""
+    return Arms(
+        {
+            "fp32": runs(STEADY[:n], **facts),
+            "bf16": runs([rate * faster for rate in STEADY[:n]], **facts),
+            "fp32 again": runs([rate * again for rate in reversed(STEADY[:n])]),
+        },
+        "fp32",
+        "fp32 again",
+    )
+
+
+def cells(table, arm):
+    """Return a row of a table by column."""
+    [row] = [row for row in table.rows if row[0] == arm]
+    return dict(zip(table.columns, row, strict=True))
+
+
+def test_every_arm_has_rate_interval_ratio_and_verdict():
+    table = arms(data_wait_share=0.01, joules_per_image=0.1234).table()
+
+    bf16 = cells(table, "bf16")
+    assert bf16["images/s"] == "150.0"
+    assert bf16["95 % interval (runs)"].endswith("(5)")
+    assert bf16["ratio"] == "1.500"
+    assert bf16["verdict"] == "faster"
+    assert bf16["data wait"] == "1.0 %"
+    assert bf16["J/image"] == "0.123"
+    assert bf16["CPU ms/image"] is None
+    assert cells(table, "fp32")["verdict"] == "baseline"
+    assert cells(table, "fp32")["ratio"] is None
+    assert "on GPUs; ratios against fp32" in table.caption
+
+
+def test_the_control_is_no_arm_and_its_noise_floor_is_printed():
+    found = arms()
+
+    table = found.table()
+
+    assert cells(table, "fp32 again")["verdict"] == "control"
+    assert "noise floor" in table.notes[0]
+    assert found.sentence.startswith("bf16 / fp32 = 1.500")
+    assert [row[0] for row in found.certainty.rows] == ["bf16", "fp32 again"]
+
+
+def test_a_control_that_differs_from_itself_withholds_every_verdict():
+    found = arms(again=1.2)
+
+    table = found.table()
+
+    assert cells(table, "bf16")["verdict"] == "withheld"
+    assert found.needed_sentence == ""
+    assert table.notes == [found.control_sentence]
+
+
+def test_without_a_control_the_table_says_so():
+    found = Arms({"a": runs(STEADY), "b": runs(STEADY)}, "a")
+
+    assert "No control" in found.control_sentence
+    assert found.to_dict()["noise_floor"] is None
+
+
+def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
+    found = arms(n=2)
+
+    need = found.row("bf16").needed
+    assert need is not None
+    assert need.runs is not None
+    more = need.runs - 2
+    assert more >= 3
+    # Three arms of half a minute each.
+    assert f"{more} more (about {duration(more * 90)})" in found.needed_sentence
+    assert cells(found.certainty, "bf16")["needed"] == f"{need.runs} runs"
+
+
+def test_settled_differences_need_no_more_repeats():
+    assert "these are enough" in arms().needed_sentence
+
+
+def test_one_repeat_says_when_the_needed_ones_can_be_told():
+    found = arms(n=1)
+
+    assert "after the second one" in found.needed_sentence
+    assert cells(found.table(), "bf16")["verdict"] == "not enough runs"
+    assert cells(found.certainty, "bf16")["needed"] is None
+
+
+def test_a_hopeless_difference_is_named_instead_of_a_number():
+    noisy = [100.0, 60.0, 170.0, 90.0, 130.0]
+    found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
+
+    assert "more than 100 repeats would be needed for b" in found.needed_sentence
+    assert cells(found.certainty, "b")["needed"] == "more than 100 runs"
+
+
+def test_numbers_of_cpus_are_called_functional():
+    found = Arms({"a": runs(STEADY, device_type="cpu")}, "a")
+
+    assert found.sentence.startswith("CPU, functional: a trains 100.0 images/s")
+    assert "CPU processes (functional)" in found.table().caption
+    assert found.control_sentence == ""
+
+
+def test_an_arm_that_measured_nothing_has_dashes_and_no_ratio():
+    found = Arms({"a": runs(STEADY), "b": runs([None])}, "a")
+
+    row = cells(found.table(), "b")
+
+    assert (row["images/s"], row["ratio"], row["verdict"]) == (None, None, None)
+    assert row["95 % interval (runs)"] == "– (1)"
+    with pytest.raises(NotEnoughDataError, match="'c' has 0 finished runs"):
+        found.row("c")
+
+
+def test_further_columns_and_the_raw_numbers_go_into_the_csv():
+    table = arms().table(more={"loss": {"bf16": "0.31", "fp32": "0.30"}})
+
+    [_, bf16, again] = csv.DictReader(io.StringIO(table.to_csv()))
+
+    assert bf16["loss"] == "0.31"
+    assert again["loss"] == ""
+    assert float(bf16["ratio_estimate"]) == pytest.approx(1.5)
+    assert float(bf16["images_per_second"]) == 150.0
+
+
+def test_everything_goes_to_json():
+    values = json.loads(json.dumps(arms().to_dict()))
+
+    assert values["rows"][1]["ratio"]["verdict"] == "faster"
+    assert values["noise_floor"]["noise_floor"] > 0
+    assert values["needed"].startswith("Needed repeats")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(40, "40 seconds"), (720, "12 minutes"), (12_600, "3.5 hours")],
+)
+def test_a_time_to_wait_is_said_in_its_own_unit(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,362 @@
+"""Machines out of bundles, what is compared of them, and what is measured here."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.errors import ParameterError
+from nbkit.store.bundle_import import unpack_bundle
+from nbkit.store.paths import RunPaths, reports_folder, runs_folder, studies_folder
+from nbkit.store.record import read_json, write_json
+from nbkit.study import machines
+from nbkit.study.machines_load import example_bundles, load
+from nbkit.study.machines_plan import HERE
+from nbkit.study.parameters import Parameters
+from nbkit.study.report import Note
+
+OPEN = {
+    "bundles": None,
+    "a": None,
+    "b": None,
+    "model": None,
+    "precision": None,
+    "published": None,
+    "measure": False,
+    "repeats": 5,
+}
+TWO, ONE = map(str, example_bundles())
+GPU = {
+    "name": "NVIDIA A100-SXM4-80GB",
+    "virtualization": "passthrough",
+    "mig_enabled": False,
+    "power_limit_watts": 400.0,
+    "sm_clock_max_mhz": 1410,
+    "pcie_generation": 4,
+    "pcie_width": 16,
+    "nvlink_links": 12,
+    "nvlink_version": "3.0",
+    "nvlink_megabytes_per_second": 26_562,
+}
+
+
+def parameters(**values):
+    """Return parameters as the notebook would."""
+    merged = {**OPEN, **values}
+    return Parameters(merged, dict.fromkeys(merged, "default"))
+
+
+@pytest.fixture
+def here(store):
+    """Return the runs of one example in this store, as if they were its own."""
+    unpack_bundle(ONE, store)
+    return [RunPaths(folder) for folder in sorted(runs_folder().iterdir())]
+
+
+def change(path, *names, value):
+    """Change one value in a JSON file."""
+    content = read_json(path)
+    inner = content
+    for name in names[:-1]:
+        inner = inner.setdefault(name, {})
+    inner[names[-1]] = value
+    write_json(path, content)
+
+
+def test_the_examples_are_two_machines_with_enough_runs_for_a_verdict():
+    found, notes = load([TWO, ONE])
+
+    assert [one.name for one in found] == ["two-cpu-vm", "one-cpu-vm"]
+    assert notes == []
+    for machine in found:
+        precisions = [run.conditions["precision"] for run in machine.runs]
+        assert sorted(precisions) == ["bf16"] * 5 + ["fp32"] * 5
+        assert {run.device_type for run in machine.runs} == {"cpu"}
+        assert machine.facts["virtualization"] == "kvm"
+
+
+def test_the_examples_are_small_and_hold_no_path_of_where_they_were_made():
+    assert all(Path(path).stat().st_size < 150_000 for path in (TWO, ONE))
+    for path in (TWO, ONE):
+        with zipfile.ZipFile(path) as archive:
+            text = b"".join(archive.read(name) for name in archive.namelist())
+        assert set(re.findall(rb'[" =](/[\w.]+)', text)) == {b"/opt"}
+        assert b"@" not in text
+
+
+def test_reading_bundles_leaves_the_store_as_it_was(store):
+    plan = machines.plan(parameters())
+
+    assert not store.exists()
+    assert (plan.a, plan.b) == ("two-cpu-vm", "one-cpu-vm")
+    assert "say nothing about a GPU" in plan.notes[0]
+    assert machines.measure(plan) is None
+
+
+def test_every_arm_of_both_machines_gets_a_ratio_and_a_verdict():
+    result = machines.result(machines.plan(parameters()), None)
+
+    assert {arm.name for arm in result.matched} == {"fp32", "bf16"}
+    assert {(arm.ratio.n_a, arm.ratio.n_b) for arm in result.matched} == {(5, 5)}
+    assert result.left_out == []
+    text = result.table.to_text()
+    assert "two-cpu-vm over one-cpu-vm" in text
+    assert result.answer.startswith("CPU, functional: ")
+    assert "published, no interval" in result.answer
+    facts = result.side_by_side.to_text()
+    assert "virtualization" in facts
+    rows = {row[0]: row for row in result.side_by_side.rows}
+    assert rows["usable CPUs"][1:] == ["2", "1", "differs"]
+
+
+def test_a_report_has_everything_and_lies_in_a_folder_of_its_own(store):
+    saved = machines.result(machines.plan(parameters()), None).save()
+
+    assert saved.page.parent.parent == reports_folder()
+    report = read_json(saved.result)
+    assert report["result"]["functional_only"] is True
+    assert len(report["result"]["measured"]) == 2
+    assert report["result"]["published"]
+    captions = [table["caption"] for table in report["tables"]]
+    assert captions[0].startswith("Measured, like for like")
+    assert any(one.startswith("Published by others") for one in captions)
+    assert any("cannot be interleaved" in note for note in report["notes"])
+    assert sorted(path.name for path in store.iterdir()) == ["reports"]
+
+
+def test_a_machine_may_be_named_and_the_ratio_turned_round():
+    plan = machines.plan(parameters(a="one-cpu-vm", precision=["fp32"]))
+    turned = machines.result(plan, None)
+    straight = machines.result(machines.plan(parameters()), None)
+
+    [arm] = turned.matched
+    other = next(one for one in straight.matched if one.name == "fp32")
+    assert arm.ratio.estimate == pytest.approx(1 / other.ratio.estimate)
+
+
+def test_studies_and_single_runs_of_the_store_are_read_too(here):
+    [study] = studies_folder().iterdir()
+    some = [paths.run_id for paths in here if "fp32" in paths.run_id][:2]
+
+    [whole], _ = load([study.name])
+    [part], _ = load(some)
+
+    assert len(whole.runs) == 10
+    assert [run.run_id for run in part.runs] == some
+
+
+def test_what_is_not_alike_is_listed_with_both_values_and_not_compared(here):
+    for paths in here:
+        if "fp32" in paths.run_id:
+            change(paths.worker, "batch_size_per_gpu", value=64)
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    assert [arm.name for arm in result.matched] == ["bf16, batch_size_per_gpu 128"]
+    assert [(one.condition, one.a, one.b) for one in result.left_out] == [
+        ("batch_size_per_gpu", "128", "64")
+    ]
+    assert "64" in result.not_alike.to_text()
+
+
+def test_different_software_is_listed_and_not_fatal(here):
+    for paths in here:
+        packages = ("environment", "packages", "torch")
+        change(paths.record, *packages, value="2.7.0")
+        change(paths.worker, "torch", value="2.7.0")
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    assert len(result.matched) == 2
+    rows = {row[0]: row for row in result.side_by_side.rows}
+    assert rows["torch"][2:] == ["2.7.0", "differs"]
+    assert ["environment", "packages.torch"] in [
+        list(row[:2]) for row in result.differences.rows
+    ]
+
+
+def test_gpus_their_links_and_how_they_come_into_the_machine_stand_side_by_side(here):
+    links = [["X", "NVLINK"], ["NVLINK", "X"]]
+    reads = [["X", "OK"], ["NS", "X"]]
+    for paths in here:
+        change(paths.record, "machine", "hypervisor", value="vmware")
+        change(paths.record, "system", "devices", value=[GPU, GPU])
+        change(paths.record, "system", "topology", value=links)
+        change(paths.record, "system", "p2p", value={"read": reads})
+        change(paths.record, "system", "driver_version", value="570.86.15")
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    facts = {row[0]: row[2] for row in result.side_by_side.rows}
+    assert facts["virtualization"] == "vmware"
+    assert facts["GPUs"] == "2 x NVIDIA A100-SXM4-80GB"
+    assert facts["GPU virtualization"] == "2 x passthrough"
+    assert facts["MIG"] == "2 x off"
+    assert facts["PCIe"] == "2 x generation 4, 16 lanes"
+    assert facts["NVLinks of a GPU"].endswith(
+        "12 links, version 3.0, 26.6 GB/s each way"
+    )
+    assert facts["topology"] == "NVLINK"
+    assert facts["P2P read"] == "NS and OK"
+    assert facts["driver"] == "570.86.15"
+
+
+def test_a_record_without_the_newer_facts_is_compared_all_the_same(here):
+    for paths in here:
+        record = read_json(paths.record)
+        del record["machine"]["hypervisor"]
+        record["system"].pop("p2p", None)
+        write_json(paths.record, record)
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    assert len(result.matched) == 2
+    rows = {row[0]: row for row in result.side_by_side.rows}
+    assert rows["virtualization"][2].endswith("the hypervisor is unknown")
+
+
+def test_runs_that_say_nothing_of_a_machine_are_left_out_with_the_reason(here):
+    first, second, *_ = (paths for paths in here if "fp32" in paths.run_id)
+    change(first.record, "launch", "oversubscribed", value=True)
+    second.metrics.write_text("")
+
+    _, notes = load([paths.run_id for paths in here])
+
+    assert any("several ranks shared a device" in note for note in notes)
+    assert any("no measured step" in note for note in notes)
+
+
+def test_everything_that_cannot_be_used_is_named_at_once(tmp_path, store):
+    hostile = tmp_path / "hostile.zip"
+    with zipfile.ZipFile(ONE) as good, zipfile.ZipFile(hostile, "w") as bad:
+        for name in good.namelist():
+            bad.writestr(name, good.read(name))
+        bad.writestr("../../outside", "x")
+    damaged = tmp_path / "damaged.zip"
+    damaged.write_bytes(Path(ONE).read_bytes()[:2000])
+    bundles = [
+        str(hostile),
+        str(damaged),
+        str(tmp_path / "none.zip"),
+        "20200101-000000",
+    ]
+
+    with pytest.raises(ParameterError) as raised:
+        machines.plan(
+            parameters(
+                bundles=bundles,
+                precision=["fp12"],
+                published=["A100", "Voodoo 2"],
+                repeats=0,
+            )
+        )
+
+    text = str(raised.value)
+    for part in (
+        "hostile.zip cannot be imported",
+        "damaged.zip cannot be imported",
+        "none.zip cannot be read",
+        "'20200101-000000'",
+        "precision='fp12'",
+        "published='Voodoo 2'",
+        "repeats=0 is below 1",
+    ):
+        assert part in text
+    assert not store.exists()
+    assert not (tmp_path.parent / "outside").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "value"),
+    [("record", ["no", "machine"]), ("worker", {"world_size": [2], "devices": 5})],
+)
+def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
+    tmp_path, here, file, value
+):
+    for paths in here:
+        if file == "record":
+            change(paths.record, "machine", value=value)
+        else:
+            write_json(paths.worker, read_json(paths.worker) | value)
+    [study] = studies_folder().iterdir()
+    bundle = nbkit.export(study.name, tmp_path / "odd.zip")
+
+    with pytest.raises(ParameterError, match=r"odd\.zip holds a record that"):
+        machines.plan(parameters(bundles=[str(bundle)]))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"bundles": [ONE]}, "all runs are of one machine"),
+        ({"a": "nowhere"}, "a='nowhere' is none of the machines here"),
+        ({"a": "two-cpu-vm", "b": "two-cpu-vm"}, "a and b are both 'two-cpu-vm'"),
+        ({"model": "resnet50"}, "0 training runs can be compared with model=resnet50"),
+        ({"published": ["A100"]}, "names 1 GPUs, two are compared"),
+        (
+            {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},
+            "are both read from bundles",
+        ),
+    ],
+)
+def test_a_choice_that_compares_nothing_is_refused(values, said):
+    with pytest.raises(ParameterError) as raised:
+        machines.plan(parameters(**values))
+
+    assert said in str(raised.value)
+
+
+def test_this_machine_is_measured_with_the_runs_of_the_other_one(small, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    other = nbkit.launch(small(gpus=1, oversubscribe=False)).wait()
+    bundles = [other.run_id]
+    plan = machines.plan(parameters(bundles=bundles, measure=True, repeats=1))
+
+    study = machines.measure(plan)
+    result = machines.result(plan, study)
+
+    assert (plan.a, plan.b) == (other.record["machine"]["hostname"], HERE)
+    [arm] = result.matched
+    assert (arm.ratio.n_a, arm.ratio.n_b) == (1, 1)
+    assert arm.ratio.verdict == "not enough runs"
+    assert "A verdict needs 5 runs a side" in result.table.to_text()
+    assert result.report().result["study_id"] == study.study_id
+    assert {run.config.model for run in nbkit.runs()} == {"tiny"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"data": "/nowhere/images"}, "/nowhere/images"),
+        ({"gpus": 512, "oversubscribe": False}, "gpus=512"),
+    ],
+)
+def test_what_cannot_run_here_is_said_before_anything_starts(here, changed, said):
+    for paths in here:
+        write_json(paths.config, read_json(paths.config) | changed)
+
+    with pytest.raises(ParameterError) as raised:
+        machines.plan(parameters(bundles=[here[0].run_id], measure=True))
+
+    assert "no training run of one-cpu-vm can run here" in str(raised.value)
+    assert said in str(raised.value)
+
+
+def test_without_two_like_runs_the_answer_says_so(here):
+    for paths in here:
+        change(paths.worker, "world_size", value=2)
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    assert result.answer.startswith("No verdict: no run of two-cpu-vm is like one of")
+    assert isinstance(result.table, Note)
+    assert result.report().result["measured"] == []

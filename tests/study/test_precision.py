@@ -1,0 +1,227 @@
+"""What the precision report says follows from what was measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import nbkit
+from nbkit.analysis.answers import judge_answers
+from nbkit.analysis.layouts import Format
+from nbkit.config import ExperimentConfig
+from nbkit.store.summary import summarise_run
+from nbkit.study.arms import ArmRun, Arms
+from nbkit.study.precision import PrecisionResult
+from nbkit.study.report import Note, Table
+
+GPU = "NVIDIA A100-SXM4-80GB"
+RATES = {
+    Format("fp32", "channels_last"): 400.0,
+    Format("fp16", "channels_last"): 2400.0,
+    Format("fp16", "channels_first"): 1400.0,
+    Format("fp16", "channels_last", True): 2500.0,
+}
+AGAIN = "fp32, channels_last again"
+
+
+def trained(final, weights_finite=True):
+    """Return the summary of a run that ended at a loss."""
+    lines = [
+        {
+            "kind": "step",
+            "step": number,
+            "images": 256,
+            "loss": loss,
+            "step_time_seconds": 0.1,
+            "data_wait_seconds": 0.0,
+            "compute_seconds": 0.1,
+            "communication_exposed_seconds": 0.0,
+            "warmup": False,
+        }
+        for number, loss in enumerate([7.0, 5.0, final], start=1)
+    ]
+    return summarise_run(lines, {"weights_finite": weights_finite}, {})
+
+
+def measured(*, repeats=5, device_type="cuda", finals=None, **facts):
+    """Return a result of the arms above, and of the control."""
+    formats = {one.name: one for one in RATES} | {
+        AGAIN: Format("fp32", "channels_last")
+    }
+    runs = {
+        arm: [
+            ArmRun(
+                run_id=f"{arm} {repeat}",
+                images_per_second=RATES[one] * (1 + 0.002 * (repeat - 2)),
+                data_wait_share=0.01,
+                peak_memory_bytes=22 * 2**30,
+                cpu_ms_per_image=1.25,
+                seconds=60.0,
+                device_type=device_type,
+            )
+            for repeat in range(repeats)
+        ]
+        for arm, one in formats.items()
+    }
+    answers = judge_answers(
+        {
+            arm: {n: trained((finals or {}).get(arm, 2.0)) for n in range(repeats)}
+            for arm in formats
+        },
+        "fp32, channels_last",
+        control=AGAIN,
+        tolerance=0.05,
+    )
+    configs = {
+        arm: ExperimentConfig(
+            precision=one.precision,
+            memory_format=one.memory_format,
+            compile=one.compile,
+            batch_size_per_gpu=256,
+        )
+        for arm, one in formats.items()
+    }
+    return PrecisionResult(
+        arms=Arms(runs, "fp32, channels_last", AGAIN),
+        configs=configs,
+        answers=answers,
+        plan={"loss_tolerance": 0.05, "notes": ["said first"], "chosen": {}},
+        repeats=repeats,
+        conditions={
+            "model": "resnet50",
+            "image_size": 224,
+            "steps": 3,
+            "device_name": GPU if device_type == "cuda" else "a CPU",
+            **facts,
+        },
+    )
+
+
+def cells(table, arm):
+    """Return a row by column, of the first row whose first cell is this."""
+    row = next(row for row in table.rows if row[0] == arm)
+    return dict(zip(table.columns, row, strict=True))
+
+
+def test_the_headline_has_speed_cost_and_answer_of_every_arm():
+    fp16 = cells(measured().table, "fp16, channels_last")
+
+    assert fp16["images/s"] == "2,400"
+    assert fp16["verdict"] == "faster"
+    assert fp16["memory"] == "22.0 GiB"
+    assert (fp16["loss"], fp16["gradients"]) == ("2.000", "finite")
+
+
+def test_a_suspect_answer_is_told_in_the_table_and_keeps_its_arm_from_the_headline():
+    compiled = "fp16, channels_last, compiled"
+    result = measured(finals={compiled: 6.5})
+
+    assert cells(result.table, compiled)["loss"] == "6.500, wrong answer?"
+    assert any(
+        note.startswith(f"{compiled}: wrong answer?") for note in result.table.notes
+    )
+    assert "above the baseline's by 64 % of the first loss" in str(result.table.notes)
+    assert cells(result.answer_table, compiled)["finding"] == "wrong answer?"
+    assert result.answer.startswith("fp16, channels_last trains 2,400")
+    assert f"Not counted: {compiled}" in result.answer
+
+
+def test_a_loss_that_is_not_finite_is_said_so():
+    result = measured(finals={"fp16, channels_last": None})
+
+    assert cells(result.table, "fp16, channels_last")["loss"] == (
+        "not finite, wrong answer?"
+    )
+    assert (
+        cells(result.answer_table, "fp16, channels_last")["against the baseline"]
+        is None
+    )
+
+
+def test_the_layout_trap_is_shown_on_own_numbers_and_apart_from_published_ones():
+    result = measured()
+
+    assert isinstance(result.layout, Table)
+    fp16 = cells(result.layout, "fp16")
+    assert (fp16["channels_last"], fp16["channels_first"]) == ("6.00 x", "3.50 x")
+    assert (fp16["layout alone"], fp16["verdict"]) == ("1.71 x", "faster")
+    assert "in channels_first 3.50 times" in result.layout.notes[0]
+    assert result.published_layouts.caption.startswith("Published by others")
+    assert result.published_layouts.rows[0] == [
+        "V100-SXM2-32GB",
+        "790.0 (Paddle)",
+        "1,156 (NVIDIA)",
+        "1.46 x",
+    ]
+
+
+def test_every_arm_is_held_against_the_bound_of_its_kernels():
+    bounds = measured().bounds
+
+    assert isinstance(bounds, Table)
+    assert GPU in bounds.caption
+    eager = cells(bounds, "fp16, channels_last")
+    assert (eager["kernels"], eager["share"]) == ("eager", "64.3 %")
+    assert cells(bounds, "fp16, channels_last, compiled")["kernels"] == "fused"
+    assert AGAIN not in [row[0] for row in bounds.rows]
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"device_name": "Imaginary 9000"}, "peaks of Imaginary 9000 are not known"),
+        ({"device_type": "cpu"}, "none was measured"),
+    ],
+)
+def test_where_no_bound_is_known_it_is_said(facts, said):
+    bounds = measured(**facts).bounds
+
+    assert isinstance(bounds, Note)
+    assert said in bounds.sentences[0]
+
+
+def test_cpu_numbers_are_functional_everywhere_and_have_no_published_marks():
+    result = measured(device_type="cpu", repeats=2)
+
+    report = result.report()
+
+    assert report.answer.startswith("CPU, functional: ")
+    assert "not enough runs for a verdict" in report.answer
+    assert isinstance(result.layout, Table)
+    assert "says nothing about GPUs" in result.layout.notes[0]
+    assert result.published == {}
+    assert "-p repeats 5" in report.next_step
+
+
+def test_the_report_is_one_of_measured_and_of_published_tables():
+    report = measured().report()
+
+    captions = [table.caption for table in report.tables]
+    assert captions[0].startswith("Measured")
+    assert [one for one in captions if "Published" in one] == [
+        "Published by others: ResNet-50 in fp16 on one GPU, images/s by layout"
+    ]
+    assert report.notes[0] == "said first"
+    result = json.loads(json.dumps(report.to_dict()))["result"]
+    assert result["answers"]["fp16, channels_last"]["final_loss"] == 2.0
+    assert result["layouts"][0]["effect"]["verdict"] == "faster"
+    assert {source.url for source in report.sources if source.url}
+
+
+def test_gradients_that_overflow_in_a_real_run_are_skipped_counted_and_recorded(small):
+    fields = {"model": "overflows_once", "gpus": 1}
+
+    half = nbkit.launch(small(precision="fp16", **fields)).wait()
+    single = nbkit.launch(small(precision="fp32", **fields)).wait()
+
+    skipped = [line["step"] for line in half.metrics() if line["update_skipped"]]
+    assert skipped == [3]
+    assert (half.summary.updates_skipped, half.summary.loss_scale) == (1, 32768.0)
+    assert half.summary.loss_not_finite_at_step is None
+    assert half.summary.weights_finite is True
+    assert half.worker["weights_finite"] is True
+    assert single.summary.loss_not_finite_at_step == 4
+    assert single.summary.final_loss is None
+    assert single.summary.weights_finite is False
+    assert "update_skipped" not in single.metrics()[0]

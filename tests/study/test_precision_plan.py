@@ -1,0 +1,140 @@
+"""What the precision notebook will measure is decided, and said, before it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ConfigError
+from nbkit.study.parameters import Parameters
+from nbkit.study.precision_plan import plan
+from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
+
+OPEN = {
+    "precision": None,
+    "memory_format": None,
+    "compile": None,
+    "model": None,
+    "batch_size_per_gpu": None,
+    "image_size": None,
+    "data": "synthetic",
+    "loader": "torch",
+    "steps": None,
+    "warmup_steps": None,
+    "repeats": None,
+    "control": True,
+    "loss_tolerance": 0.05,
+    "seed": 0,
+    "gpus": 1,
+    "device": "cpu",
+    "engine": "local",
+}
+
+
+def parameters(**values):
+    """Return parameters as the notebook would, for CPUs unless said otherwise."""
+    merged = {**OPEN, **values}
+    origins = dict.fromkeys(OPEN, "default") | dict.fromkeys(values, "papermill")
+    return Parameters(merged, origins)
+
+
+def test_on_cpus_three_arms_and_a_control_stand_in_and_the_plan_says_so_first():
+    planned = plan(parameters())
+
+    assert list(planned.arms) == [
+        "fp32, channels_last",
+        "bf16, channels_last",
+        "bf16, channels_first",
+    ]
+    assert planned.control == "fp32, channels_last"
+    assert planned.repeats == 2
+    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
+    assert "4 arms, among them fp32, channels_last twice" in planned.notes[1]
+    assert "8 in all" in planned.notes[1]
+    assert {config.seed for config in planned.arms.values()} == {0}
+    assert {config.learning_rate for config in planned.arms.values()} == {0.1 * 8 / 256}
+
+
+def test_on_gpus_every_combination_is_measured(drive):
+    drive(FakeGpu("GPU-a"))
+
+    planned = plan(parameters(device="auto"))
+
+    assert len(planned.arms) == 4 * 2 * 2
+    assert next(iter(planned.arms)) == "fp32, channels_last"
+    assert "bf16, channels_first, compiled" in planned.arms
+    compiled = planned.arms["tf32, channels_last, compiled"]
+    assert (compiled.precision, compiled.compile) == ("tf32", True)
+    assert (planned.repeats, compiled.batch_size_per_gpu) == (5, 256)
+    assert compiled.learning_rate == 0.1
+    assert "17 arms" in planned.notes[0]
+
+
+@pytest.fixture
+def old_gpu(drive, monkeypatch):
+    """A GPU of the generation before TF32 and BF16."""
+    driver = drive(FakeGpu("GPU-a", name="Tesla V100-SXM2-32GB"))
+    monkeypatch.setattr(
+        "pynvml.nvmlDeviceGetCudaComputeCapability", lambda handle: (7, 0)
+    )
+    return driver
+
+
+def test_formats_that_a_gpu_is_too_old_for_are_left_out_and_it_is_said(old_gpu):
+    planned = plan(parameters(device="auto"))
+
+    assert {config.precision for config in planned.arms.values()} == {"fp32", "fp16"}
+    assert planned.notes[0].startswith("TF32 and BF16 are left out: Tesla V100")
+    assert "compute capability 7.0" in planned.notes[0]
+
+
+def test_a_format_that_was_asked_for_and_is_missing_is_an_error(old_gpu):
+    with pytest.raises(ConfigError, match=r"precision=bf16: Tesla V100.*7\.0"):
+        plan(parameters(device="auto", precision=["fp16", "bf16"]))
+
+
+def test_tf32_on_cpus_is_an_error():
+    with pytest.raises(ConfigError, match="TF32 is a format of GPUs"):
+        plan(parameters(precision=["fp32", "tf32"]))
+
+
+def test_the_batch_fits_the_memory_of_the_gpu_and_it_is_said(drive, monkeypatch):
+    driver = drive(FakeGpu("GPU-a"))
+    size = 16 * GIBIBYTE
+    memory = driver.nvmlDeviceGetMemoryInfo(driver.gpus[0])
+    memory.total = size
+    monkeypatch.setattr("pynvml.nvmlDeviceGetMemoryInfo", lambda *_, **__: memory)
+
+    planned = plan(parameters(device="auto"))
+    asked = plan(parameters(device="auto", batch_size_per_gpu=256))
+
+    batches = {config.batch_size_per_gpu for config in planned.arms.values()}
+    assert batches == {128}
+    assert "Batches of 128 and not 256" in planned.notes[0]
+    assert asked.arms["fp32, channels_last"].batch_size_per_gpu == 256
+
+
+def test_the_baseline_is_measured_whether_it_was_asked_for_or_not():
+    planned = plan(parameters(precision=["bf16"], memory_format=["channels_first"]))
+
+    assert list(planned.arms) == ["fp32, channels_last", "bf16, channels_first"]
+
+
+def test_the_baseline_alone_is_refused():
+    with pytest.raises(ConfigError, match="nothing to compare; add a precision"):
+        plan(parameters(precision=["fp32"], memory_format=["channels_last"]))
+
+
+def test_every_bad_number_is_named_at_once():
+    with pytest.raises(ConfigError) as raised:
+        plan(parameters(gpus=0, repeats=0, loss_tolerance=5.0))
+
+    said = str(raised.value)
+    assert "gpus=0 is below 1" in said
+    assert "repeats=0 is below 1" in said
+    assert "loss_tolerance=5.0 is not between 0 and 1" in said
+
+
+def test_a_short_run_still_has_steps_to_measure():
+    config = plan(parameters(steps=4)).arms["fp32, channels_last"]
+
+    assert (config.steps, config.warmup_steps) == (4, 1)

@@ -1,0 +1,133 @@
+"""A study is reported from the store alone, on any machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit import registry
+from nbkit.errors import NotEnoughDataError, StoreError
+from nbkit.study.report_study import report
+from tests.launch.conftest import PLUGINS
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """Measure two arms and a control in a store of their own; return all of it."""
+    folder = tmp_path_factory.mktemp("there")
+    fields = {"model": "tiny", "device": "cpu", "gpus": 1, "image_size": 32}
+    fields |= {"steps": 4, "warmup_steps": 1, "tensorboard": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NBKIT_HOME", str(folder / "store"))
+        patch.setenv("PYTHONPATH", str(PLUGINS))
+        patch.syspath_prepend(str(PLUGINS))
+        registry.forget()
+        arms = {
+            f"batch {size}": nbkit.ExperimentConfig(**fields, batch_size_per_gpu=size)
+            for size in (2, 4)
+        }
+        study = nbkit.Study.create("batches", arms, control="batch 2")
+        study.run(progress=False)
+        saved = nbkit.report(study)
+        nbkit.export(study, folder / "study.zip")
+    registry.forget()
+    return folder / "study.zip", saved
+
+
+@pytest.fixture
+def measured(bundle, monkeypatch):
+    """Return the study, imported where its plug-in is not installed."""
+    path, _ = bundle
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(PLUGINS)])
+    registry.forget()
+    return nbkit.Study.open(nbkit.import_bundle(path).study_id)
+
+
+def test_a_study_of_any_arms_is_reported_where_it_was_imported(
+    bundle, measured, tmp_path
+):
+    _, here = bundle
+
+    there = nbkit.report(measured.study_id, folder=tmp_path / "paper" / "new")
+
+    assert there.report.answer == here.report.answer
+    assert there.report.tables == here.report.tables
+    assert there.page.parent == tmp_path / "paper" / "new"
+    assert here.page.parent.name == measured.study_id
+    assert any("Imported on" in one for one in there.report.method)
+    headline, certainty, differences, starts = there.report.tables
+    assert [row[0] for row in headline.rows] == ["batch 2", "batch 4", "batch 2 again"]
+    assert headline.rows[1][5] == "not enough runs"
+    assert [row[0] for row in certainty.rows] == ["batch 4", "batch 2 again"]
+    assert ["batch 4", "configuration", "batch_size_per_gpu", "2", "4"] in (
+        differences.rows
+    )
+    # Somebody may have edited the code between two runs.
+    assert {row[1] for row in differences.rows if row[0] == "batch 2 again"} <= {"code"}
+    ids = {run.run_id for runs in measured.runs_by_arm().values() for run in runs}
+    assert {row[-1] for row in starts.rows} == ids
+    assert len(ids) == 3
+    conditions = there.report.result["conditions"]
+    assert conditions["model"] == "tiny"
+    assert conditions["batch_size_per_gpu"] is None
+    assert there.report.answer.startswith("CPU, functional: batch 4 / batch 2")
+    with there.tables[0].open(newline="") as file:
+        assert next(csv.DictReader(file))["images_per_second"]
+    assert [path.read_bytes()[:4] for path in there.figures] == [b"\x89PNG"]
+
+
+def test_a_study_that_was_reported_can_be_imported_again(bundle, measured):
+    path, _ = bundle
+    nbkit.report(measured)
+
+    again = nbkit.import_bundle(path)
+
+    assert again.already_there == again.run_ids
+
+
+def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
+    [twin] = measured.runs_by_arm()["batch 2 again"]
+    shutil.rmtree(twin.paths.root)
+
+    unfinished = report(measured).report
+
+    assert any("2 of 3 planned runs have finished" in note for note in unfinished.notes)
+    assert "resume()" in unfinished.next_step
+    assert unfinished.result["noise_floor"] is None
+
+
+def test_studies_of_older_versions_are_reported_too(measured):
+    content = json.loads(measured.paths.study.read_text())
+    old = {
+        name: value
+        for name, value in content.items()
+        if name not in ("kind", "plan", "once", "control")
+    }
+    measured.paths.study.write_text(json.dumps(old))
+
+    found = report(measured.study_id).report
+
+    assert "No control" in found.tables[0].notes[0]
+    assert "control='batch 2'" in found.next_step
+
+
+def test_a_kind_is_never_a_module_of_somebody_elses_choice(small):
+    study = nbkit.Study.create("demo", {"a": small()}, kind="report_study")
+
+    with pytest.raises(NotEnoughDataError, match="0 finished runs of its arms"):
+        report(study)
+
+
+def test_a_study_without_runs_and_one_that_is_not_there_say_so(small, store: Path):
+    study = nbkit.Study.create("demo", {"a": small()}, kind="scaling")
+
+    with pytest.raises(NotEnoughDataError, match=r"run\(\) it first"):
+        report(study)
+    with pytest.raises(StoreError, match=str(store)):
+        report("20260101-000000-none-abcd")

@@ -1,0 +1,162 @@
+"""A table of runs says of when it is, and is asked again by its button."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any
+
+import pytest
+from ipywidgets import VBox
+
+import nbkit
+from nbkit.analysis.live.rows import run_numbers
+from nbkit.analysis.live.run import LiveRun
+from nbkit.launch.run import RunList
+from nbkit.store.progress import progress
+from nbkit.widgets import table as table_module
+from nbkit.widgets.picture import picture
+from nbkit.widgets.table import RunTable, show_table
+from tests.waiting import wait_until
+from tests.widgets.stored_run import WrittenRun, step
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Return the one run of a store: 30 steps, of which ten are warm-up and slow."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    written = WrittenRun(tmp_path)
+    for number in range(1, 31):
+        # 100 images: 10, then 100, and at last 50 a second.
+        slow = number <= 10
+        seconds = 10.0 if slow else 1.0 if number <= 22 else 2.0
+        written.append(step(number, warmup=slow, step_time_seconds=seconds))
+    return written
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Return a way to ask a table as a page does; it returns the answer."""
+    tables: list[RunTable] = []
+
+    def ask(table: RunTable, **message: Any) -> dict[str, Any]:
+        tables.append(table)
+        answers: list[dict[str, Any]] = []
+        monkeypatch.setattr(table, "send", answers.append)
+        table._on_message(table, {"runs": [], **message}, [])
+        wait_until(lambda: answers, "the answer")
+        return answers[0]
+
+    yield ask
+    for table in tables:
+        table.close()
+
+
+def test_a_refresh_has_states_and_numbers_of_the_same_moment(written, asked):
+    run_id = written.run.run_id
+    table = RunTable(nbkit.runs(), VBox())
+    first = asked(table, kind="open")
+    assert [row["state"] for row in first["rows"]] == ["running"]
+    written.append(step(31, loss=0.5))
+    written.record("finished")
+
+    again = asked(table, kind="refresh", runs=[run_id, "gone"])
+
+    (row,), numbers = again["rows"], again["numbers"]
+    assert again["at"] > first["at"]
+    assert (row["state"], numbers[run_id]["state"]) == ("finished", "finished")
+    assert numbers[run_id]["loss"] == 0.5
+    assert numbers[run_id]["at"] >= again["at"]
+    assert numbers["gone"] is None
+
+
+def test_a_refresh_asks_the_question_again_and_a_slice_stays(written, asked):
+    running = nbkit.runs(state="running")
+    some = RunTable(running[:1], VBox())
+    table = RunTable(running, VBox())
+    written.record("finished")
+
+    assert asked(table, kind="refresh")["rows"] == []
+    assert [row["state"] for row in asked(some, kind="refresh")["rows"]] == ["finished"]
+    shutil.rmtree(written.run.paths.root)
+    assert asked(some, kind="refresh")["rows"] == []
+    assert run_numbers(written.run) is None
+
+
+def test_the_rate_is_of_the_last_steps_and_then_the_summarys_everywhere(written):
+    live = LiveRun(written.run)
+
+    def shown():
+        live.read()
+        numbers = live.snapshot()["numbers"]
+        in_view = (numbers["measured"] or {}).get("median")
+        in_list = run_numbers(written.run)["images_per_second"]
+        return in_view or numbers["images_per_second"], in_list
+
+    # Of 20 measured steps, twelve are fast.
+    assert shown() == (100.0, 100.0)
+    assert live.snapshot()["numbers"]["rate_steps"] == 20
+    assert progress(written.run.paths.metrics)["images_per_second"] == 100.0
+    said = picture(live)["text/plain"]
+    assert "Images/s, median of the last 20 steps: 100.0" in said
+
+    written.append(*(step(n, step_time_seconds=2.0) for n in range(31, 35)))
+    assert shown() == (50.0, 50.0)
+
+    written.record("finished")
+    assert written.run.summary.images_per_second == 75.0
+    assert shown() == (75.0, 75.0)
+    # Also above the curve, which ends at 50.
+    assert "Images/s: 75</figcaption>" in picture(live)["text/html"]
+
+
+def test_during_warm_up_the_rate_is_unknown(tmp_path):
+    written = WrittenRun(tmp_path)
+    written.append(step(1, warmup=True), step(2, warmup=True))
+    live = LiveRun(written.run)
+    live.read()
+
+    assert live.snapshot()["numbers"]["images_per_second"] is None
+    assert live.snapshot()["numbers"]["seconds_left"] == 998
+    assert run_numbers(written.run)["images_per_second"] is None
+    written.record("stopped")
+    assert run_numbers(written.run)["images_per_second"] is None
+
+
+def test_the_saved_table_says_of_when_it_is_and_what_its_numbers_are(
+    written, monkeypatch
+):
+    shown: list[dict[str, str]] = []
+    monkeypatch.setattr(table_module, "display", lambda data, **_: shown.append(data))
+    written.record("finished")
+
+    show_table(nbkit.runs(), with_widgets=False)
+
+    (bundle,) = shown
+    for text in bundle.values():
+        assert re.search(r"As of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.", text)
+        assert "median of the measured steps, warm-up left out" in text
+    cells = bundle["text/plain"].splitlines()[1].split()
+    assert cells[:3] == ["written", "finished", "2"]
+    assert "100.0" in cells
+
+
+def test_a_run_of_very_many_steps_holds_no_cell_up(written):
+    written.append(*map(step, range(31, 5000)))
+    written.record("finished")
+
+    assert run_numbers(written.run, 0)["images_per_second"] is None
+    assert run_numbers(written.run)["images_per_second"] == 100.0
+    # Read once, it is known.
+    assert run_numbers(written.run, 0)["images_per_second"] == 100.0
+
+
+def test_a_table_says_why_a_run_cannot_be_shown(written, asked):
+    run = written.run
+    table = RunTable(RunList([run]), VBox())
+    run.paths.config.write_text("{")
+
+    answer = asked(table, kind="show", run=run.run_id)
+
+    assert answer["kind"] == "refused"
+    assert str(run.paths.config) in answer["why"]

@@ -1,0 +1,85 @@
+"""Whether gradients were finite: what every step tells for free, and what the end."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nbkit.config import ExperimentConfig
+from nbkit.worker import optimizers
+from nbkit.worker.precision import Precision, all_finite
+from nbkit.worker.step_clock import StepClock
+
+CPU = torch.device("cpu")
+
+
+def _step(precision, model, optimizer, factor):
+    """Train one step whose gradients are multiplied by a factor."""
+    optimizer.zero_grad()
+    loss = model(torch.ones(2, 3)).square().sum() * factor
+    precision.scaler.scale(loss).backward()
+    return precision.update(optimizer)
+
+
+def test_a_step_whose_gradients_overflow_in_fp16_is_skipped_and_told():
+    config = ExperimentConfig(precision="fp16")
+    precision, model = Precision(config, CPU), nn.Linear(3, 2)
+    optimizer = optimizers.build(config, model)
+    before = model.weight.detach().clone()
+
+    overflowed = _step(precision, model, optimizer, math.inf)
+    unchanged = torch.equal(model.weight, before)
+    good = _step(precision, model, optimizer, 1.0)
+
+    assert unchanged
+    assert overflowed.tolist() == [65536.0, 32768.0]
+    assert good.tolist() == [32768.0, 32768.0]
+    assert not torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_formats_without_loss_scaling_have_none_to_tell_of(name):
+    config = ExperimentConfig(precision=name)
+    precision, model = Precision(config, CPU), nn.Linear(3, 2)
+
+    assert _step(precision, model, optimizers.build(config, model), 1.0) is None
+
+
+@pytest.mark.parametrize("spoiled", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw"])
+def test_one_update_by_a_gradient_that_is_not_finite_is_seen_at_the_end(
+    optimizer, spoiled
+):
+    config = ExperimentConfig(optimizer=optimizer)
+    precision, model = Precision(config, CPU), nn.Linear(3, 2)
+    step = optimizers.build(config, model)
+
+    _step(precision, model, step, 1.0)
+    finite_before = all_finite(model)
+    model.weight.grad[0, 0] = spoiled
+    precision.update(step)
+    for _ in range(20):
+        # What is wrong with one weight does not reach the others' gradients.
+        step.zero_grad()
+        (1e-3 * model.bias.sum() + 0 * model.weight.nan_to_num().sum()).backward()
+        precision.update(step)
+
+    assert finite_before
+    assert not all_finite(model)
+
+
+def test_scales_are_read_with_the_loss_of_their_step():
+    clock = StepClock(CPU)
+    clock.restart()
+    for number, scales in enumerate(([8.0, 4.0], [4.0, 4.0], [4.0, 8.0], [0.0, 0.0])):
+        clock.begin(number + 1, 0)
+        clock.backward_done()
+        clock.end(torch.tensor(1.5), 0.1, torch.tensor(scales))
+
+    steps = clock.finished()
+
+    assert [one.loss_scale for one in steps] == [8, 4, 4, 0]
+    assert [one.update_skipped for one in steps] == [True, False, False, True]
