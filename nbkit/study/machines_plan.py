@@ -326,7 +326,7 @@ def _notes(
     if is_example:
         notes.append(
             "No bundle was named: these are the two that come with nbkit, recorded on "
-            "one busy virtual machine, with two CPUs and held to one of them. They "
+            "one virtual machine, with two CPUs and held to one of them. They "
             "show how machines are compared, and say nothing about a GPU."
         )
     for name, machine in machines.items():

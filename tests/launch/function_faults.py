@@ -73,7 +73,8 @@ def check_fault(kernel: Kernel, how: str, bad: int) -> float:
     float
         Seconds from the last step until the run was over, patience not counted.
     """
-    patience = 8.0
+    # More than a loaded machine takes to import torch: nothing beats meanwhile.
+    patience = 15.0
     # The others beat too, or they would seem to be as far behind as the hung one.
     launch = (
         f"run = nbkit.launch(train, args=({how!r}, {bad}), gpus={RANKS}, device='cpu', "
