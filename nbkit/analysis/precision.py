@@ -12,7 +12,7 @@ from typing import Literal
 
 from nbkit.analysis.answers import Answer
 from nbkit.analysis.layouts import Format
-from nbkit.statistics import Ratio, Summary
+from nbkit.statistics import Ratio, Summary, interval_in_words
 
 __all__ = ["MeasuredArm", "computed_sentence"]
 
@@ -92,7 +92,8 @@ def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
         f"{against.estimate:.2f} times {base.arm}"
     )
     if against.ci_low is not None and against.ci_high is not None:
-        text += f" (95 % interval {against.ci_low:.2f} to {against.ci_high:.2f})"
+        ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
+        text += f" (95 % interval {ends})"
     if against.verdict == "not enough runs":
         runs = min(against.n_a, against.n_b)
         text += f": not enough runs for a verdict ({runs} an arm)"

@@ -15,7 +15,7 @@ from typing import Any
 
 from nbkit.analysis.projection import DeviceType, Outlook, Point
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import Ratio, Summary, ratio, summarise
+from nbkit.statistics import Ratio, Summary, interval_in_words, ratio, summarise
 
 __all__ = [
     "INTERVAL",
@@ -286,11 +286,10 @@ def computed_sentence(rows: Sequence[ScalingRow]) -> str:
 
 def _clause(row: ScalingRow) -> str:
     rate = row.images_per_second
-    spread = (
-        f"95 % interval {_whole(rate.ci_low)} to {_whole(rate.ci_high)}, {rate.n} runs"
-        if rate.ci_low is not None and rate.ci_high is not None
-        else "1 run, no interval"
-    )
+    spread = "1 run, no interval"
+    if rate.ci_low is not None and rate.ci_high is not None:
+        ends = interval_in_words(rate.ci_low, rate.ci_high, _whole)
+        spread = f"95 % interval {ends}, {rate.n} runs"
     where = device_label(row.device_type, row.world_size)
     text = f"{row.arm} on {where} trains {_whole(rate.median)} images/s ({spread})"
     if row.world_size == row.base_world_size:
@@ -299,7 +298,7 @@ def _clause(row: ScalingRow) -> str:
     text += f", {row.speedup:.2f} times {base}: efficiency {_percent(row.efficiency)}"
     if row.efficiency_low is None or row.efficiency_high is None:
         return text
-    ends = f"{_percent(row.efficiency_low)} to {_percent(row.efficiency_high)}"
+    ends = interval_in_words(row.efficiency_low, row.efficiency_high, _percent)
     return f"{text} (95 % interval {ends})"
 
 

@@ -36,6 +36,7 @@ from nbkit.statistics.summary import (
     quartiles,
     summarise,
 )
+from nbkit.statistics.wording import interval_in_words
 
 __all__ = [
     "MINIMUM_RUNS",
@@ -48,6 +49,7 @@ __all__ = [
     "Verdict",
     "allreduce_timing",
     "bus_bandwidth_bytes_per_second",
+    "interval_in_words",
     "measured_steps",
     "median_absolute_deviation",
     "noise_floor",

@@ -27,6 +27,7 @@ from typing import Literal, TypeAlias
 
 from nbkit.statistics.intervals import bootstrap_interval, welch_interval
 from nbkit.statistics.summary import require_positive
+from nbkit.statistics.wording import interval_in_words
 
 Verdict: TypeAlias = Literal[
     "faster", "slower", "no difference shown", "not enough runs", "withheld"
@@ -285,9 +286,8 @@ def _sentence(
 ) -> str:
     if interval is None:
         return f"{start} ({runs}, no interval): {end}"
-    low, high = interval
     level = f"{confidence * 100:g} % interval"
-    return f"{start} ({level} {low:.3f} to {high:.3f}, {runs}): {end}"
+    return f"{start} ({level} {interval_in_words(*interval)}, {runs}): {end}"
 
 
 def _control_sentence(
@@ -297,7 +297,7 @@ def _control_sentence(
     start = f"Control: {name} twice differs by {abs(found.estimate - 1) * 100:.1f} %"
     if floor is None or found.ci_low is None or found.ci_high is None:
         return f"{start} ({runs}, no interval): the noise floor is not known."
-    ends = f"{(found.ci_low - 1) * 100:+.1f} to {(found.ci_high - 1) * 100:+.1f} %"
+    ends = interval_in_words(found.ci_low, found.ci_high, _as_difference)
     start += f" ({found.confidence * 100:g} % interval {ends}, {runs})"
     if shows_difference:
         return (
@@ -306,4 +306,10 @@ def _control_sentence(
             "verdict of this study can be trusted; look for other load, throttling or "
             "runs that were not interleaved, and measure again."
         )
+    if floor > 1:
+        return f"{start}: noise floor above 100 %, so these runs show nothing."
     return f"{start}: noise floor {floor * 100:.1f} %."
+
+
+def _as_difference(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.1f} %"

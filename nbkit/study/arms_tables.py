@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nbkit.statistics import RunsNeeded
+from nbkit.statistics import RunsNeeded, interval_in_words
 from nbkit.study import wording
 from nbkit.study.arm_rows import ArmRow
 
@@ -87,14 +87,14 @@ def rate_interval(low: float | None, high: float | None) -> str | None:
     """Return an interval of images/s as text; None where there is none."""
     if low is None or high is None:
         return None
-    return f"{wording.rate(low)} to {wording.rate(high)}"
+    return interval_in_words(low, high, wording.rate)
 
 
 def ratio_interval(low: float | None, high: float | None) -> str | None:
     """Return an interval of a ratio as text; None where there is none."""
     if low is None or high is None:
         return None
-    return f"{low:.3f} to {high:.3f}"
+    return interval_in_words(low, high)
 
 
 def needed_runs(needed: RunsNeeded | None) -> str | None:

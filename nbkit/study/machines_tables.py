@@ -209,7 +209,7 @@ def _ratio_cells(arm: MatchedArm) -> list[str | None]:
 def _interval(found: statistics.Ratio) -> str | None:
     if found.ci_low is None or found.ci_high is None:
         return None
-    return f"{found.ci_low:.3f} to {found.ci_high:.3f}"
+    return statistics.interval_in_words(found.ci_low, found.ci_high)
 
 
 def _rate(rates: Sequence[float]) -> str:
@@ -217,8 +217,8 @@ def _rate(rates: Sequence[float]) -> str:
     found = statistics.summarise(rates)
     if found.ci_low is None or found.ci_high is None:
         return f"{wording.rate(found.median)} ({found.n})"
-    low, high = wording.rate(found.ci_low), wording.rate(found.ci_high)
-    return f"{wording.rate(found.median)}, {low} to {high} ({found.n})"
+    ends = statistics.interval_in_words(found.ci_low, found.ci_high, wording.rate)
+    return f"{wording.rate(found.median)}, {ends} ({found.n})"
 
 
 def _cost_cells(arm: str, machine: str, runs: Sequence[MachineRun]) -> list[str | None]:

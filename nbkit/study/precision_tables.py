@@ -10,7 +10,7 @@ from nbkit.analysis.layouts import LayoutEffect, PublishedPair
 from nbkit.analysis.precision import MeasuredArm
 from nbkit.analysis.published import PublishedRow
 from nbkit.config import ExperimentConfig
-from nbkit.statistics import Ratio
+from nbkit.statistics import Ratio, interval_in_words
 from nbkit.study import wording
 from nbkit.study.report_parts import Note, Table
 
@@ -134,7 +134,8 @@ def _interval(found: Ratio) -> str:
     counted = f"({found.n_a} and {found.n_b})"
     if found.ci_low is None or found.ci_high is None:
         return f"– {counted}"
-    return f"{found.ci_low:.2f} to {found.ci_high:.2f} {counted}"
+    ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
+    return f"{ends} {counted}"
 
 
 def pairs_table(pairs: Sequence[PublishedPair]) -> Table:

@@ -7,7 +7,9 @@ from typing import Any
 
 from nbkit.analysis.published import PublishedRow
 from nbkit.analysis.scaling import ScalingRow, efficiency
+from nbkit.statistics import interval_in_words
 from nbkit.study import wording
+from nbkit.study.arms_tables import rate_interval
 
 __all__ = [
     "headline_cells",
@@ -25,10 +27,7 @@ published logs that hide it have 28 to 47 %, the sound ones less than 6 %."""
 def headline_cells(row: ScalingRow) -> list[str | None]:
     """Return a measured size as text."""
     rate = row.images_per_second
-    known = rate.ci_low is not None and rate.ci_high is not None
-    interval = (
-        f"{wording.rate(rate.ci_low)} to {wording.rate(rate.ci_high)}" if known else "–"
-    )
+    interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
     return [
         row.arm,
         f"{row.world_size}",
@@ -63,7 +62,7 @@ def percent_interval(low: float | None, high: float | None) -> str | None:
     """Return an interval in percent; None where there is none."""
     if low is None or high is None:
         return None
-    return f"{wording.percent(low)} to {wording.percent(high)}"
+    return interval_in_words(low, high, wording.percent)
 
 
 def published_cells(

@@ -1,0 +1,31 @@
+"""How an interval is said: the same words in every sentence and table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_WIDEST = 100.0
+
+
+def interval_in_words(
+    low: float, high: float, shown: Callable[[float], str] | None = None
+) -> str:
+    """Return an interval such as ``0.981 to 1.043``.
+
+    Parameters
+    ----------
+    low, high
+        Ends of an interval of positive numbers.
+    shown
+        How a number is written; None writes three decimals.
+
+    Returns
+    -------
+    str
+        Of an interval whose ends are more than a hundred times apart only that: two
+        runs that differ widely have one of millions, and its figures mean nothing.
+    """
+    if high > _WIDEST * low:
+        return f"wider than {_WIDEST:g}-fold"
+    text = shown or "{:.3f}".format
+    return f"{text(low)} to {text(high)}"

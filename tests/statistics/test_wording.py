@@ -1,0 +1,25 @@
+"""How intervals are said."""
+
+from __future__ import annotations
+
+from nbkit.statistics import interval_in_words, noise_floor, ratio
+
+
+def test_an_interval_is_its_two_ends():
+    assert interval_in_words(0.98, 1.0431) == "0.980 to 1.043"
+    assert interval_in_words(950.0, 1_050.0, "{:,.0f}".format) == "950 to 1,050"
+
+
+def test_an_interval_that_says_nothing_has_no_figures():
+    assert interval_in_words(0.001, 1_070.8) == "wider than 100-fold"
+    assert interval_in_words(0.0, 5.0) == "wider than 100-fold"
+
+
+def test_two_runs_that_differ_widely_give_no_absurd_figures():
+    wide, narrow = [18.0, 3.0], [14.0, 13.0]
+
+    found = ratio(wide, narrow, a_name="bf16", b_name="fp32")
+    control = noise_floor(narrow, wide)
+
+    assert "95 % interval wider than 100-fold" in found.sentence
+    assert "noise floor above 100 %, so these runs show nothing" in control.sentence
