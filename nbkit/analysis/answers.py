@@ -3,7 +3,8 @@
 A faster step is worth something only if it trains as well. All arms begin with the same
 weights and see the same images in the same order, and are compared repeat by repeat
 with the baseline. An arm whose loss or weights are not finite, whose loss scale fell
-away, or whose loss is elsewhere than the baseline's, is suspect.
+away, whose loss is elsewhere than the baseline's in any repeat, or compares with
+nothing, is suspect; so is a baseline that does not agree with itself.
 
 Losses are compared at the end and on the way. The end alone would hide much: the few
 fixed images of synthetic data are learned by heart, and whatever learns at all arrives
@@ -13,7 +14,7 @@ at a loss near 0, sooner or later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from nbkit.store.summary import RunSummary
@@ -22,8 +23,9 @@ __all__ = ["LOSS_TOLERANCE", "Answer", "judge_answers"]
 
 LOSS_TOLERANCE = 0.05
 """Largest difference of losses that is no reason for suspicion, in parts of the first
-loss: a dozen times the spacing of bf16, the coarsest format (2^-8 = 0.4 %). Rounding
-alone does not get there."""
+loss: a dozen times the spacing of bf16, the coarsest format (2^-8 = 0.4 %). The
+rounding of one step is far below; training amplifies it, so that a baseline whose own
+runs differ by more is suspect itself."""
 
 _LOWEST_LOSS_SCALE = 1.0
 """Below it GradScaler shrinks the loss instead of scaling it up; torch's own source
@@ -36,7 +38,7 @@ _KINDS = {"final_loss": "final loss", "mean_loss": "loss on the way"}
 
 @dataclass(frozen=True)
 class Answer:
-    """Where an arm's training arrived; numbers are medians over its runs."""
+    """Where an arm's training arrived; losses are medians over its runs."""
 
     arm: str
     first_loss: float | None
@@ -44,8 +46,10 @@ class Answer:
     final_loss: float | None
     """Mean over the last tenth of the steps; None where one is not finite."""
     difference: float | None
-    """Final loss less the baseline's, repeat by repeat, in parts of the loss with which
-    the baseline began; None for the baseline and where one of them is not finite."""
+    """Final loss less the baseline's, in parts of the loss with which the baseline
+    began, of the repeat in which they are furthest apart: in a median a run that failed
+    would not show. None for the baseline, where one of them is not finite, and where
+    the baseline has no run of the same repeat."""
     difference_on_the_way: float | None
     """The same of the mean over all steps."""
     updates_skipped: int | None
@@ -73,8 +77,8 @@ def judge_answers(
     baseline
         The arm that the others are compared with.
     control
-        The baseline measured once more. What its runs and the baseline's differ by is
-        no difference between arms.
+        The baseline measured once more. If its runs and the baseline's differ by more
+        than the tolerance, the baseline is suspect.
     tolerance
         Largest difference of losses that is no reason for suspicion, in parts of the
         loss with which the baseline began.
@@ -88,11 +92,17 @@ def judge_answers(
     """
     base = arms[baseline]
     same = [*base.values(), *arms.get(control or "", {}).values()]
-    allowed = [max(tolerance, _scatter(same, kind)) for kind in _KINDS]
-    return {
-        arm: _answer(arm, runs, {} if arm == baseline else base, allowed)
+    own = max(_scatter(same, kind) for kind in _KINDS)
+    answers = {
+        arm: _answer(arm, runs, None if arm == baseline else base, tolerance)
         for arm, runs in arms.items()
     }
+    if own > tolerance:
+        why = f"its own runs differ by {own * 100:.0f} % of the first loss"
+        answer = answers[baseline]
+        suspicions = (*answer.suspicions, why)
+        answers[baseline] = replace(answer, suspicions=suspicions)
+    return answers
 
 
 def _scatter(same: Sequence[RunSummary], kind: str) -> float:
@@ -105,22 +115,22 @@ def _scatter(same: Sequence[RunSummary], kind: str) -> float:
 def _answer(
     arm: str,
     runs: Mapping[int, RunSummary],
-    base: Mapping[int, RunSummary],
-    allowed: Sequence[float],
+    base: Mapping[int, RunSummary] | None,
+    tolerance: float,
 ) -> Answer:
     differences = [
-        _median(
+        _furthest(
             _difference(run, base[repeat], kind, kind)
             for repeat, run in runs.items()
-            if repeat in base
+            if base and repeat in base
         )
         for kind in _KINDS
     ]
     suspicions = [*_not_finite(list(runs.values())), *_rose(runs.values())]
-    for name, difference, limit in zip(
-        _KINDS.values(), differences, allowed, strict=True
-    ):
-        if difference is not None and abs(difference) > limit:
+    if base is not None and not suspicions and None in differences:
+        suspicions.append("its loss could not be compared with the baseline's")
+    for name, difference in zip(_KINDS.values(), differences, strict=True):
+        if difference is not None and abs(difference) > tolerance:
             where = "above" if difference > 0 else "below"
             suspicions.append(
                 f"its {name} is {where} the baseline's by "
@@ -165,15 +175,23 @@ def _not_finite(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def _rose(runs: Iterable[RunSummary]) -> list[str]:
-    """Return that the loss rose, if it did; such a training compares with nothing."""
-    rise = _median(_difference(run, run, "final_loss", "first_loss") for run in runs)
-    if rise is None or rise <= LOSS_TOLERANCE:
+    """Return that the loss of a run rose, if one did; it compares with nothing."""
+    rises = _known(_difference(run, run, "final_loss", "first_loss") for run in runs)
+    rise = max(rises, default=0.0)
+    if rise <= LOSS_TOLERANCE:
         return []
     return [f"its loss rose by {rise * 100:.0f} % of the first loss"]
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def _furthest(values: Iterable[float | None]) -> float | None:
+    """Return the value furthest from 0; None if one of them is unknown, or none is."""
+    every = list(values)
+    known = _known(every)
+    return max(known, key=abs) if known and len(known) == len(every) else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -1,4 +1,4 @@
-"""Checks of what reports say about their numbers: means, ratios, times, storage.
+"""Checks of what reports say about their numbers, and of what they leave open.
 
 ``claims.json`` holds what was printed, with what it was made from and where it stands.
 A check knows a kind of claim and no publication: a claim that is right passes.
@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -20,7 +21,20 @@ from typing import Any
 from nbkit.analysis.audit import Finding
 from nbkit.analysis.published import PublishedRow
 
-__all__ = ["Claim", "claim_findings", "claims", "claims_about", "demand_finding"]
+__all__ = [
+    "CACHE_FACTOR",
+    "Claim",
+    "cache_evidence",
+    "claim_findings",
+    "claims",
+    "claims_about",
+    "demand_finding",
+    "unstated_findings",
+]
+
+CACHE_FACTOR = 5
+"""Data of so many times the memory of all hosts cannot come from it: MLPerf Storage,
+https://github.com/mlcommons/storage/blob/main/Submission_guidelines.md."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +106,44 @@ def demand_finding(
     return Finding(found[0][0], subject, claim, found[0][1], url) if found else None
 
 
+def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
+    """Yield what published rows leave open.
+
+    One finding for each publisher and software: hardly anybody states everything.
+    """
+    groups: dict[tuple[str, str | None], list[PublishedRow]] = {}
+    for row in rows:
+        if _unstated(row):
+            groups.setdefault((row.publisher, row.software), []).append(row)
+    for whose, members in groups.items():
+        count = len(members)
+        rows_of = Counter(name for row in members for name in _unstated(row))
+        parts = [
+            name if found == count else f"{name} ({found} of {count} rows)"
+            for name, found in rows_of.items()
+        ]
+        alone = count == 1
+        yield Finding(
+            "not-stated",
+            members[0].label if alone else ": ".join(filter(None, whose)),
+            "1 row" if alone else f"{count} rows",
+            f"{'' if alone else f'{count} rows, '}not stated: {', '.join(parts)}",
+            members[0].url,
+        )
+
+
+def _unstated(row: PublishedRow) -> list[str]:
+    sixteen_bit = "mixed precision" in (row.conditions or "")
+    conditions = {
+        "16-bit format": row.precision or (None if sixteen_bit else ""),
+        "memory layout": row.memory_format,
+        "statistic": row.statistic,
+        "batch size": row.batch_size_per_gpu,
+        "number of runs": row.runs,
+    }
+    return [name for name, value in conditions.items() if value is None]
+
+
 Outcome = tuple[str, str]
 """Code and evidence."""
 
@@ -157,12 +209,31 @@ def _rank(values: Values) -> Iterator[Outcome]:
 def _cache(values: Values) -> Iterator[Outcome]:
     """Check whether a comparison of storage can have read from it."""
     data, memory = values["data_bytes"], values["host_memory_bytes"]
-    if data < memory and values["epochs"] > 1:
-        yield (
-            "cache-test",
-            f"{data / 1e9:,.0f} GB of data, {memory / 1e9:,.0f} GB of memory: "
-            f"{values['epochs'] - 1} of {values['epochs']} epochs can come from memory",
-        )
+    epochs = values["epochs"]
+    evidence = cache_evidence(data, memory, values.get("nnodes", 1))
+    if evidence is not None and epochs > 1:
+        if data < memory:
+            evidence += f"; {epochs - 1} of {epochs} epochs can come from memory"
+        yield "cache-test", evidence
+
+
+def cache_evidence(
+    data_bytes: float, host_memory_bytes: float, nnodes: int
+) -> str | None:
+    """Return why data may come from the page cache; None if they are enough.
+
+    Parameters
+    ----------
+    host_memory_bytes
+        Of one node. MLPerf Storage asks for data of five times that of all.
+    """
+    memory = host_memory_bytes * nnodes
+    if data_bytes >= CACHE_FACTOR * memory:
+        return None
+    return (
+        f"{data_bytes / 1e9:,.3g} GB of data are {data_bytes / memory:.1f} times the "
+        f"memory ({memory / 1e9:,.4g} GB); {CACHE_FACTOR} are asked for"
+    )
 
 
 def _demand(values: Values) -> Iterator[Outcome]:

@@ -11,6 +11,7 @@ from itertools import permutations
 from typing import Any
 
 from nbkit.analysis.audit import Finding
+from nbkit.analysis.audit_claims import unstated_findings
 from nbkit.analysis.bounds import Fusion, resnet50_bound
 from nbkit.analysis.gpu_names import canonical_gpu_name
 from nbkit.analysis.gpu_peaks import gpu_peaks
@@ -33,7 +34,13 @@ INPUT_BOUND_SHARE = 0.10
 
 SIXTEEN_BIT = ("fp16", "bf16")
 
-_TRANSFORMERS = ("vit", "swin", "maxvit")
+_CONVOLUTIONAL = (
+    *("resnet", "resnext", "wide_resnet", "densenet", "vgg", "alexnet", "inception"),
+    *("googlenet", "mobilenet", "efficientnet", "regnet", "convnext", "squeezenet"),
+    *("shufflenet", "mnasnet"),
+)
+"""How the names of families begin that are mostly convolutions."""
+
 _SMALL_GAIN = 1.5
 """Below it the half of the rate's doubling that half the bytes allow is not reached."""
 _BANDWIDTH_FACTOR = 1.2
@@ -60,6 +67,7 @@ def row_findings(
     for row in rows:
         for check in _CHECKS:
             yield from check(row)
+    yield from unstated_findings(rows)
     for label, members in series([*rows, *beside]).items():
         yield from _series_findings(label, members)
     training = [row for row in rows if row.phase == "train" and row.images_per_second]
@@ -69,8 +77,11 @@ def row_findings(
 
 
 def has_convolutions(model: str) -> bool:
-    """Return whether a model by torchvision's or timm's name is mostly convolutions."""
-    return not model.startswith(_TRANSFORMERS)
+    """Return whether a model by torchvision's or timm's name is mostly convolutions.
+
+    Of a family that is not known, it is not.
+    """
+    return model.startswith(_CONVOLUTIONAL)
 
 
 def has_tensor_cores(gpu_name: str | None) -> bool:
@@ -193,21 +204,11 @@ def _data_wait(row: PublishedRow) -> Iterator[Finding]:
         yield _finding("input-bound", row, f"{share:.0%} of the step is data wait")
 
 
-def _not_stated(row: PublishedRow) -> Iterator[Finding]:
+def _precision(row: PublishedRow) -> Iterator[Finding]:
     on_gpu = row.gpu_name is not None and row.phase != "emulation"
     sixteen_bit = "mixed precision" in (row.conditions or "")
     if on_gpu and row.precision is None and not sixteen_bit:
         yield _finding("precision", row, "neither FP32, TF32, FP16 nor BF16 is named")
-    conditions = {
-        "16-bit format": row.precision or (None if sixteen_bit else ""),
-        "memory layout": row.memory_format,
-        "statistic": row.statistic,
-        "batch size": row.batch_size_per_gpu,
-        "number of runs": row.runs,
-    }
-    unknown = [name for name, value in conditions.items() if value is None]
-    if unknown:
-        yield _finding("not-stated", row, f"not stated: {', '.join(unknown)}")
 
 
 def _emulated(row: PublishedRow) -> Iterator[Finding]:
@@ -240,7 +241,7 @@ _CHECKS: tuple[Check, ...] = (
     _layout,
     _statistic,
     _data_wait,
-    _not_stated,
+    _precision,
     _emulated,
     _too_fast,
     _too_much_speedup,

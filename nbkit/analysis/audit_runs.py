@@ -14,7 +14,7 @@ from itertools import permutations
 from typing import Any
 
 from nbkit.analysis.audit import Finding
-from nbkit.analysis.audit_claims import demand_finding
+from nbkit.analysis.audit_claims import cache_evidence, demand_finding
 from nbkit.analysis.audit_rows import (
     INPUT_BOUND_SHARE,
     SIXTEEN_BIT,
@@ -179,13 +179,12 @@ def _input(facts: _Facts) -> Iterator[Outcome]:
         yield "input-bound", f"{share:.0%} of the step is data wait"
     data = facts.fingerprint.get("bytes")
     memory = (facts.record.get("machine") or {}).get("memory_total_bytes")
-    if data is not None and memory is not None and data < memory:
+    if data is not None and memory:
+        evidence = cache_evidence(data, memory, facts.config.nnodes)
         epochs = 1 + max((line.get("epoch") or 0 for line in facts.steps), default=0)
-        yield (
-            "cached-data",
-            f"{data / 1e9:.3g} GB of data, {memory / 1e9:.3g} GB of memory, "
-            f"{epochs} epoch{'s' if epochs > 1 else ''}",
-        )
+        if evidence is not None:
+            plural = "s" if epochs > 1 else ""
+            yield "cached-data", f"{evidence}; {epochs} epoch{plural}"
 
 
 def _steps(facts: _Facts) -> Iterator[Outcome]:
@@ -279,7 +278,11 @@ Arms = Mapping[str, Sequence[_Facts]]
 
 
 def _few_runs(arms: Arms) -> Iterator[Outcome]:
-    few = {arm: len(runs) for arm, runs in arms.items() if len(runs) < MINIMUM_RUNS}
+    rates = {
+        arm: sum(facts.summary.images_per_second is not None for facts in runs)
+        for arm, runs in arms.items()
+    }
+    few = {arm: count for arm, count in rates.items() if count < MINIMUM_RUNS}
     if few:
         counts = ", ".join(f"{arm}: {count}" for arm, count in few.items())
         yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} an arm"
@@ -287,10 +290,11 @@ def _few_runs(arms: Arms) -> Iterator[Outcome]:
 
 def _mixed_environment(arms: Arms) -> Iterator[Outcome]:
     runs = [facts for members in arms.values() for facts in members]
-    names = {facts.summary.device_name for facts in runs}
+    # A run that failed at its start knows no device.
+    names = {name for facts in runs if (name := facts.summary.device_name)}
     seen: dict[str, dict[str, None]] = {}
     for facts in runs:
-        for name, value in _environment(facts, one_machine=len(names) == 1).items():
+        for name, value in _environment(facts, one_machine=len(names) <= 1).items():
             if value is not None:
                 seen.setdefault(name, {})[str(value)] = None
     differing = {name: values for name, values in seen.items() if len(values) > 1}

@@ -18,7 +18,8 @@ from nbkit.analysis.chart_style import (
     finished,
     tooltip,
 )
-from nbkit.analysis.machines import MatchedArm, PublishedPair
+from nbkit.analysis.machines import MatchedArm
+from nbkit.analysis.machines_published import PublishedPair
 
 __all__ = ["machines_chart"]
 
@@ -43,8 +44,8 @@ def machines_chart(
     matched
         What was measured, from `nbkit.analysis.machines.compare_machines`.
     pairs
-        What others published, from `nbkit.analysis.machines.published_pairs`. One of
-        the two may be empty.
+        What others published, from `nbkit.analysis.machines_published`. One of the
+        two may be empty.
     measured_names, published_names
         What is divided by what.
     title

@@ -1,4 +1,4 @@
-"""Two machines, like against like: measured runs, and rows of the published table.
+"""Two machines, like against like: measured runs.
 
 Only what agrees in every condition is compared. What does not is listed with the value
 on each side: a faster layout, another batch or another number format on one side is
@@ -15,24 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nbkit.analysis.published import PublishedRow, lookup
+from nbkit.analysis.machines_published import LeftOut, PublishedPair
 from nbkit.statistics import Ratio, ratio
 
 __all__ = [
-    "UNSTATED",
-    "LeftOut",
     "MachineRun",
     "MatchedArm",
-    "PublishedPair",
     "compare_machines",
     "measured_sentence",
-    "published_pairs",
-    "published_sentence",
     "result_document",
 ]
-
-UNSTATED = "not stated"
-"""A condition that a source does not say. It is like no value, only like itself."""
 
 
 @dataclass(frozen=True)
@@ -61,43 +53,6 @@ class MatchedArm:
     b: Sequence[MachineRun]
     ratio: Ratio
     """A's throughput over B's, with interval and verdict."""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """One condition for which something was not compared."""
-
-    what: str
-    """The arm, or the source."""
-    condition: str
-    a: str | None
-    """A's value; None if A has nothing of the kind."""
-    b: str | None
-
-
-@dataclass(frozen=True)
-class PublishedPair:
-    """Two published numbers whose sources state the same conditions."""
-
-    a: PublishedRow
-    b: PublishedRow
-
-    @property
-    def ratio(self) -> float:
-        """A's throughput over B's; one number each, so that there is no interval."""
-        return (self.a.images_per_second or 0) / (self.b.images_per_second or 1)
-
-    @property
-    def label(self) -> str:
-        """What is compared, in a line."""
-        first = self.a
-        devices = f"{first.world_size} GPU{'' if first.world_size == 1 else 's'}"
-        how = (first.precision, first.memory_format, devices)
-        told = ", ".join(word for word in how if word)
-        return f"{told}: {first.publisher}, {first.software}"
-
-
-# Measured
 
 
 def compare_machines(
@@ -156,10 +111,18 @@ def _telling(arms: Sequence[_Conditions]) -> list[str]:
     return list(dict.fromkeys(["precision", *several]))
 
 
+_BARE = ("precision", "memory_format", "model", "data", "device_type")
+"""Conditions whose value says by itself what it is of."""
+
+
 def _name(arm: _Conditions, telling: Sequence[str]) -> str:
     values = dict(arm)
     return ", ".join(
-        values[name] if not values[name].isdecimal() else f"{name} {values[name]}"
+        values[name]
+        if name in _BARE
+        else name
+        if values[name] == "True"
+        else f"{name} {values[name]}"
         for name in telling
         if name in values and values[name] not in ("False", "none")
     )
@@ -183,12 +146,17 @@ def _left_out(
     return list(found)
 
 
+_ANY_RUN = "any run"
+"""What is missing where a machine has no run at all."""
+
+
 def _between(what: str, a: _Conditions | None, b: _Conditions | None) -> list[LeftOut]:
     of_a, of_b = dict(a or ()), dict(b or ())
     if not of_a or not of_b:
         # The other machine has no run at all.
-        names = ["precision"]
-        return [LeftOut(what, one, of_a.get(one), of_b.get(one)) for one in names]
+        there = "there"
+        runs = (there if of_a else None, there if of_b else None)
+        return [LeftOut(what, _ANY_RUN, *runs)]
     return [
         LeftOut(what, name, of_a.get(name), of_b.get(name))
         for name in dict.fromkeys([*of_a, *of_b])
@@ -208,136 +176,18 @@ def measured_sentence(
 ) -> str:
     """Return in a sentence an arm what was measured, or that nothing is alike."""
     if not matched:
-        causes = ", ".join(dict.fromkeys(one.condition for one in left_out))
-        return (
-            f"No verdict: no run of {a_name} is like one of {b_name} "
-            f"(they differ in {causes or 'everything: one of them has no run'})."
-        )
-    text = " ".join(f"{arm.name}: {arm.ratio.sentence}" for arm in matched)
+        causes = dict.fromkeys(one.condition for one in left_out)
+        why = f"they differ in {', '.join(causes)}"
+        if not causes or _ANY_RUN in causes:
+            why = "one of them has no such run"
+        return f"No verdict: no run of {a_name} is like one of {b_name} ({why})."
+    text = " ".join(
+        f"{arm.name}: {arm.ratio.sentence.removesuffix('.')} "
+        "(not interleaved, no control)."
+        for arm in matched
+    )
     on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
     return f"CPU, functional: {text}" if on_cpu else text
-
-
-# Published
-
-_LIKE = (
-    *("publisher", "framework", "software", "origin", "model", "phase"),
-    *("world_size", "nnodes", "data", "precision", "memory_format", "compile"),
-    *("batch_size_per_gpu", "statistic", "window"),
-)
-"""What two published rows must have in common to be compared."""
-
-_SAME_CAMPAIGN = ("publisher", "software", "origin", "world_size", "nnodes")
-"""What two rows have in common of which it is worth saying why they are not."""
-
-
-def published_pairs(
-    a_gpu: str,
-    b_gpu: str,
-    *,
-    model: str,
-    precision: Sequence[str] | None = None,
-) -> tuple[list[PublishedPair], list[LeftOut]]:
-    """Return published numbers of two GPUs that may be put side by side.
-
-    Parameters
-    ----------
-    a_gpu, b_gpu
-        Names of the vocabulary (`nbkit.analysis.gpu_names`); ``V100`` means all of
-        its forms.
-    model
-        The rows' model, trained.
-    precision
-        Only these; None for all.
-
-    Returns
-    -------
-    list of PublishedPair
-        Same publisher, software, model, number of GPUs, data, precision, layout, batch
-        and statistic; PyTorch's first, then the newer. A condition that both leave
-        open counts as the same, one that only one of them states does not.
-    list of LeftOut
-        Where a publisher has both GPUs and they are not alike: in what they differ.
-    """
-    rows_a, rows_b = (_rows(gpu, model, precision) for gpu in (a_gpu, b_gpu))
-    rows_b = [row for row in rows_b if row not in rows_a]
-    pairs = [
-        PublishedPair(a, b) for a in rows_a for b in rows_b if _like(a) == _like(b)
-    ]
-    left_out: dict[LeftOut, None] = {}
-    for a in rows_a:
-        same = [b for b in rows_b if _campaign(b) == _campaign(a)]
-        if not any(_like(b) == _like(a) for b in same):
-            nearest = min(same, key=lambda b, a=a: _distance(a, b), default=None)
-            if nearest is not None:
-                names = _unlike(a, nearest)
-                found = (_published_left_out(name, a, nearest) for name in names)
-                left_out |= dict.fromkeys(found)
-    pairs.sort(key=_importance)
-    return pairs, list(left_out)
-
-
-def _rows(gpu: str, model: str, precision: Sequence[str] | None) -> list[PublishedRow]:
-    return [
-        row
-        for row in lookup(model=model, gpu_name=gpu)
-        if row.images_per_second is not None
-        and (precision is None or row.precision in precision)
-    ]
-
-
-def _importance(pair: PublishedPair) -> tuple[bool, int, str, int, str]:
-    row = pair.a
-    return (
-        row.framework != "pytorch",
-        -row.year,
-        row.publisher,
-        row.world_size,
-        pair.label,
-    )
-
-
-def _like(row: PublishedRow) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in _LIKE)
-
-
-def _campaign(row: PublishedRow) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in _SAME_CAMPAIGN)
-
-
-def _unlike(a: PublishedRow, b: PublishedRow) -> list[str]:
-    return [name for name in _LIKE if getattr(a, name) != getattr(b, name)]
-
-
-def _distance(a: PublishedRow, b: PublishedRow) -> tuple[int, bool]:
-    """Return in how much two rows differ; TF32 stands for FP32, not for FP16."""
-    return len(_unlike(a, b)), {a.precision, b.precision} == {"tf32", "fp16"}
-
-
-def _published_left_out(name: str, a: PublishedRow, b: PublishedRow) -> LeftOut:
-    told = [
-        UNSTATED if value is None else str(value)
-        for value in (getattr(a, name), getattr(b, name))
-    ]
-    what = ", ".join(part for part in (a.publisher, a.software, a.precision) if part)
-    return LeftOut(what, name, told[0], told[1])
-
-
-def published_sentence(pairs: Sequence[PublishedPair], a_gpu: str, b_gpu: str) -> str:
-    """Return in a sentence what others have published of two GPUs, like for like."""
-    if not pairs:
-        return f"Published: no two rows of {a_gpu} and {b_gpu} are like for like."
-    parts = []
-    for precision in dict.fromkeys(pair.a.precision for pair in pairs):
-        ratios = [pair.ratio for pair in pairs if pair.a.precision == precision]
-        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-        span = low if low == high else f"{low} to {high}"
-        count = f"{len(ratios)} pair{'' if len(ratios) == 1 else 's'}"
-        parts.append(f"{span} with {precision or 'a precision not stated'} ({count})")
-    return (
-        f"Published by others: {a_gpu} / {b_gpu} = {', '.join(parts)}; published, no "
-        "interval: one number each."
-    )
 
 
 _RATIO_FIELDS = (

@@ -60,8 +60,8 @@ def computed_sentence(
     if base.answer.suspicions:
         why = " and ".join(base.answer.suspicions)
         return (
-            f"{prefix}the baseline {baseline} itself did not train ({why}), so no "
-            "speed-up is compared: take more images a batch, or another model."
+            f"{prefix}the answer of the baseline {baseline} itself is suspect ({why}), "
+            "so no speed-up is compared: take more images a batch, or another model."
         )
     best = max(sound, key=_estimate, default=None)
     text = (
@@ -97,6 +97,8 @@ def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
     if against.verdict == "not enough runs":
         runs = min(against.n_a, against.n_b)
         text += f": not enough runs for a verdict ({runs} an arm)"
+    elif against.verdict == "withheld":
+        text += ": verdict withheld, because the control shows a difference too"
     elif against.verdict == "faster":
         text += ": faster"
     else:

@@ -2,7 +2,8 @@
 
 A projection is an interval, never one number: from the curves of
 `nbkit.analysis.projection_curves` that the measured points leave possible, where a
-measurement is expected with a probability of 80 %.
+measurement is expected with a probability of nominally 80 %: of 38 published points
+held out, 28 (74 %) lay inside and 37 inside or within 3 %.
 
 Published series with three sizes or more are its test. The largest size is held out,
 the others are the points, and the table counts how often the projection was refused,
@@ -37,9 +38,23 @@ from typing import Literal, TypeAlias
 from nbkit.analysis.projection_curves import PROBABILITY, Curves
 from nbkit.errors import NotEnoughDataError
 
-__all__ = ["DeviceType", "Outlook", "Point", "Projection", "Refusal", "project"]
+__all__ = [
+    "HELD_OUT",
+    "DeviceType",
+    "Outlook",
+    "Point",
+    "Projection",
+    "Refusal",
+    "project",
+]
 
 DeviceType: TypeAlias = Literal["cuda", "cpu"]
+
+HELD_OUT = (
+    "The intervals are nominally 80 %: of 38 published points held out, 28 lay inside "
+    "and 37 inside or within 3 %."
+)
+"""What the probability of an interval is worth, for the readers of one."""
 
 _FURTHEST = 4
 """Times the largest measured size. Published series can be tried that far (8 to 32)
@@ -47,7 +62,7 @@ and, with one batch per GPU, no further."""
 
 _SUPERLINEAR = 0.05
 """Rise of the rate per GPU over the smallest size that scatter still explains; in
-published series it is 0.6 % at most."""
+published series of three sizes or more it is 0.6 % at most."""
 
 _SAME_BATCH = 1.1
 """Largest batch per GPU over the smallest that still counts as one."""
@@ -84,7 +99,8 @@ class Projection:
     high_efficiency: float
     """Against the smallest measured world size, per GPU."""
     probability: float = PROBABILITY
-    """That a measurement would lie between low and high."""
+    """Nominally, that a measurement would lie between low and high: of 38 published
+    points held out, 28 lay inside and 37 inside or within 3 %."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +261,8 @@ def _no_projection_to(
     if target > _FURTHEST * largest:
         return (
             f"No projection to {target} GPUs: {largest} were measured, and no "
-            f"published series shows whether one holds beyond {_FURTHEST} times that; "
-            f"measure {math.ceil(target / _FURTHEST)}."
+            "published series with one batch per GPU shows whether one holds beyond "
+            f"{_FURTHEST} times that; measure {math.ceil(target / _FURTHEST)}."
         )
     return None
 

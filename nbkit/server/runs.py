@@ -5,7 +5,6 @@ Everything here is done by the store's thread (`nbkit.server.store_thread`).
 
 from __future__ import annotations
 
-import datetime
 import os
 import re
 import time
@@ -16,6 +15,16 @@ from typing import Any
 
 from nbkit.analysis.live.rows import ended_rate
 from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.server.run_row import (
+    Row,
+    cause_of,
+    devices_of,
+    empty_row,
+    last_sign,
+    queue_of,
+    times_of,
+    unix_seconds,
+)
 from nbkit.server.sessions import Kernel
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
@@ -29,11 +38,10 @@ NEWEST = 50
 _RUN_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
-_RATE_SECONDS = 0.5  # for reading all steps of one run that has ended
+_RATE_SECONDS = 0.5  # of a look, for reading all steps of runs that have ended
 _SETTLED_SECONDS = 2.0
 """A folder that changed later than this before a look may change in the same tick."""
 
-Row = dict[str, Any]
 Stamp = tuple[tuple[int, int] | None, ...]
 
 
@@ -85,6 +93,7 @@ class RunTable:
         self._owners: dict[tuple[str, int], int | None] = {}
         self._folders: list[Path] = []
         self._folders_stamp: tuple[Path, int] | None = None
+        self._rates_until = 0.0
 
     def look(self, kernels: Sequence[Kernel], limit: int = NEWEST) -> Look:
         """Return the newest runs.
@@ -96,6 +105,7 @@ class RunTable:
         limit
             At most so many.
         """
+        self._rates_until = time.monotonic() + _RATE_SECONDS
         owners = self._kernel_owners(kernels)
         folders = self._newest_folders()
         found: list[_Seen] = []
@@ -122,6 +132,7 @@ class RunTable:
         RunNotFoundError
             If there is no such run.
         """
+        self._rates_until = time.monotonic() + _RATE_SECONDS
         folder = find_exactly(run_id)
         seen = self._see(folder, self._kernel_owners(kernels))
         if seen is None:
@@ -172,7 +183,7 @@ class RunTable:
             return old
         if folder.is_symlink() and not _is_inside(folder):
             return None
-        seen = _Seen(stamp, paths, _empty_row(paths))
+        seen = _Seen(stamp, paths, empty_row(paths))
         try:
             self._read(seen, owners)
         except Exception as error:  # noqa: BLE001 - one run must not hide the others
@@ -192,16 +203,16 @@ class RunTable:
         seen.supervisor = submission.get("supervisor")
         row["state"] = str(seen.state)
         parts = (
-            lambda: _cause(run, seen.state),
+            lambda: cause_of(run, seen.state),
             lambda: {"name": record.get("name")},
-            lambda: _times(record),
-            lambda: _last_sign(paths) if seen.state is RunState.LOST else {},
-            lambda: {"devices": [str(one) for one in _devices(record, submission)]},
-            lambda: _queue(record) if seen.state is RunState.QUEUED else {},
+            lambda: times_of(record),
+            lambda: last_sign(paths) if seen.state is RunState.LOST else {},
+            lambda: {"devices": [str(one) for one in devices_of(record, submission)]},
+            lambda: queue_of(record) if seen.state is RunState.QUEUED else {},
             lambda: {"imported_from": (read_json(paths.imported) or {}).get("host")},
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
-            lambda: ended_rate(run, seen.state, _RATE_SECONDS),
+            lambda: self._ended_rate(run, seen),
             lambda: {"tensorboard": paths.tensorboard.is_dir()},
             lambda: {"notebook": self._notebook(paths.run_id, submission, owners)},
         )
@@ -210,6 +221,13 @@ class RunTable:
                 row.update(part())
             except Exception as error:  # noqa: BLE001 - the row says which is missing
                 seen.note(error)
+
+    def _ended_rate(self, run: StoredRun, seen: _Seen) -> Row:
+        left = max(0.0, self._rates_until - time.monotonic())
+        found = ended_rate(run, seen.state, left)
+        if seen.state.is_final and not found:
+            seen.stamp = None  # the next look reads on
+        return found
 
     def _notebook(
         self, run_id: str, submission: Row, owners: dict[tuple[int, int], str]
@@ -259,70 +277,6 @@ def is_own(folder: Path) -> bool:
     return folder.stat().st_uid == os.getuid()
 
 
-def _empty_row(paths: RunPaths) -> Row:
-    """Return what is known of a run of which nothing can be read."""
-    return {
-        "run_id": paths.run_id,
-        "name": None,
-        "state": str(RunState.LOST),
-        "cause": None,
-        "started": None,
-        "ended": None,
-        "step": None,
-        "total_steps": None,
-        "images_per_second": None,
-        "loss": None,
-        "devices": [],
-        "queue": None,
-        "imported_from": None,
-        "notebook": None,
-        "folder": None,
-        "folder_path": str(paths.root.absolute()),
-        "tensorboard": False,
-        "own": False,
-    }
-
-
-def _cause(run: StoredRun, state: RunState) -> Row:
-    if state not in (RunState.FAILED, RunState.LOST, RunState.STOPPED):
-        return {}
-    return {"cause": (run.cause or {}).get("message")}
-
-
-def _times(record: Row) -> Row:
-    times = record.get("time") or {}
-    started, ended = times.get("started"), times.get("ended")
-    for moment in filter(None, (started, ended)):
-        _seconds(moment)  # what is no time is damage
-    return {"started": started, "ended": ended}
-
-
-def _devices(record: Row, submission: Row) -> Any:
-    """Return what a run holds or held; an older record says what it asked for."""
-    held = (record.get("launch") or {}).get("devices")
-    return (submission.get("devices") if held is None else held) or []
-
-
-def _queue(record: Row) -> Row:
-    """Return a run's place among those that wait, and for what."""
-    queue = record.get("queue")
-    if queue is None:
-        return {}
-    _seconds(queue["since"])  # what is no time is damage
-    known = ("position", "length", "reason", "since")
-    return {"queue": {name: queue[name] for name in known}}
-
-
-def _last_sign(paths: RunPaths) -> Row:
-    """Return when a run that was lost has written something for the last time."""
-    files = [path for path in (paths.record, paths.metrics) if path.exists()]
-    newest = max((file.stat().st_mtime for file in files), default=None)
-    if newest is None:
-        return {}
-    moment = datetime.datetime.fromtimestamp(newest, datetime.UTC)
-    return {"ended": moment.isoformat(timespec="milliseconds")}
-
-
 def _active(seen: _Seen) -> Row:
     """Return a run under way with the processes that are known of it."""
     files: list[Path] = []
@@ -352,7 +306,7 @@ def _past(seen: _Seen) -> str | None:
     """Return a file of samples: of a run under way, or that ended in the last day."""
     ended = seen.row["ended"]
     if seen.state.is_final and (
-        not ended or _seconds(ended) < time.time() - _PAST_SECONDS
+        not ended or unix_seconds(ended) < time.time() - _PAST_SECONDS
     ):
         return None
     file = seen.paths.system(hostname())
@@ -392,7 +346,3 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size
-
-
-def _seconds(moment: str) -> float:
-    return datetime.datetime.fromisoformat(moment).timestamp()

@@ -104,8 +104,9 @@ class NoiseFloor:
     ratio: Ratio
     """The second time over the first."""
     noise_floor: float | None
-    """The largest difference that two such arms would show by chance, as a part (0.013
-    is 1.3 %), at the ratio's confidence; ``None`` with one run in an arm."""
+    """The largest difference that such arms would show by chance, or that the control
+    itself showed where that is larger; as a part (0.013 is 1.3 %), at the ratio's
+    confidence. ``None`` with one run in an arm."""
     shows_difference: bool
     """Whether the same configuration differed from itself by more than the margin."""
     sentence: str
@@ -213,10 +214,12 @@ def noise_floor(
     Returns
     -------
     NoiseFloor
-        The noise floor is the *critical difference*: the half-width of the interval,
-        ``exp(t * standard error) - 1``. Two such arms, if nothing distinguishes them,
-        differ by more in one case of twenty at a confidence of 95 %. It is that of
-        the means of the logarithms, and of as many runs as the control has.
+        The noise floor is the larger of the *critical difference*, which is the
+        half-width of the interval, ``exp(t * standard error) - 1``, and of what the
+        control itself differed by. Two such arms, if nothing distinguishes them, differ
+        by more in at most one case of twenty at a confidence of 95 %; and what one
+        configuration differs from itself by is not believed of another. Both are those
+        of the means of the logarithms, and of as many runs as the control has.
 
     Raises
     ------
@@ -233,7 +236,9 @@ def noise_floor(
     floor = None
     shows_difference = False
     if found.ci_low is not None and found.ci_high is not None:
-        floor = math.sqrt(found.ci_high / found.ci_low) - 1
+        low, high = math.log(found.ci_low), math.log(found.ci_high)
+        half, centre = (high - low) / 2, (high + low) / 2
+        floor = math.expm1(max(half, abs(centre)))
         shows_difference = not (
             found.ci_low <= 1 + margin and found.ci_high >= 1 / (1 + margin)
         )

@@ -8,7 +8,8 @@ says that there is no difference worth one.
 Neither the difference nor the scatter is known from a handful of runs, and planning as
 if they were gives too few. So both are averaged over what the first runs leave open
 (predictive power, with priors that say nothing): after two runs an arm the scatter is
-hardly known, and the answer is accordingly careful.
+hardly known, and the answer is accordingly careful. Two runs that are equal by luck it
+cannot see through, so that after so few it says to ask again.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ def runs_needed(
     Returns
     -------
     RunsNeeded
-        At least `MINIMUM_RUNS` an arm. The number of runs is to be fixed with it and
-        kept: to look after every run and stop at the first verdict calls chance a
-        difference more often than the confidence says.
+        At least `MINIMUM_RUNS` an arm. The number of runs is to be fixed with it, at
+        the latest with `MINIMUM_RUNS` an arm, and kept: to look after every run and
+        stop at the first verdict calls chance a difference more often than the
+        confidence says.
 
     Raises
     ------
@@ -132,7 +134,8 @@ def runs_needed(
     )
     duration = f", about {_duration(seconds)} more" if seconds else ""
     caution = (
-        f" ({n_a} and {n_b} runs hardly show the scatter, so this is on the safe side)"
+        f" ({n_a} and {n_b} runs hardly show the scatter: ask again with "
+        f"{MINIMUM_RUNS} an arm)"
         if runs is not None and more and n_a + n_b - 2 < _WELL_KNOWN
         else ""
     )
@@ -239,10 +242,9 @@ def _chi_squared(freedom: int) -> list[tuple[float, float]]:
     high = math.log(freedom) + 5 * spread
     width = (high - low) / _CELLS
     places = [low + (cell + 0.5) * width for cell in range(_CELLS)]
+    # 1 at the peak: without it all of them underflow for some 1,500 degrees of freedom.
     heights = [
-        math.exp(
-            0.5 * (freedom * place - math.exp(place) - freedom * math.log(freedom))
-        )
+        math.exp(0.5 * (freedom * (place - math.log(freedom) + 1) - math.exp(place)))
         for place in places
     ]
     total = math.fsum(heights)

@@ -22,6 +22,7 @@ from nbkit.study.arms_tables import (
     duration,
     headline_cells,
     headline_values,
+    input_bound,
     lone_sentence,
     needed_runs,
     ratio_interval,
@@ -160,11 +161,12 @@ class Arms:
         more
             Further columns, such as the loss: cell by arm, by column.
         notes
-            Sentences below the table, after those of control and needed repeats.
+            Sentences below the table, after those of control, needed repeats and input.
         """
         columns = more or {}
         where = "with CPU processes (functional)" if self.is_functional else "on GPUs"
-        own = [self.control_sentence, self.needed_sentence]
+        waits = [(row.arm, row.data_wait_share) for row in self.rows]
+        own = [self.control_sentence, self.needed_sentence, *input_bound(waits)]
         return Table(
             caption or f"Measured {where}; ratios against {self.baseline}",
             [*HEADLINE, *columns],
@@ -263,6 +265,11 @@ class Arms:
             return "control"
         return None if row.ratio is None else row.ratio.verdict
 
+    @property
+    def is_comparison(self) -> bool:
+        """Whether there is more than the baseline and its control."""
+        return bool(self._compared())
+
     def _time(self, repeats: int) -> str:
         """Return how long further repeats of all arms take, in brackets."""
         each = [row.seconds for row in self.rows]
@@ -281,7 +288,7 @@ def arms_of(study: Study) -> Arms:
     Raises
     ------
     NotEnoughDataError
-        If no run of an arm has finished.
+        If no run of an arm has finished, or none of the arm with a control.
     """
     runs = {
         arm: [arm_run(run) for run in finished]
@@ -296,5 +303,9 @@ def arms_of(study: Study) -> Arms:
         raise NotEnoughDataError(message)
     first, twin = study.control or (next(iter(runs)), None)
     if first not in runs:
-        first, twin = next(iter(runs)), None
+        message = (
+            f"baseline {first!r} of study {study.study_id} has 0 finished runs, 1 is "
+            "needed; resume() the study."
+        )
+        raise NotEnoughDataError(message)
     return Arms(runs, first, twin)

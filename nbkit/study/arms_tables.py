@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
 from nbkit.statistics import RunsNeeded, interval_in_words
 from nbkit.study import wording
 from nbkit.study.arm_rows import ArmRow
@@ -14,6 +15,7 @@ __all__ = [
     "duration",
     "headline_cells",
     "headline_values",
+    "input_bound",
     "lone_sentence",
     "needed_runs",
     "rate_interval",
@@ -69,6 +71,23 @@ def headline_values(rows: Sequence[ArmRow]) -> dict[str, list[Any]]:
         "ratio_ci_high": [ratio and ratio.ci_high for ratio in ratios],
         **{name: [getattr(row, name) for row in rows] for name in names},
     }
+
+
+def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
+    """Return a sentence if the input was slower than the devices.
+
+    Parameters
+    ----------
+    waits
+        What was measured, and the share of its time in which ranks waited for data.
+    """
+    what, share = max(waits, key=lambda wait: wait[1] or 0)
+    if (share or 0) < INPUT_BOUND_SHARE:
+        return []
+    return [
+        f"Input-bound: ranks waited for data {wording.percent(share)} of the time with "
+        f"{what}; these are rates of the input, not of the devices."
+    ]
 
 
 def lone_sentence(row: ArmRow) -> str:

@@ -63,8 +63,7 @@ def audit(
     if isinstance(what, str):
         subject, results = what, _named(what)
     elif isinstance(what, Study):
-        findings = _of_arms(what.runs_by_arm(), storage_bytes_per_second)
-        return Audit(f"study {what.study_id}", findings)
+        return _of_study(what, storage_bytes_per_second)
     elif isinstance(what, StoredRun | PublishedRow):
         subject, results = _name(what), [what]
     else:
@@ -78,6 +77,23 @@ def audit(
         *_of_arms(_arms(runs), storage_bytes_per_second),
     ]
     return Audit(subject, findings)
+
+
+def _of_study(study: Study, storage_bytes_per_second: float | None) -> Audit:
+    """Judge a study's arms; what it measures only once is none."""
+    arms = {
+        arm: runs
+        for arm, runs in study.runs_by_arm().items()
+        if runs and arm not in study.once
+    }
+    if not arms:
+        message = (
+            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
+            "run() it first."
+        )
+        raise NotEnoughDataError(message)
+    findings = _of_arms(arms, storage_bytes_per_second)
+    return Audit(f"study {study.study_id}", findings)
 
 
 def _check(what: object, results: Sequence[object]) -> None:

@@ -32,10 +32,14 @@ class Bandwidth:
     """One a message size; none where nothing was reduced."""
     world_size: int
     device_type: DeviceType
+    is_missing: bool = False
+    """Whether the study has planned it and it has not finished."""
 
     @property
     def note(self) -> Note:
         """The largest bandwidth in a sentence, or why there is none."""
+        if self.is_missing:
+            return Note(["All-reduce: planned, and it has not finished."])
         if not self.rows:
             return Note(["All-reduce: one device has nothing to reduce."])
         best = max(self.rows, key=lambda row: row.bus_bandwidth_bytes_per_second)
@@ -118,4 +122,4 @@ def bandwidth(study: Study) -> Bandwidth:
             run.config.world_size,
             "cuda" if summary.device_type == "cuda" else "cpu",
         )
-    return Bandwidth([], 1, "cpu")
+    return Bandwidth([], 1, "cpu", is_missing=bool(study.once))

@@ -121,11 +121,18 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Return how many images there were, and how many an epoch had at each size."""
-    data = {run.config.world_size: run.worker.get("data") or {} for run in runs}
-    one = next(iter(data.values()))
-    if not one.get("unreadable"):
+    """Return how many images there were, and how many an epoch had at each size.
+
+    None unless all runs have the same ones.
+    """
+    every = [run.worker.get("data") or {} for run in runs]
+    one = every[0]
+    if not all(
+        each.get("unreadable") and each["fingerprint"] == one["fingerprint"]
+        for each in every
+    ):
         return None
+    data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
     return {
         "files": one["fingerprint"]["files"],
         "classes": one["num_classes"],

@@ -10,14 +10,16 @@ from functools import cached_property
 
 from nbkit.analysis.charts_machines import machines_chart
 from nbkit.analysis.machines import (
-    LeftOut,
     MatchedArm,
-    PublishedPair,
     compare_machines,
     measured_sentence,
+    result_document,
+)
+from nbkit.analysis.machines_published import (
+    LeftOut,
+    PublishedPair,
     published_pairs,
     published_sentence,
-    result_document,
 )
 from nbkit.analysis.scaling import INTERVAL, STATISTIC
 from nbkit.store.metrics import store_error

@@ -10,11 +10,12 @@ from typing import Any
 from nbkit.launch.run import Run
 from nbkit.study import wording
 
-__all__ = ["conditions", "identity", "machine_facts"]
+__all__ = ["conditions", "identity", "machine_facts", "not_known"]
 
 _CONDITIONS = (
     *("model", "precision", "memory_format", "compile", "cuda_graphs"),
     *("gradient_accumulation_steps", "optimizer", "image_size", "deterministic"),
+    *("cpu_binding", "checkpoint_period_steps"),
 )
 """Fields of the configuration that decide what work a step is, and how much."""
 
@@ -45,6 +46,24 @@ def conditions(run: Run) -> dict[str, str]:
         settings = config.model_dump(mode="json", include=set(_OF_FILES))
         values |= {name: settings[name] for name in _OF_FILES}
     return {name: _text(value) for name, value in values.items()}
+
+
+def not_known(run: Run) -> list[str]:
+    """Return which of a run's conditions its record lacks.
+
+    Two runs that both lack one do not agree in it.
+    """
+    worker = run.worker
+    needed: dict[str, Any] = {
+        "batch size": worker.get("batch_size_per_gpu"),
+        "number of devices": worker.get("world_size"),
+        "kind of device": worker.get("device_type"),
+    }
+    if run.config.data != "synthetic":
+        fingerprint = (worker.get("data") or {}).get("fingerprint") or {}
+        whole = fingerprint.get("files") and fingerprint.get("sha256")
+        needed["fingerprint of the data"] = whole
+    return [name for name, value in needed.items() if not value]
 
 
 def _text(value: object) -> str:

@@ -28,7 +28,12 @@ from nbkit.store.paths import runs_folder, studies_folder
 from nbkit.store.record import RunState
 from nbkit.study.compare import run_facts
 from nbkit.study.energy import joules_per_image
-from nbkit.study.machines_facts import conditions, identity, machine_facts
+from nbkit.study.machines_facts import (
+    conditions,
+    identity,
+    machine_facts,
+    not_known,
+)
 from nbkit.study.study import Study
 
 __all__ = [
@@ -108,8 +113,8 @@ def example_bundles() -> list[Path]:
     """Return the bundles that come with nbkit.
 
     They were recorded on one virtual machine (KVM, 2 CPUs of an Intel Xeon that has
-    AMX, 24 GB, no GPU) while other programs used it too, once with both CPUs and once
-    held to one of them. So they show how machines are compared, and nothing of GPUs.
+    AMX, 24 GB, no GPU), once with both CPUs and once held to one of them. So they
+    show how machines are compared, and nothing of GPUs.
     """
     folder = resources.files("nbkit.study") / "bundles"
     return [Path(str(folder / f"{name}.zip")) for name in _EXAMPLES]
@@ -227,6 +232,8 @@ def _why_not(run: Run) -> str | None:
         return "which has no measured step"
     if run.summary.oversubscribed:
         return "in which several ranks shared a device (oversubscribe)"
+    if missing := not_known(run):
+        return f"of which is not known: {', '.join(missing)}"
     return None
 
 

@@ -8,10 +8,12 @@ from statistics import median
 from nbkit import statistics
 from nbkit.analysis.compare import Difference, differences
 from nbkit.analysis.machines import (
-    UNSTATED,
-    LeftOut,
     MachineRun,
     MatchedArm,
+)
+from nbkit.analysis.machines_published import (
+    UNSTATED,
+    LeftOut,
     PublishedPair,
 )
 from nbkit.analysis.published import PublishedRow

@@ -15,6 +15,7 @@ from nbkit.analysis.layouts import (
     LayoutEffect,
     layout_effects,
     layout_sentence,
+    left_out_sentences,
     like_for_like,
     published_pairs,
 )
@@ -72,8 +73,6 @@ class PrecisionResult:
     repeats: int
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""
-    missing: int = 0
-    """Planned runs that have not finished."""
 
     @property
     def device_type(self) -> Literal["cuda", "cpu"]:
@@ -132,8 +131,16 @@ class PrecisionResult:
 
     @cached_property
     def layouts(self) -> list[LayoutEffect]:
-        """What the layout does to each precision that was measured in both."""
-        baseline = self.format(self.arms.baseline)
+        """What the layout does to each precision whose answer is right in both."""
+        return layout_effects(
+            self._rates,
+            self.format(self.arms.baseline),
+            self.arms.noise_floor,
+            self._suspect,
+        )
+
+    @property
+    def _rates(self) -> dict[Format, list[float]]:
         rates = {
             self.format(arm): [
                 run.images_per_second for run in runs if run.images_per_second
@@ -141,29 +148,39 @@ class PrecisionResult:
             for arm, runs in self.arms.runs.items()
             if arm != self.arms.control
         }
-        return layout_effects(
-            {one: many for one, many in rates.items() if many},
-            baseline,
-            self.arms.noise_floor,
-        )
+        return {one: many for one, many in rates.items() if many}
+
+    @property
+    def _suspect(self) -> set[Format]:
+        return {
+            self.format(arm)
+            for arm, answer in self.answers.items()
+            if answer.suspicions and arm != self.arms.control
+        }
+
+    @property
+    def _left_out(self) -> list[str]:
+        baseline = self.format(self.arms.baseline)
+        return left_out_sentences(self._rates, baseline, self._suspect)
 
     @property
     def layout(self) -> Table | Note:
-        """What the layout does to 16 bits here, or that it was not measured."""
+        """What the layout does to 16 bits here, or why nothing can be said."""
         if not self.layouts:
-            return Note(
-                ["No precision was measured in both layouts; leave memory_format open."]
+            unmeasured = (
+                "No precision was measured in both layouts; leave memory_format open."
             )
+            return Note(self._left_out or [unmeasured])
         return layout_table(self.layouts, self._layout_notes)
 
     @property
     def _layout_notes(self) -> list[str]:
-        sentence = layout_sentence(self.layouts, self.format(self.arms.baseline))
-        if sentence is None:
-            return []
-        if self.is_cpu:
-            return [f"CPU, functional, which says nothing about GPUs: {sentence}"]
-        return [sentence]
+        if not self.layouts:
+            return []  # `layout` is a note then, and says what is left out
+        sentence = layout_sentence(self.layouts)
+        if sentence and self.is_cpu:
+            sentence = f"CPU, functional, which says nothing about GPUs: {sentence}"
+        return [*([sentence] if sentence else []), *self._left_out]
 
     @property
     def published_layouts(self) -> Table:
@@ -173,7 +190,9 @@ class PrecisionResult:
     @cached_property
     def published(self) -> dict[str, list[PublishedRow]]:
         """What others published of this GPU in the same format, by arm."""
-        if self.is_cpu:
+        # What is published is of one GPU, and of ImageNet's usual size.
+        config = self.configs[self.arms.baseline]
+        if self.is_cpu or (config.world_size, config.image_size) != (1, 224):
             return {}
         found = {
             one.arm: like_for_like(
@@ -223,7 +242,6 @@ class PrecisionResult:
         )
         notes = [
             *self.plan.get("notes", []),
-            *([f"Unfinished: {self.missing} runs are missing."] * bool(self.missing)),
             *self._layout_notes,
             *(
                 sentence
@@ -304,7 +322,6 @@ def result(study: Study) -> PrecisionResult:
         plan=study.plan,
         repeats=study.repeats,
         conditions=facts,
-        missing=len(study.missing),
     )
 
 

@@ -244,7 +244,7 @@ def _formats(
         for precision in values["precision"]
         for memory_format in values["memory_format"]
     )
-    if devices.is_cpu and p.memory_format is None:
+    if devices.is_cpu and p.memory_format is None and len(values["precision"]) > 1:
         # The layout is about 16 bits; a CPU that stands in measures no more than that.
         every = (
             one

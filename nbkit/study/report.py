@@ -150,7 +150,7 @@ class Report:
 
         ``report.html``, ``result.json``, ``figures/*.png`` and ``tables/*.csv``. A
         file is replaced as a whole. What an earlier report has left there and this one
-        has not is removed; nothing else in the folder is touched.
+        has not is removed; other files in the folder are not touched.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Report:
         Raises
         ------
         StoreError
-            If the folder cannot be written.
+            If the folder cannot be written, or its ``result.json`` is of somebody else.
         """
         pictures = _named(_FIGURES, "png", [one.caption for one in self.figures])
         sheets = _named(_TABLES, "csv", [one.caption for one in self.tables])
@@ -171,6 +171,10 @@ class Report:
             _PAGE: self.to_html(),
         }
         page, result = folder / _PAGE, folder / _RESULT
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise store_error(folder, error) from error
         before = _written_before(result)
         for name, content in contents.items():
             data = content.encode() if isinstance(content, str) else content
@@ -253,13 +257,23 @@ def _named(folder: str, ending: str, captions: Sequence[str]) -> list[str]:
 
 
 def _written_before(result: Path) -> set[str]:
-    """Return the files of the report that lies there; none of anything else."""
-    try:
-        earlier = read_json(result) or {}
-    except StoreError:
-        return set()  # no report, and it is about to be replaced
-    names = earlier.get("files", []) if earlier.get("schema") == REPORT_SCHEMA else []
-    return {name for name in names if _is_own(name)}
+    """Return the pictures and tables of the report that lies there.
+
+    Raises
+    ------
+    StoreError
+        If there is a file of that name that no report has written.
+    """
+    earlier = read_json(result)
+    if earlier is None:
+        return set()
+    if earlier.get("schema") != REPORT_SCHEMA:
+        message = (
+            f"{result} is no result of a report, and a report is not written over it; "
+            "use another folder."
+        )
+        raise StoreError(message)
+    return {name for name in earlier.get("files", []) if _is_own(name)}
 
 
 def _is_own(name: object) -> bool:

@@ -14,7 +14,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
 from nbkit.study import wording
 from nbkit.study.arms import Arms, arms_of
-from nbkit.study.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
+from nbkit.study.bandwidth import NCCL_TESTS, bandwidth
 from nbkit.study.compare import run_facts
 from nbkit.study.conditions import (
     WELCH,
@@ -51,14 +51,14 @@ def report(study: Study) -> Report:
     facts = {**_common(by_arm), "study_id": study.study_id}
     exchange = bandwidth(study)
     tables = [arms.table()]
-    if len(arms.rows) > 1:
+    if arms.is_comparison:
         tables += [arms.certainty, _differences(arms, by_arm)]
     if exchange.rows:
         tables.append(exchange.table)
     return Report(
         title=f"{study.name}: {_question(arms)}",
         answer=arms.sentence,
-        notes=_notes(study, exchange),
+        notes=exchange.note.sentences if study.once else [],
         tables=[*tables, _process_starts(by_arm)],
         figures=[*_figures(study, arms), *exchange.figures],
         method=[
@@ -68,7 +68,7 @@ def report(study: Study) -> Report:
         ],
         sources=[WELCH, *([NCCL_TESTS] if exchange.rows else [])],
         result={"conditions": facts, **arms.to_dict()},
-        next_step=_next_step(study, arms),
+        next_step=_next_step(arms),
     )
 
 
@@ -126,24 +126,11 @@ def _format(config: ExperimentConfig) -> Format:
 
 
 def _question(arms: Arms) -> str:
-    return "which arm is fastest?" if len(arms.rows) > 1 else "how fast is it?"
+    return "which arm is fastest?" if arms.is_comparison else "how fast is it?"
 
 
-def _notes(study: Study, exchange: Bandwidth) -> list[str]:
-    notes = list(exchange.note.sentences) if exchange.rows else []
-    if missing := study.missing:
-        planned = len(study.order)
-        notes.append(
-            f"Unfinished: {planned - len(missing)} of {planned} planned runs have "
-            "finished, and this report is of those."
-        )
-    return notes
-
-
-def _next_step(study: Study, arms: Arms) -> str:
-    if study.missing:
-        return f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
-    if len(arms.rows) > 1 and arms.control is None:
+def _next_step(arms: Arms) -> str:
+    if arms.is_comparison and arms.control is None:
         return (
             f"Study.create(..., control={arms.baseline!r}) measures that arm twice, "
             "which tells how large a difference chance alone makes"

@@ -65,6 +65,14 @@ def make(study: Study) -> Report:
     """Return the report of a study as its kind makes it."""
     module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
     made: Report = importlib.import_module(module).report(study)
+    if missing := study.missing:
+        planned = len(study.order)
+        unfinished = (
+            f"Unfinished: {planned - len(missing)} of {planned} planned runs have "
+            "finished, and this report is of those."
+        )
+        resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
+        made = replace(made, notes=[unfinished, *made.notes], next_step=resume)
     origin = read_json(study.paths.imported)
     if origin is None:
         return made

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from nbkit.analysis import charts
-from nbkit.analysis.projection import Outlook, project
+from nbkit.analysis.projection import HELD_OUT, Outlook, project
 from nbkit.analysis.published import PublishedRow, curves
 from nbkit.analysis.scaling import (
     MeasuredRun,
@@ -25,6 +25,7 @@ from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import runs_needed
 from nbkit.study import wording
+from nbkit.study.arms_tables import input_bound
 from nbkit.study.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.study.conditions import (
     WELCH,
@@ -38,7 +39,6 @@ from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
 from nbkit.study.scaling_tables import (
     headline_cells,
     headline_values,
-    input_bound,
     percent_interval,
     published_cells,
 )
@@ -120,7 +120,12 @@ class ScalingResult:
                 "CPU ms/image",
             ],
             [headline_cells(row) for row in self.rows],
-            input_bound(self.rows),
+            input_bound(
+                [
+                    (f"{row.arm} at size {row.world_size}", row.data_wait_share)
+                    for row in self.rows
+                ]
+            ),
             headline_values(self.rows),
         )
 
@@ -205,9 +210,10 @@ class ScalingResult:
         if rows:
             columns = ["precision", "GPUs", "images/s", "efficiency"]
             return Table(
-                "Projected, 80 % intervals: from latency-bound to bandwidth-bound",
+                "Projected, nominally 80 % intervals",
                 columns,
                 rows,
+                [HELD_OUT],
             )
         return Note(
             self._refusals() or ["Nothing to project: every size was measured."]

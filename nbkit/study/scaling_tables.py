@@ -14,14 +14,9 @@ from nbkit.study.arms_tables import rate_interval
 __all__ = [
     "headline_cells",
     "headline_values",
-    "input_bound",
     "percent_interval",
     "published_cells",
 ]
-
-_INPUT_BOUND_SHARE = 0.1
-"""Beyond this share of data wait, a throughput is the input's and not the GPU's: the
-published logs that hide it have 28 to 47 %, the sound ones less than 6 %."""
 
 
 def headline_cells(row: ScalingRow) -> list[str | None]:
@@ -78,16 +73,3 @@ def published_cells(
     last = efficiency(known[large], large, known[small], small)
     rates = [wording.rate(known[size]) if size in known else None for size in sizes]
     return [*rates, wording.percent(last)]
-
-
-def input_bound(rows: Sequence[ScalingRow]) -> list[str]:
-    """Return a sentence if the input was slower than the devices."""
-    worst = max(rows, key=lambda row: row.data_wait_share or 0)
-    share = worst.data_wait_share or 0
-    if share < _INPUT_BOUND_SHARE:
-        return []
-    return [
-        f"Input-bound: ranks waited for data {wording.percent(share)} of the time with "
-        f"{worst.arm} at size {worst.world_size}; these are rates of the input, not of "
-        "the devices."
-    ]

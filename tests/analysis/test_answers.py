@@ -54,8 +54,49 @@ def test_an_answer_near_the_baseline_is_not_suspect():
 
     assert answer.suspicions == ()
     assert (answer.first_loss, answer.final_loss) == (8.0, 2.0)
-    assert answer.difference == pytest.approx(0.0)
+    assert abs(answer.difference or 0) == pytest.approx(0.0375)
     assert answer.weights_finite is True
+
+
+def test_repeats_that_err_in_opposite_directions_do_not_cancel():
+    answer = judged(trained(falling(4.4)), trained(falling(-0.4)))
+
+    assert answer.final_loss == 2.0
+    [why] = answer.suspicions
+    assert why.endswith("the baseline's by 30 % of the first loss")
+
+
+def test_two_of_five_repeats_that_never_train_are_suspect():
+    flat = trained([8.0] * 9 + [6.9])
+    good = trained(falling(2.0))
+
+    answer = judged(good, flat, good, flat, good, base=(2.0,) * 5)
+
+    assert answer.final_loss == 2.0
+    assert answer.difference == pytest.approx(4.9 / 8)
+    assert "final loss is above the baseline's by 61 %" in answer.suspicions[0]
+    assert "loss on the way is above" in answer.suspicions[1]
+
+
+def test_one_run_whose_loss_rises_is_suspect_among_others_that_train():
+    rising = trained([8.0] * 9 + [24.0])
+    runs = {0: trained(falling(2.0)), 1: rising, 2: trained(falling(2.0))}
+
+    answers = judge_answers({"fp32": runs}, "fp32")
+
+    assert "its loss rose by 200 % of the first loss" in answers["fp32"].suspicions
+
+
+def test_a_loss_that_is_compared_with_nothing_is_suspect():
+    arms = {"fp32": {0: trained(falling(2.0))}, "bf16": {1: trained(falling(2.0))}}
+
+    answers = judge_answers(arms, "fp32")
+
+    assert answers["bf16"].difference is None
+    assert answers["bf16"].suspicions == (
+        "its loss could not be compared with the baseline's",
+    )
+    assert answers["fp32"].suspicions == ()
 
 
 @pytest.mark.parametrize(("last", "where"), [(4.0, "above"), (0.0, "below")])
@@ -92,11 +133,28 @@ def test_runs_are_compared_repeat_by_repeat():
     assert apart.difference == 0.0
 
 
-def test_what_the_baseline_differs_by_from_itself_is_no_reason_for_suspicion():
-    runs = [trained(falling(4.0))] * 2
+def test_a_baseline_that_learned_once_is_suspect_and_allows_no_arm_more():
+    learned, flat = trained(falling(2.0)), trained([8.0] * 10)
+    arms = {"fp32": {0: learned, 1: flat}, "bf16": {0: flat, 1: flat}}
 
-    assert judged(*runs, control=(2.0, 2.1)).suspicions
-    assert not judged(*runs, control=(2.0, 5.0)).suspicions
+    answers = judge_answers(arms, "fp32")
+
+    assert answers["fp32"].suspicions == (
+        "its own runs differ by 75 % of the first loss",
+    )
+    assert "above the baseline's by 75 %" in answers["bf16"].suspicions[0]
+
+
+@pytest.mark.parametrize(("last", "suspect"), [(2.1, False), (5.0, True)])
+def test_a_control_that_trained_elsewhere_makes_the_baseline_suspect(last, suspect):
+    arms = {
+        "fp32": {0: trained(falling(2.0))},
+        "fp32 again": {0: trained(falling(last))},
+    }
+
+    answers = judge_answers(arms, "fp32", control="fp32 again")
+
+    assert bool(answers["fp32"].suspicions) is suspect
 
 
 def test_a_loss_that_is_not_finite_is_suspect_and_its_first_step_is_named():

@@ -39,7 +39,17 @@ def points(*pairs):
         ("ratio", {"value": 3.35, "a": 10, "b": 3, "last_digit": 0.01}, ["ratio"]),
         ("rank", {"points": points((100, 60), (110, 55))}, []),
         ("rank", {"points": points((100, 60), (110, 61))}, ["rank"]),
-        ("cache", {"data_bytes": 9, "host_memory_bytes": 8, "epochs": 90}, []),
+        ("cache", {"data_bytes": 40, "host_memory_bytes": 8, "epochs": 90}, []),
+        (
+            "cache",
+            {"data_bytes": 39, "host_memory_bytes": 8, "epochs": 90},
+            ["cache-test"],
+        ),
+        (
+            "cache",
+            {"data_bytes": 40, "host_memory_bytes": 8, "epochs": 90, "nnodes": 2},
+            ["cache-test"],
+        ),
         ("cache", {"data_bytes": 7, "host_memory_bytes": 8, "epochs": 1}, []),
         (
             "cache",
@@ -61,6 +71,17 @@ def points(*pairs):
 )
 def test_a_check_tells_right_from_wrong(check, values, expected):
     assert codes(check, unit="s", **values) == expected
+
+
+def test_epochs_come_from_memory_only_if_the_data_fit():
+    values = {"data_bytes": 9e9, "host_memory_bytes": 8e9, "epochs": 90}
+    claim = Claim("a claim", {}, "cache", "said", values, "A report", None)
+
+    [finding] = claim_findings(claim)
+
+    assert finding.evidence == (
+        "9 GB of data are 1.1 times the memory (8 GB); 5 are asked for"
+    )
 
 
 def test_time_and_rate_cannot_be_more_than_the_work():
@@ -117,7 +138,10 @@ def test_the_errors_of_the_storage_report_are_found():
         "run 2 23,438 images/s in 36:21" in evidence("concurrent jobs, order")["rank"]
     )
     cached = evidence("network against local storage")["cache-test"]
-    assert "36 of 37 epochs can come from memory" in cached
+    assert cached == (
+        "144 GB of data are 0.1 times the memory (1,000 GB); 5 are asked for; "
+        "36 of 37 epochs can come from memory"
+    )
     assert (
         "2.4 GB/s, the storage was measured at 1.5"
         in evidence("network storage")["demand"]

@@ -169,6 +169,36 @@ def test_fewer_than_five_runs_have_no_verdict(written):
     assert arms_found() == {}
 
 
+def test_a_run_that_measured_nothing_is_no_run_of_an_arm(written):
+    five = [written() for _ in range(5)]
+    four = [*five[:4], written(state="failed", steps=[])]
+
+    assert arms_found(a=four)["few-runs"] == "a: 4; a verdict needs 5 an arm"
+
+
+def test_a_run_that_failed_at_its_start_does_not_hide_another_host(written):
+    other = {"machine": RECORD["machine"] | {"hostname": "node2"}}
+    failed = written(state="failed", steps=[])
+    failed.paths.worker.unlink()
+
+    seen = arms_found(a=[written(), failed], b=[written(record=other)])
+
+    assert seen["mixed-environment"] == "host: node1, node2"
+
+
+def test_data_are_judged_by_five_times_the_memory_of_all_hosts(written):
+    def memory(total, **config):
+        machine = RECORD["machine"] | {"memory_total_bytes": total}
+        run = written(record={"machine": machine}, config=config)
+        return {finding.code: finding.evidence for finding in run_findings(run)}
+
+    assert memory(20_000_000) == {}
+    assert memory(30_000_000)["cached-data"] == (
+        "0.1 GB of data are 3.3 times the memory (0.03 GB); 5 are asked for; 1 epoch"
+    )
+    assert "2.5 times" in memory(20_000_000, nnodes=2)["cached-data"]
+
+
 def test_arms_of_two_environments_are_no_comparison(written):
     old = {"system": RECORD["system"] | {"driver_version": "450.80.02"}}
     other = {"machine": RECORD["machine"] | {"hostname": "node2"}}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from nbkit.analysis.audit import codes
 from nbkit.analysis.layouts import (
     Format,
     layout_effects,
     layout_sentence,
+    left_out_sentences,
     like_for_like,
     published_pairs,
 )
@@ -37,9 +39,35 @@ def test_the_layout_alone_is_a_ratio_with_interval_and_verdict():
     assert fp16.effect.ci_low is not None
     assert fp16.effect.ci_low > 1.4
     assert fp16.effect.verdict == "faster"
-    sentence = layout_sentence([fp16], FP32) or ""
-    assert "fp16 trains 3.21 times as fast as fp32, in channels_first 2.19" in sentence
+    sentence = layout_sentence([fp16]) or ""
+    assert "fp16, channels_last / fp32, channels_last = 3.208 (95 % int" in sentence
+    assert "fp16, channels_first / fp32, channels_last = 2.194 (95 % int" in sentence
+    assert sentence.count("5 and 5 runs): ") == 3
     assert "fp16 in channels_last is faster than in channels_first" in sentence
+
+
+def test_what_a_wrong_answer_gains_is_left_out_and_it_is_said():
+    bf16 = {
+        Format("bf16", one.memory_format): runs
+        for one, runs in RATES.items()
+        if one.precision == "fp16"
+    }
+    wrong = Format("fp16", "channels_last")
+
+    effects = layout_effects({**RATES, **bf16}, FP32, suspect={wrong})
+
+    assert [one.precision for one in effects] == ["bf16"]
+    assert left_out_sentences(RATES, FP32, {wrong}) == [
+        "What the layout does to fp16, channels_last is left out: its answer is "
+        "suspect."
+    ]
+    assert left_out_sentences(RATES, FP32, set()) == []
+
+
+def test_a_suspect_baseline_leaves_no_gain_to_show():
+    assert layout_effects(RATES, FP32, suspect={FP32}) == []
+    [said] = left_out_sentences(RATES, FP32, {FP32})
+    assert "the answer of fp32, channels_last, from which gains are" in said
 
 
 def test_the_baseline_has_an_effect_of_its_own_and_is_no_trap():
@@ -48,7 +76,7 @@ def test_the_baseline_has_an_effect_of_its_own_and_is_no_trap():
     [fp32] = layout_effects(rates, FP32)
 
     assert fp32.last is None
-    assert layout_sentence([fp32], FP32) is None
+    assert layout_sentence([fp32]) is None
 
 
 def test_a_format_in_one_layout_has_no_effect_to_show():
@@ -61,7 +89,7 @@ def test_a_format_in_one_layout_has_no_effect_to_show():
 def test_too_few_runs_get_no_verdict_on_the_layout():
     few = {one: rates[:2] for one, rates in RATES.items()}
 
-    sentence = layout_sentence(layout_effects(few, FP32), FP32) or ""
+    sentence = layout_sentence(layout_effects(few, FP32)) or ""
 
     assert "not enough runs for a verdict" in sentence
 
@@ -74,11 +102,30 @@ def test_published_pairs_are_those_of_the_sources():
 
     assert pairs == [
         (790.033, 1156.0),
-        (1449.65, 2470.0),
         (1450.0, 2150.0),
         (826.06, 1218.01),
     ]
     assert published_pairs()[0].ratio == pytest.approx(1.463, abs=1e-3)
+
+
+def test_published_pairs_are_of_one_gpu_and_say_what_else_differs():
+    for pair in published_pairs():
+        first, last = pair.first, pair.last
+        assert first.gpu_name == last.gpu_name
+        alike = (first.software, first.url.split("nchw")[0]) == (
+            last.software,
+            last.url.split("nhwc")[0],
+        )
+        assert (pair.differs is None) is alike
+
+
+def test_the_reason_of_the_audit_takes_its_numbers_from_published_pairs():
+    why = codes()["layout"].why
+
+    for pair in published_pairs():
+        for row in (pair.first, pair.last):
+            assert f"{row.images_per_second:,.0f}" in why
+    assert "2,470" not in why
 
 
 def test_only_results_in_the_same_format_stand_beside_an_arm():

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
 from nbkit.analysis import charts
 from nbkit.analysis.charts_machines import machines_chart
 from nbkit.analysis.machines import (
-    LeftOut,
     MachineRun,
     compare_machines,
     measured_sentence,
-    published_pairs,
-    published_sentence,
     result_document,
 )
+from nbkit.analysis.machines_published import (
+    LeftOut,
+    published_pairs,
+    published_sentence,
+)
+from nbkit.errors import NotEnoughDataError
 
 ALIKE = {
     "model": "resnet50",
@@ -50,7 +55,7 @@ def test_runs_that_agree_in_everything_get_a_ratio_with_interval_and_verdict():
     assert left_out == []
     sentence = measured_sentence([matched], [], "a", "b")
     assert sentence.startswith("fp16: a / b = 2.000 (95 % interval")
-    assert sentence.endswith("a is faster than b.")
+    assert sentence.endswith("a is faster than b (not interleaved, no control).")
 
 
 @pytest.mark.parametrize("condition", ALIKE)
@@ -103,7 +108,8 @@ def test_a_machine_without_a_run_is_compared_with_nothing():
     matched, left_out = compare_machines(arm(1.0), [], "a", "b")
 
     assert matched == []
-    assert left_out == [LeftOut("fp16", "precision", "fp16", None)]
+    assert left_out == [LeftOut("fp16", "any run", "there", None)]
+    assert "(one of them has no such run)" in measured_sentence([], left_out, "a", "b")
 
 
 def test_published_pairs_agree_in_everything_that_is_stated():
@@ -124,9 +130,80 @@ def test_published_pairs_agree_in_everything_that_is_stated():
     paddle = [
         round(pair.ratio, 2)
         for pair in pairs
-        if pair.a.images_per_second == 1449.65  # printed in the report
+        if pair.a.images_per_second == 1449.55  # out of the published log
     ]
     assert paddle == [1.83]
+
+
+def test_a_measurement_that_is_printed_and_recomputed_counts_once():
+    pairs, _ = published_pairs("A100", "V100", model="resnet50")
+
+    rates = {pair.a.images_per_second for pair in pairs}
+    assert {1449.55, 10941.96} < rates  # medians of the published log
+    assert not rates & {1449.65, 10744.6}  # the same logs' means, as printed
+
+
+def forms(a_gpu, b_gpu):
+    pairs, left_out = published_pairs(a_gpu, b_gpu, model="resnet50")
+    found = {
+        tuple(re.findall("SXM|PCIe", f"{p.a.gpu_name} {p.b.gpu_name}")) for p in pairs
+    }
+    return found, {(one.condition, one.a, one.b) for one in left_out}
+
+
+def test_sxm_is_not_paired_with_pcie_unless_that_is_what_was_asked():
+    either, left_out = forms("H100", "A100")
+    half, _ = forms("H100-PCIe", "A100")
+    named, _ = forms("NVIDIA H100 80GB HBM3", "A100-PCIe")
+
+    assert either == {("SXM", "SXM"), ("PCIe", "PCIe")}
+    assert ("form", "SXM", "PCIe") in left_out
+    assert half == {("PCIe", "PCIe")}
+    assert named == {("SXM", "PCIe")}
+    # A row that leaves its form open may be either.
+    assert {("SXM",), ("PCIe",)} <= forms("A100", "V100-16GB")[0]
+
+
+def test_a_row_without_a_rate_has_no_ratio():
+    [pair, *_], _ = published_pairs("A100", "V100", model="resnet50")
+
+    for one in (
+        replace(pair, a=replace(pair.a, images_per_second=None)),
+        replace(pair, b=replace(pair.b, images_per_second=None)),
+    ):
+        with pytest.raises(NotEnoughDataError, match=r"rates .*None"):
+            _ = one.ratio
+
+
+def test_the_sentence_counts_what_is_16_bit_in_channels_first():
+    pairs, _ = published_pairs("A100", "V100", model="resnet50")
+    slow = [pair for pair in pairs if pair.a.memory_format == "channels_first"]
+
+    assert "(17 pairs, 9 of them 16-bit in channels_first)" in published_sentence(
+        pairs, "A100", "V100"
+    )
+    one = published_sentence(slow[:1], "A100", "V100")
+    assert "(1 pair, 16-bit in channels_first)" in one
+    tf32, _ = published_pairs("H100", "A100", model="resnet50", precision=["tf32"])
+    assert "(6 pairs)" in published_sentence(tf32, "H100", "A100")
+
+
+def test_arms_are_told_apart_by_what_each_setting_is_called():
+    settings = ({"compile": "True"}, {"cuda_graphs": "True"}, {"nnodes": "2"}, {})
+    runs = [
+        run
+        for one in settings
+        for run in arm(*FAST, **({"cuda_graphs": "False", "nnodes": "1"} | one))
+    ]
+
+    matched, _ = compare_machines(runs, runs, "a", "b")
+
+    assert [one.name for one in matched] == [
+        "fp16, compile, nnodes 1",
+        "fp16, cuda_graphs, nnodes 1",
+        "fp16, nnodes 2",
+        "fp16, nnodes 1",
+    ]
 
 
 def test_published_rows_of_different_formats_and_batches_are_listed_not_compared():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from nbkit.analysis.charts import png
 from nbkit.analysis.charts_arms import arms_chart
 from nbkit.analysis.layouts import Format, like_for_like
 from nbkit.analysis.precision import MeasuredArm, computed_sentence
-from nbkit.statistics import ratio, summarise
+from nbkit.statistics import noise_floor, ratio, summarise
 
 BASE = [100.0, 101.0, 99.0, 100.5, 99.5]
 FP32 = Format("fp32", "channels_last")
@@ -80,7 +81,7 @@ def test_without_a_sound_arm_nothing_is_claimed():
 def test_a_baseline_that_did_not_train_leaves_nothing_to_compare():
     text = said(arm(FP32, 1.0, DIVERGED), BF16)
 
-    assert "the baseline fp32, channels_last itself did not train" in text
+    assert "the baseline fp32, channels_last itself is suspect" in text
     assert "2.00" not in text
 
 
@@ -94,6 +95,16 @@ def test_two_runs_an_arm_are_said_to_be_too_few():
     assert text.startswith("CPU, functional: bf16")
     assert "not enough runs for a verdict (2 an arm)" in text
     assert "faster" not in text
+
+
+def test_a_withheld_verdict_says_why():
+    rates = [rate * 2 for rate in BASE]
+    broken = noise_floor(BASE, [rate * 1.2 for rate in BASE])
+    withheld = replace(BF16, against=ratio(rates, BASE, noise_floor=broken))
+
+    text = said(BASELINE, withheld)
+
+    assert ": verdict withheld, because the control shows a difference too" in text
 
 
 def test_the_control_is_never_the_headline():

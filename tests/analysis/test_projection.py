@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from nbkit.analysis.projection import Point, project
+from nbkit.analysis import projection as module
+from nbkit.analysis.projection import HELD_OUT, Point, project
 from nbkit.analysis.projection_curves import SCATTER
 from nbkit.analysis.scaling import MeasuredRun, scaling_table
 from nbkit.analysis.scaling import points as points_of
@@ -107,6 +108,21 @@ def test_a_projection_gives_its_efficiency_and_probability():
     assert projection.probability == 0.8
 
 
+def test_what_the_probability_is_worth_is_said_with_the_counts_of_the_introduction():
+    lines = (module.__doc__ or "").splitlines()
+    (row,) = [line.split() for line in lines if line.strip().startswith("all 40")]
+    refused, inside, near = map(int, row[2:5])
+
+    counts = (
+        f"of {40 - refused} published points held out, {inside} lay inside and {near} "
+        "inside or within 3 %."
+    )
+    assert HELD_OUT.endswith(counts)
+    # how the module text says it: in per cent too
+    share = round(100 * inside / (40 - refused))
+    assert f"held out, {inside} ({share} %) lay inside" in " ".join(lines)
+
+
 def test_perfect_scaling_is_continued_with_the_scatter_of_measurements():
     points = [Point(1, 1, 500.0), Point(2, 1, 1_000.0)]
 
@@ -156,6 +172,7 @@ def test_further_than_four_times_the_largest_size_nothing_is_known():
 
     assert [projection.world_size for projection in outlook.projections] == [8]
     assert [refusal.world_size for refusal in outlook.refusals] == [9, 64]
+    assert "with one batch per GPU shows whether" in outlook.refusals[0].reason
     assert "beyond 4 times that; measure 3." in outlook.refusals[0].reason
     assert "measure 16." in outlook.refusals[1].reason
 

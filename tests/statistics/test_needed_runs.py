@@ -52,8 +52,8 @@ def test_a_clear_difference_needs_the_minimum_of_a_verdict_and_says_how_long():
     assert (needed.runs, needed.more, needed.seconds) == (5, 6, 720.0)
     assert needed.sentence == (
         "5 runs an arm are needed to settle it with a probability of 80 %: 6 more in "
-        "all, about 12 minutes more (2 and 2 runs hardly show the scatter, so this is "
-        "on the safe side)."
+        "all, about 12 minutes more (2 and 2 runs hardly show the scatter: ask again "
+        "with 5 an arm)."
     )
 
 
@@ -103,6 +103,20 @@ def test_arms_with_different_numbers_of_runs_are_filled_up_to_the_same():
 
 def test_counts_that_never_vary_need_only_the_minimum():
     assert runs_needed([3_000] * 2, [6_000] * 2).runs == MINIMUM_RUNS
+
+
+def test_runs_that_are_equal_by_luck_are_to_be_asked_about_again():
+    needed = runs_needed([100, 100], [101, 101])
+
+    assert needed.runs == MINIMUM_RUNS
+    assert "safe" not in needed.sentence
+    assert needed.sentence.endswith("the scatter: ask again with 5 an arm).")
+
+
+def test_a_search_among_thousands_of_runs_finds_the_same():
+    a, b = [100, 101, 99], [101, 100, 102]
+
+    assert runs_needed(a, b, largest=2_000).runs == runs_needed(a, b).runs
 
 
 def test_one_run_an_arm_shows_no_scatter_to_plan_with():

@@ -28,9 +28,26 @@ def test_floor_is_the_half_width_of_the_interval_and_the_sentence_says_it():
     assert control.noise_floor == pytest.approx(math.expm1(half))
     assert not control.shows_difference
     assert control.sentence == (
-        "Control: the same configuration twice differs by 0.4 % (95 % interval -0.9 to "
-        "+1.4 %, 5 and 5 runs): noise floor 1.2 %."
+        "Control: the same configuration twice differs by 0.4 % (95 % interval -0.9 % "
+        "to +1.4 %, 5 and 5 runs): noise floor 1.2 %."
     )
+
+
+def test_floor_is_not_below_what_the_control_itself_differs_by():
+    first = [100, 100.1, 99.9, 100.05, 99.95]
+    second = [101.5, 101.6, 101.4, 101.55, 101.45]
+
+    control = noise_floor(first, second)
+
+    # 1.5 %, within the margin; the half-width of the interval is 0.1 %
+    assert not control.shows_difference
+    assert control.noise_floor == pytest.approx(0.015, abs=1e-5)
+    assert control.sentence == (
+        "Control: the same configuration twice differs by 1.5 % (95 % interval +1.4 % "
+        "to +1.6 %, 5 and 5 runs): noise floor 1.5 %."
+    )
+    swapped = noise_floor(second, first)
+    assert swapped.noise_floor == pytest.approx(control.noise_floor)
 
 
 def test_arms_without_a_difference_pass_the_floor_in_one_case_of_twenty():

@@ -163,3 +163,17 @@ def test_everything_goes_to_json():
 )
 def test_a_time_to_wait_is_said_in_its_own_unit(seconds, text):
     assert duration(seconds) == text
+
+
+def test_arms_that_wait_for_data_are_called_bound_by_their_input():
+    waiting = arms(data_wait_share=0.4).table()
+
+    assert any("Input-bound" in note and "40.0 %" in note for note in waiting.notes)
+    assert not any("Input-bound" in note for note in arms().table().notes)
+
+
+def test_a_baseline_and_its_control_alone_are_no_comparison():
+    alone = Arms({"a": runs(STEADY), "a again": runs(STEADY)}, "a", "a again")
+
+    assert not alone.is_comparison
+    assert arms().is_comparison

@@ -106,6 +106,7 @@ def test_every_arm_of_both_machines_gets_a_ratio_and_a_verdict():
     text = result.table.to_text()
     assert "two-cpu-vm over one-cpu-vm" in text
     assert result.answer.startswith("CPU, functional: ")
+    assert result.measured_answer.count("(not interleaved, no control)") == 2
     assert "published, no interval" in result.answer
     facts = result.side_by_side.to_text()
     assert "virtualization" in facts
@@ -234,6 +235,24 @@ def test_runs_that_say_nothing_of_a_machine_are_left_out_with_the_reason(here):
     assert any("no measured step" in note for note in notes)
 
 
+def test_two_runs_of_unknown_data_are_not_of_the_same_data(here):
+    first, second, third, *_ = (paths for paths in here if "fp32" in paths.run_id)
+    nothing = dict.fromkeys(("kind", "files", "bytes", "sha256"))
+    for paths in (first, second):
+        change(paths.config, "data", value="/images")
+        change(paths.worker, "data", "fingerprint", value=nothing)
+    change(third.worker, "batch_size_per_gpu", value=None)
+
+    [machine], notes = load([paths.run_id for paths in here])
+
+    left_out = {paths.run_id for paths in (first, second, third)}
+    assert not left_out & {run.run_id for run in machine.runs}
+    assert f"Left out: run {first.run_id} of the store, " in "".join(notes)
+    data = [one for one in notes if "not known: fingerprint of the data." in one]
+    assert len(data) == 2
+    assert any("not known: batch size." in one for one in notes)
+
+
 def test_everything_that_cannot_be_used_is_named_at_once(tmp_path, store):
     hostile = tmp_path / "hostile.zip"
     with zipfile.ZipFile(ONE) as good, zipfile.ZipFile(hostile, "w") as bad:
@@ -340,8 +359,10 @@ def test_this_machine_is_measured_with_the_runs_of_the_other_one(small, monkeypa
     ],
 )
 def test_what_cannot_run_here_is_said_before_anything_starts(here, changed, said):
+    known = {"source": "images", "kind": "images", "files": 9, "sha256": "0" * 64}
     for paths in here:
         write_json(paths.config, read_json(paths.config) | changed)
+        change(paths.worker, "data", "fingerprint", value=known)
 
     with pytest.raises(ParameterError) as raised:
         machines.plan(parameters(bundles=[here[0].run_id], measure=True))

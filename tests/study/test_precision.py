@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import nbkit
 from nbkit.analysis.answers import judge_answers
+from nbkit.analysis.audit import codes
+from nbkit.analysis.bounds import resnet50_bound
 from nbkit.analysis.layouts import Format
+from nbkit.analysis.published import published
 from nbkit.config import ExperimentConfig
 from nbkit.store.summary import summarise_run
 from nbkit.study.arms import ArmRun, Arms
@@ -146,14 +150,61 @@ def test_the_layout_trap_is_shown_on_own_numbers_and_apart_from_published_ones()
     fp16 = cells(result.layout, "fp16")
     assert (fp16["channels_last"], fp16["channels_first"]) == ("6.00 x", "3.50 x")
     assert (fp16["layout alone"], fp16["verdict"]) == ("1.71 x", "faster")
-    assert "in channels_first 3.50 times" in result.layout.notes[0]
+    assert (
+        "fp16, channels_first / fp32, channels_last = 3.500" in (result.layout.notes[0])
+    )
     assert result.published_layouts.caption.startswith("Published by others")
     assert result.published_layouts.rows[0] == [
         "V100-SXM2-32GB",
         "790.0 (Paddle)",
         "1,156 (NVIDIA)",
         "1.46 x",
+        "other software",
     ]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["fp16, channels_last", "fp16, channels_first", "fp32, channels_last"]
+)
+def test_the_layout_gives_no_speed_up_to_a_wrong_answer(wrong):
+    result = measured(finals={wrong: None})
+
+    assert isinstance(result.layout, Note)
+    [said] = result.layout.sentences
+    assert wrong in said
+    assert "left out" in said
+    report = result.report()
+    assert report.notes.count(said) == 1
+    assert report.to_dict()["result"]["layouts"] == []
+
+
+def test_how_close_to_the_bound_others_came_is_what_they_published():
+    shares = {}
+    for row in published():
+        if row.model != "resnet50" or row.phase != "train" or row.publisher == "ffcv":
+            continue
+        if row.images_per_second and row.gpu_name and row.precision == "fp16":
+            bound = resnet50_bound(row.gpu_name, row.precision, "fused")
+            if bound is not None:
+                rate = row.images_per_second / row.world_size
+                share = rate / bound.images_per_second
+                shares[row.gpu_name] = max(share, shares.get(row.gpu_name, 0.0))
+
+    h200, l40s = shares["H200-SXM-141GB"], shares["L40S"]
+    said = f"{h200 * 100:.0f} % (H200) to {l40s * 100:.0f} % (L40S)"
+    assert l40s == max(shares.values())
+    assert isinstance(bounds := measured().bounds, Table)
+    assert said in bounds.notes[0]
+    assert said in codes()["near-bound"].why
+
+
+@pytest.mark.parametrize("change", [{"gpus": 4}, {"image_size": 128}])
+def test_rates_of_several_gpus_or_another_size_stand_beside_no_published_one(change):
+    result = measured()
+    configs = {arm: one.replace(**change) for arm, one in result.configs.items()}
+
+    assert result.published
+    assert replace(result, configs=configs).published == {}
 
 
 def test_every_arm_is_held_against_the_bound_of_its_kernels():

@@ -138,3 +138,9 @@ def test_a_short_run_still_has_steps_to_measure():
     config = plan(parameters(steps=4)).arms["fp32, channels_last"]
 
     assert (config.steps, config.warmup_steps) == (4, 1)
+
+
+def test_a_single_format_on_cpus_is_compared_in_both_layouts():
+    planned = plan(parameters(precision=["fp32"]))
+
+    assert list(planned.arms) == ["fp32, channels_last", "fp32, channels_first"]

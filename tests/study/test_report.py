@@ -166,7 +166,9 @@ def test_files_of_an_earlier_report_do_not_linger_and_others_stay(tmp_path):
     assert saved.figures == ()
 
 
-@pytest.mark.parametrize("name", ["../../kept.csv", "kept.csv", "tables/..", 3])
+@pytest.mark.parametrize(
+    "name", ["../kept.csv", "tables/../../kept.csv", "kept.csv", "tables/..", 3]
+)
 def test_a_foreign_result_names_no_file_that_is_removed(tmp_path, name):
     kept = tmp_path / "kept.csv"
     kept.write_text("kept")
@@ -181,6 +183,18 @@ def test_a_foreign_result_names_no_file_that_is_removed(tmp_path, name):
     assert kept.exists()
     assert (folder / "kept.csv").exists()
     assert saved.tables[0].exists()
+
+
+@pytest.mark.parametrize("content", ['{"mine": 1}', "[1]", "no JSON"])
+def test_a_result_of_somebody_else_is_not_replaced(tmp_path, content):
+    foreign = tmp_path / "result.json"
+    foreign.write_text(content)
+
+    with pytest.raises(StoreError):
+        REPORT.save(tmp_path)
+
+    assert foreign.read_text() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_a_report_that_cannot_be_drawn_replaces_nothing(tmp_path):

@@ -101,6 +101,15 @@ def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
     assert "resume()" in unfinished.next_step
     assert unfinished.result["noise_floor"] is None
 
+    [first] = measured.runs_by_arm()["batch 2"]
+    shutil.rmtree(first.paths.root)
+    with pytest.raises(NotEnoughDataError, match="baseline 'batch 2'"):
+        report(measured)
+    [other] = measured.runs_by_arm()["batch 4"]
+    shutil.rmtree(other.paths.root)
+    with pytest.raises(NotEnoughDataError, match="0 finished runs of its arms"):
+        nbkit.audit(measured)
+
 
 def test_studies_of_older_versions_are_reported_too(measured):
     content = json.loads(measured.paths.study.read_text())

@@ -70,6 +70,8 @@ def test_sizes_that_were_asked_for_and_are_missing_are_projected_as_intervals():
     assert isinstance(projection, Table)
     assert [row[1] for row in projection.rows] == ["8"]
     assert " to " in (projection.rows[0][2] or "")
+    assert projection.caption == "Projected, nominally 80 % intervals"
+    assert "of 38 published points held out, 28 lay inside" in projection.notes[0]
     assert "-p gpus 8" in result.report(NO_EXCHANGE).next_step
 
 

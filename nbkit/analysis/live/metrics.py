@@ -259,27 +259,17 @@ class LiveMetrics:
         series.add(step, value)
 
 
-def final_rate(path: Path, limit_seconds: float = float("inf")) -> float | None:
+def final_rate(metrics: LiveMetrics) -> float | None:
     """Return the images per second of a run that has ended, as its summary has them.
 
     Parameters
     ----------
-    path
-        Its file of metrics, all of which is read, in bounded memory.
-    limit_seconds
-        A file that takes longer is left: its rate is None.
+    metrics
+        All of the run's metrics.
 
     Returns
     -------
     float or None
         The median over the measured steps, or the last that a function has logged.
-
-    Raises
-    ------
-    OSError
-        If the file is there and cannot be read.
     """
-    metrics = LiveMetrics(path)
-    if not metrics.read(limit_seconds):
-        return None
     return metrics.measured()["median"] or metrics.logged.get("images_per_second")

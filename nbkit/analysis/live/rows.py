@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nbkit.analysis.live.metrics import final_rate
+from nbkit.analysis.live.metrics import LiveMetrics, final_rate
 from nbkit.analysis.live.running_time import running_time, unix
 from nbkit.errors import StoreError
 from nbkit.store.progress import progress
@@ -24,8 +24,15 @@ IMAGES_PER_SECOND = (
 
 _MOST_RATES = 10_000
 
-_rates: dict[Path, tuple[tuple[int, int], float | None]] = {}
+_MOST_UNREAD = 8
+
+_Stamp = tuple[int, int]
+
+_rates: dict[Path, tuple[_Stamp, float | None]] = {}
 """Rates of ended runs, and the size and time of the file that has told them."""
+
+_unread: dict[Path, tuple[_Stamp, LiveMetrics]] = {}
+"""Long files of ended runs, as far as they were read."""
 
 
 def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
@@ -90,7 +97,9 @@ def run_numbers(
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
         found: dict[str, Any] = progress(run.paths.metrics)
-        found |= ended_rate(run, state, limit_seconds)
+        found |= ended_rate(run, state, limit_seconds) or (
+            {"images_per_second": None} if state.is_final else {}
+        )
         numbers |= {key: found.get(key) for key in ("images_per_second", "loss")}
     except (OSError, StoreError, ValueError):
         # A damaged or removed file tells nothing.
@@ -115,7 +124,8 @@ def ended_rate(
     Returns
     -------
     dict
-        ``images_per_second``, as the summary has it; empty while the run goes on.
+        ``images_per_second``, as the summary has it; empty while the run goes on, and
+        where there was no time to read all of it: the next call goes on from there.
 
     Raises
     ------
@@ -124,22 +134,23 @@ def ended_rate(
     """
     if not state.is_final:
         return {}
-    return {"images_per_second": _final_rate(run.paths.metrics, limit_seconds)}
-
-
-def _final_rate(metrics: Path, limit_seconds: float) -> float | None:
-    """Return an ended run's rate, which is computed once."""
+    path = run.paths.metrics
     try:
-        status = metrics.stat()
+        status = path.stat()
     except FileNotFoundError:
-        return None
+        return {"images_per_second": None}
     stamp = status.st_size, status.st_mtime_ns
-    known = _rates.get(metrics)
+    known = _rates.get(path)
     if known is not None and known[0] == stamp:
-        return known[1]
-    rate = final_rate(metrics, limit_seconds)
-    if rate is not None:
-        if len(_rates) >= _MOST_RATES:
-            _rates.clear()
-        _rates[metrics] = stamp, rate
-    return rate
+        return {"images_per_second": known[1]}
+    begun = _unread.pop(path, None)
+    metrics = begun[1] if begun and begun[0] == stamp else LiveMetrics(path)
+    if not metrics.read(limit_seconds):
+        if len(_unread) >= _MOST_UNREAD:
+            _unread.clear()
+        _unread[path] = stamp, metrics
+        return {}
+    if len(_rates) >= _MOST_RATES:
+        _rates.clear()
+    _rates[path] = stamp, final_rate(metrics)
+    return {"images_per_second": _rates[path][1]}

@@ -57,6 +57,7 @@ class Table {
   dispose() {
     this._timers.forEach(clearTimeout);
     clearTimeout(this._unanswered);
+    clearTimeout(this._waiting);
     this._model.off('msg:custom', this._onMessage);
     this._area?.classList.remove('nbkv-live');
   }
@@ -156,7 +157,8 @@ class Table {
   _takeNumbers(found) {
     for (const [id, numbers] of Object.entries(found)) {
       const row = this._byId.get(id);
-      if (row) {
+      // An answer that was read before the newest rows comes too late.
+      if (row && (!numbers || numbers.at >= row.at)) {
         Object.assign(row, numbers ?? { state: 'removed' });
         this._asked.add(id);
       }

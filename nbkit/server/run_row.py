@@ -1,0 +1,94 @@
+"""What a row of the list of runs says, part by part: each may be damaged alone."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import RunState
+from nbkit.store.runs import StoredRun
+
+__all__ = [
+    "Row",
+    "cause_of",
+    "devices_of",
+    "empty_row",
+    "last_sign",
+    "queue_of",
+    "times_of",
+    "unix_seconds",
+]
+
+Row = dict[str, Any]
+
+
+def empty_row(paths: RunPaths) -> Row:
+    """Return what is known of a run of which nothing can be read."""
+    return {
+        "run_id": paths.run_id,
+        "name": None,
+        "state": str(RunState.LOST),
+        "cause": None,
+        "started": None,
+        "ended": None,
+        "step": None,
+        "total_steps": None,
+        "images_per_second": None,
+        "loss": None,
+        "devices": [],
+        "queue": None,
+        "imported_from": None,
+        "notebook": None,
+        "folder": None,
+        "folder_path": str(paths.root.absolute()),
+        "tensorboard": False,
+        "own": False,
+    }
+
+
+def cause_of(run: StoredRun, state: RunState) -> Row:
+    """Return why a run did not finish."""
+    if state not in (RunState.FAILED, RunState.LOST, RunState.STOPPED):
+        return {}
+    return {"cause": (run.cause or {}).get("message")}
+
+
+def times_of(record: Row) -> Row:
+    """Return when a run started and ended."""
+    times = record.get("time") or {}
+    started, ended = times.get("started"), times.get("ended")
+    for moment in filter(None, (started, ended)):
+        unix_seconds(moment)  # what is no time is damage
+    return {"started": started, "ended": ended}
+
+
+def devices_of(record: Row, submission: Row) -> Any:
+    """Return what a run holds or held; an older record says what it asked for."""
+    held = (record.get("launch") or {}).get("devices")
+    return (submission.get("devices") if held is None else held) or []
+
+
+def queue_of(record: Row) -> Row:
+    """Return a run's place among those that wait, and for what."""
+    queue = record.get("queue")
+    if queue is None:
+        return {}
+    unix_seconds(queue["since"])  # what is no time is damage
+    known = ("position", "length", "reason", "since")
+    return {"queue": {name: queue[name] for name in known}}
+
+
+def last_sign(paths: RunPaths) -> Row:
+    """Return when a run that was lost has written something for the last time."""
+    files = [path for path in (paths.record, paths.metrics) if path.exists()]
+    newest = max((file.stat().st_mtime for file in files), default=None)
+    if newest is None:
+        return {}
+    moment = datetime.datetime.fromtimestamp(newest, datetime.UTC)
+    return {"ended": moment.isoformat(timespec="milliseconds")}
+
+
+def unix_seconds(moment: str) -> float:
+    """Return a moment in ISO 8601 as Unix time in seconds."""
+    return datetime.datetime.fromisoformat(moment).timestamp()
