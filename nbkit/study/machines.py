@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import secrets
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -240,6 +241,6 @@ def _next_step(plan: MachinesPlan) -> str:
             f"each, and bring both files here: {command} -p bundles one.zip,other.zip"
         )
     if not plan.arms:
-        bundles = ",".join(plan.parameters["bundles"])
+        bundles = shlex.quote(",".join(plan.parameters["bundles"]))
         return f"this machine as well: {command} -p bundles {bundles} -p measure true"
     return "nbkit.export the study that was measured here, for the other machines."

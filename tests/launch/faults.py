@@ -51,7 +51,7 @@ def rank_crashes(make: Make) -> Outcome:
 
 
 def rank_hangs(make: Make) -> Outcome:
-    run = nbkit.launch(make(model="sleeps", steps=1000, hang_timeout_seconds=8))
+    run = nbkit.launch(make(model="sleeps", steps=1000, hang_timeout_seconds=15))
     run.wait(120, raise_on_failure=False)
     # A rank that stands still is not a fault before the limit.
     return outcome(run, _last_step_at(run) + run.config.hang_timeout_seconds)
