@@ -15,13 +15,13 @@ from nbkit.analysis.audit_claims import unstated_findings
 from nbkit.analysis.bounds import Fusion, resnet50_bound
 from nbkit.analysis.gpu_names import canonical_gpu_name
 from nbkit.analysis.gpu_peaks import gpu_peaks
+from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.analysis.published import PublishedRow, series
 from nbkit.analysis.scaling import device_label, efficiency
 from nbkit.statistics import PRACTICAL_MARGIN
 
 __all__ = [
     "INPUT_BOUND_SHARE",
-    "SIXTEEN_BIT",
     "bound_finding",
     "has_convolutions",
     "has_tensor_cores",
@@ -31,8 +31,6 @@ __all__ = [
 
 INPUT_BOUND_SHARE = 0.10
 """Share of the step spent waiting for data from which the input is what is measured."""
-
-SIXTEEN_BIT = ("fp16", "bf16")
 
 _CONVOLUTIONAL = (
     *("resnet", "resnext", "wide_resnet", "densenet", "vgg", "alexnet", "inception"),

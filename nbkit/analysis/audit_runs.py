@@ -17,10 +17,10 @@ from nbkit.analysis.audit import Finding
 from nbkit.analysis.audit_claims import cache_evidence, demand_finding
 from nbkit.analysis.audit_rows import (
     INPUT_BOUND_SHARE,
-    SIXTEEN_BIT,
     bound_finding,
     has_convolutions,
 )
+from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.config import ExperimentConfig
 from nbkit.statistics import MINIMUM_RUNS, PRACTICAL_MARGIN, ratio
 from nbkit.store.record import RunState

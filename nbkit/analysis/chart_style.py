@@ -7,12 +7,16 @@ JupyterLab 4 has that version, and it needs no network.
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 __all__ = [
     "MEASURED_COLOURS",
     "PUBLISHED_COLOURS",
     "finished",
+    "measured_legend",
+    "published_legend",
     "tooltip",
     "value_axis",
 ]
@@ -58,6 +62,30 @@ def finished(
             titleColor="#222222",
             labelLimit=0,
         )
+    )
+
+
+def measured_legend(**more: Any) -> alt.Legend:
+    """Return the legend of what was measured: filled circles."""
+    return alt.Legend(
+        title="Measured",
+        symbolType="circle",
+        symbolOpacity=1,
+        symbolStrokeWidth=0,
+        symbolSize=90,
+        **more,
+    )
+
+
+def published_legend(**more: Any) -> alt.Legend:
+    """Return the legend of what others have published: hollow diamonds."""
+    return alt.Legend(
+        title="Published by others",
+        symbolType="diamond",
+        symbolFillColor="white",
+        symbolStrokeWidth=1.5,
+        symbolSize=90,
+        **more,
     )
 
 

@@ -22,6 +22,8 @@ from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
     PUBLISHED_COLOURS,
     finished,
+    measured_legend,
+    published_legend,
     tooltip,
     value_axis,
 )
@@ -204,13 +206,7 @@ def _arm_colour(rows: Sequence[ScalingRow]) -> alt.Color:
     return alt.Color(
         "arm:N",
         scale=_arm_scale(rows),
-        legend=alt.Legend(
-            title="Measured",
-            symbolType="circle",
-            symbolOpacity=1,
-            symbolStrokeWidth=0,
-            symbolSize=90,
-        ),
+        legend=measured_legend(),
     )
 
 
@@ -310,15 +306,7 @@ def _published_layer(
         color=alt.Color(
             "series:N",
             scale=alt.Scale(domain=list(others), range=PUBLISHED_COLOURS),
-            legend=alt.Legend(
-                title="Published by others",
-                orient="bottom",
-                direction="vertical",
-                symbolType="diamond",
-                symbolFillColor="white",
-                symbolStrokeWidth=1.5,
-                symbolSize=90,
-            ),
+            legend=published_legend(orient="bottom", direction="vertical"),
         ),
         tooltip=tooltip(
             series="Published",

@@ -15,6 +15,8 @@ from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
     PUBLISHED_COLOURS,
     finished,
+    measured_legend,
+    published_legend,
     tooltip,
     value_axis,
 )
@@ -115,13 +117,7 @@ def _measured_layers(
         color=alt.Color(
             "precision:N",
             scale=alt.Scale(domain=precisions, range=MEASURED_COLOURS),
-            legend=alt.Legend(
-                title="Measured",
-                symbolType="circle",
-                symbolOpacity=1,
-                symbolStrokeWidth=0,
-                symbolSize=90,
-            ),
+            legend=measured_legend(),
         ),
         tooltip=tooltip(
             arm="Measured",
@@ -162,13 +158,7 @@ def _published_layer(
             color=alt.Color(
                 "series:N",
                 scale=alt.Scale(domain=publishers, range=PUBLISHED_COLOURS),
-                legend=alt.Legend(
-                    title="Published by others",
-                    symbolType="diamond",
-                    symbolFillColor="white",
-                    symbolStrokeWidth=1.5,
-                    symbolSize=90,
-                ),
+                legend=published_legend(),
             ),
             tooltip=tooltip(
                 series="Published", images_per_second="Images/s", source="Source"

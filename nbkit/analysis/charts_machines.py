@@ -16,6 +16,8 @@ from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
     PUBLISHED_COLOURS,
     finished,
+    measured_legend,
+    published_legend,
     tooltip,
 )
 from nbkit.analysis.machines import MatchedArm
@@ -137,15 +139,7 @@ def _measured_layers(
         color=alt.Color(
             "series:N",
             scale=alt.Scale(range=MEASURED_COLOURS[:1]),
-            legend=alt.Legend(
-                title="Measured",
-                orient="bottom",
-                direction="vertical",
-                symbolType="circle",
-                symbolOpacity=1,
-                symbolStrokeWidth=0,
-                symbolSize=90,
-            ),
+            legend=measured_legend(orient="bottom", direction="vertical"),
         ),
         tooltip=tooltip(
             arm="Arm",
@@ -177,15 +171,7 @@ def _published_layer(
             color=alt.Color(
                 "series:N",
                 scale=alt.Scale(range=PUBLISHED_COLOURS[:1]),
-                legend=alt.Legend(
-                    title="Published by others",
-                    orient="bottom",
-                    direction="vertical",
-                    symbolType="diamond",
-                    symbolFillColor="white",
-                    symbolStrokeWidth=1.5,
-                    symbolSize=90,
-                ),
+                legend=published_legend(orient="bottom", direction="vertical"),
             ),
             tooltip=tooltip(
                 arm="Published",

@@ -18,6 +18,7 @@ __all__ = [
     "difference_table",
     "differences",
     "rates_in_words",
+    "shortened",
 ]
 
 _PARTS = (
@@ -118,7 +119,7 @@ def difference_table(
 ) -> str:
     """Return differences as lines of text with aligned columns."""
     rows = [Difference("", "", a_name, b_name), *differences]
-    cells = [(row.part, row.name, _cut(row.a), _cut(row.b)) for row in rows]
+    cells = [(row.part, row.name, shortened(row.a), shortened(row.b)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(
@@ -233,5 +234,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return found
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return a text, cut with an ellipsis if it has more letters than that."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -20,6 +20,7 @@ from nbkit.analysis.published import PublishedRow, lookup
 from nbkit.statistics import NoiseFloor, Ratio, ratio
 
 __all__ = [
+    "SIXTEEN_BIT",
     "Format",
     "LayoutEffect",
     "PublishedPair",
@@ -30,7 +31,7 @@ __all__ = [
     "published_pairs",
 ]
 
-_SIXTEEN_BITS = ("fp16", "bf16")
+SIXTEEN_BIT = ("fp16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
 
     Without compilation, if there is such a pair: torch.compile chooses layouts itself.
     """
-    pairs = [one for one in effects if one.precision in _SIXTEEN_BITS and one.last]
+    pairs = [one for one in effects if one.precision in SIXTEEN_BIT and one.last]
     if not pairs:
         return None
     pair = min(pairs, key=lambda one: one.compile)

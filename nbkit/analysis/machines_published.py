@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nbkit.analysis.audit_rows import SIXTEEN_BIT
 from nbkit.analysis.gpu_names import canonical_gpu_name
+from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.analysis.published import PublishedRow, lookup
 from nbkit.errors import NotEnoughDataError
 

@@ -8,14 +8,20 @@ number of runs and an interval. What was measured on CPU processes is called
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nbkit.analysis.projection import DeviceType, Outlook, Point
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import Ratio, Summary, interval_in_words, ratio, summarise
+from nbkit.statistics import (
+    Ratio,
+    Summary,
+    interval_in_words,
+    median_of,
+    ratio,
+    summarise,
+)
 
 __all__ = [
     "INTERVAL",
@@ -218,10 +224,10 @@ def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow
         efficiency_high=interval[1],
         efficiency_bootstrap_low=check[0],
         efficiency_bootstrap_high=check[1],
-        data_wait_share=_median(runs, lambda run: run.data_wait_share),
-        communication_share=_median(runs, lambda run: run.communication_share),
-        peak_memory_bytes=_median(runs, lambda run: run.peak_memory_bytes),
-        cpu_ms_per_image=_median(runs, lambda run: run.cpu_ms_per_image),
+        data_wait_share=median_of(runs, lambda run: run.data_wait_share),
+        communication_share=median_of(runs, lambda run: run.communication_share),
+        peak_memory_bytes=median_of(runs, lambda run: run.peak_memory_bytes),
+        cpu_ms_per_image=median_of(runs, lambda run: run.cpu_ms_per_image),
     )
 
 
@@ -231,13 +237,6 @@ def _scaled(
     if low is None or high is None:
         return None, None
     return low * factor, high * factor
-
-
-def _median(
-    runs: Sequence[MeasuredRun], value: Callable[[MeasuredRun], float | None]
-) -> float | None:
-    known = [number for run in runs if (number := value(run)) is not None]
-    return statistics.median(known) if known else None
 
 
 def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:

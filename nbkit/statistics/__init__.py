@@ -33,10 +33,11 @@ from nbkit.statistics.student_t import student_t_quantile
 from nbkit.statistics.summary import (
     Summary,
     median_absolute_deviation,
+    median_of,
     quartiles,
     summarise,
 )
-from nbkit.statistics.wording import interval_in_words
+from nbkit.statistics.wording import duration_in_words, interval_in_words
 
 __all__ = [
     "MINIMUM_RUNS",
@@ -49,9 +50,11 @@ __all__ = [
     "Verdict",
     "allreduce_timing",
     "bus_bandwidth_bytes_per_second",
+    "duration_in_words",
     "interval_in_words",
     "measured_steps",
     "median_absolute_deviation",
+    "median_of",
     "noise_floor",
     "quartiles",
     "ratio",

@@ -23,6 +23,7 @@ from nbkit.statistics.comparison import MINIMUM_RUNS, PRACTICAL_MARGIN, ratio
 from nbkit.statistics.intervals import of_logarithms
 from nbkit.statistics.student_t import student_t_quantile
 from nbkit.statistics.summary import require_positive
+from nbkit.statistics.wording import duration_in_words
 
 _CELLS = 24
 """Cells of each integral over a variance; with many more, the probability moves by less
@@ -132,7 +133,7 @@ def runs_needed(
     seconds = (
         None if more is None or seconds_per_run is None else more * seconds_per_run
     )
-    duration = f", about {_duration(seconds)} more" if seconds else ""
+    duration = f", about {duration_in_words(seconds)} more" if seconds else ""
     caution = (
         f" ({n_a} and {n_b} runs hardly show the scatter: ask again with "
         f"{MINIMUM_RUNS} an arm)"
@@ -252,10 +253,3 @@ def _chi_squared(freedom: int) -> list[tuple[float, float]]:
         (height / total, math.exp(place))
         for height, place in zip(heights, places, strict=True)
     ]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    minutes = seconds / 60
-    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from nbkit.errors import NotEnoughDataError
 from nbkit.statistics.student_t import student_t_quantile
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,12 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
         return values[0], values[0]
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, high
+
+
+def median_of(items: Iterable[T], value: Callable[[T], float | None]) -> float | None:
+    """Return the median over the items that know a value; None if none does."""
+    known = [number for item in items if (number := value(item)) is not None]
+    return statistics.median(known) if known else None
 
 
 def median_absolute_deviation(values: Sequence[float]) -> float:

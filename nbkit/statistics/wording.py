@@ -1,4 +1,4 @@
-"""How an interval is said: the same words in every sentence and table."""
+"""How intervals and durations are said: the same words in every sentence and table."""
 
 from __future__ import annotations
 
@@ -29,3 +29,12 @@ def interval_in_words(
         return f"wider than {_WIDEST:g}-fold"
     text = shown or "{:.3f}".format
     return f"{text(low)} to {text(high)}"
+
+
+def duration_in_words(seconds: float) -> str:
+    """Return a time to wait: ``40 seconds``, ``12 minutes`` or ``3.5 hours``."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from nbkit.launch.run import Run
 from nbkit.statistics import Ratio, RunsNeeded, Summary
 from nbkit.study.energy import joules_per_image
 
-__all__ = ["ArmRow", "ArmRun", "arm_run", "median_of"]
+__all__ = ["ArmRow", "ArmRun", "arm_run"]
 
 
 @dataclass(frozen=True)
@@ -71,14 +69,6 @@ def arm_run(run: Run) -> ArmRun:
         seconds=_seconds(times.get("started"), times.get("ended")),
         device_type=summary.device_type,
     )
-
-
-def median_of(
-    runs: Sequence[ArmRun], value: Callable[[ArmRun], float | None]
-) -> float | None:
-    """Return the median over the runs that know a value; None if none does."""
-    known = [number for run in runs if (number := value(run)) is not None]
-    return median(known) if known else None
 
 
 def _seconds(started: str | None, ended: str | None) -> float | None:

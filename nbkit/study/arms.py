@@ -15,11 +15,11 @@ from typing import Any
 
 from nbkit import statistics
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import NoiseFloor
-from nbkit.study.arm_rows import ArmRow, ArmRun, arm_run, median_of
+from nbkit.launch.run import Run
+from nbkit.statistics import NoiseFloor, median_of
+from nbkit.study.arm_rows import ArmRow, ArmRun, arm_run
 from nbkit.study.arms_tables import (
     HEADLINE,
-    duration,
     headline_cells,
     headline_values,
     input_bound,
@@ -30,7 +30,7 @@ from nbkit.study.arms_tables import (
 from nbkit.study.report_parts import Table
 from nbkit.study.study import Study
 
-__all__ = ["ArmRow", "ArmRun", "Arms", "arms_of"]
+__all__ = ["ArmRow", "ArmRun", "Arms", "arms_of", "finished_arms"]
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,32 @@ class Arms:
         known = [seconds for seconds in each if seconds is not None]
         if len(known) < len(each):
             return ""
-        return f" (about {duration(repeats * sum(known))})"
+        return f" (about {statistics.duration_in_words(repeats * sum(known))})"
+
+
+def finished_arms(study: Study) -> dict[str, list[Run]]:
+    """Return the finished runs of every arm that has one.
+
+    What a study measures only once (``once``) is no arm.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run of an arm has finished.
+    """
+    once = study.once
+    arms = {
+        arm: runs
+        for arm, runs in study.runs_by_arm().items()
+        if runs and arm not in once
+    }
+    if not arms:
+        message = (
+            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
+            "run() it first."
+        )
+        raise NotEnoughDataError(message)
+    return arms
 
 
 def arms_of(study: Study) -> Arms:
@@ -292,15 +317,8 @@ def arms_of(study: Study) -> Arms:
     """
     runs = {
         arm: [arm_run(run) for run in finished]
-        for arm, finished in study.runs_by_arm().items()
-        if finished and arm not in study.once
+        for arm, finished in finished_arms(study).items()
     }
-    if not runs:
-        message = (
-            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
-            "run() it first."
-        )
-        raise NotEnoughDataError(message)
     first, twin = study.control or (next(iter(runs)), None)
     if first not in runs:
         message = (

@@ -12,7 +12,6 @@ from nbkit.study.arm_rows import ArmRow
 
 __all__ = [
     "HEADLINE",
-    "duration",
     "headline_cells",
     "headline_values",
     "input_bound",
@@ -125,12 +124,3 @@ def needed_runs(needed: RunsNeeded | None) -> str | None:
     if needed.runs is None:
         return f"more than {needed.largest} runs"
     return f"{needed.runs} runs"
-
-
-def duration(seconds: float) -> str:
-    """Return a time to wait: ``40 seconds``, ``12 minutes`` or ``3.5 hours``."""
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"

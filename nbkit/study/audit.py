@@ -15,6 +15,7 @@ from nbkit.errors import ConfigError, NotEnoughDataError, RunNotFoundError
 from nbkit.launch.run import Run, attach
 from nbkit.registry import suggest
 from nbkit.store.runs import StoredRun
+from nbkit.study.arms import finished_arms
 from nbkit.study.study import Study
 
 __all__ = ["audit"]
@@ -63,7 +64,8 @@ def audit(
     if isinstance(what, str):
         subject, results = what, _named(what)
     elif isinstance(what, Study):
-        return _of_study(what, storage_bytes_per_second)
+        findings = _of_arms(finished_arms(what), storage_bytes_per_second)
+        return Audit(f"study {what.study_id}", findings)
     elif isinstance(what, StoredRun | PublishedRow):
         subject, results = _name(what), [what]
     else:
@@ -77,23 +79,6 @@ def audit(
         *_of_arms(_arms(runs), storage_bytes_per_second),
     ]
     return Audit(subject, findings)
-
-
-def _of_study(study: Study, storage_bytes_per_second: float | None) -> Audit:
-    """Judge a study's arms; what it measures only once is none."""
-    arms = {
-        arm: runs
-        for arm, runs in study.runs_by_arm().items()
-        if runs and arm not in study.once
-    }
-    if not arms:
-        message = (
-            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
-            "run() it first."
-        )
-        raise NotEnoughDataError(message)
-    findings = _of_arms(arms, storage_bytes_per_second)
-    return Audit(f"study {study.study_id}", findings)
 
 
 def _check(what: object, results: Sequence[object]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from nbkit import statistics
-from nbkit.analysis.compare import Difference, differences
+from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
+from nbkit.analysis.compare import Difference, differences, shortened
 from nbkit.analysis.machines import (
     MachineRun,
     MatchedArm,
@@ -19,6 +20,7 @@ from nbkit.analysis.machines_published import (
 from nbkit.analysis.published import PublishedRow
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.study import wording
+from nbkit.study.arms_tables import ratio_interval
 from nbkit.study.machines_load import Machine
 from nbkit.study.report_parts import Note, Table
 
@@ -32,17 +34,11 @@ __all__ = [
     "side_by_side_table",
 ]
 
-_INPUT_BOUND_SHARE = 0.1
-"""Beyond this share of data wait, a throughput is the input's and not the GPU's: the
-published logs that hide it have 28 to 47 %, the sound ones less than 6 %."""
-
 _LISTED_PARTS = ("configuration", "environment", "storage", "code")
 """Parts of a record whose differences are listed; the others stand side by side."""
 
 _PATHS = ("data", "path", "mount_point", "source")
 """Names of places, which differ between any two machines and change no speed."""
-
-_LONGEST_CELL = 60
 
 
 def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
@@ -203,15 +199,9 @@ def _ratio_cells(arm: MatchedArm) -> list[str | None]:
         _rate([run.images_per_second for run in arm.a]),
         _rate([run.images_per_second for run in arm.b]),
         f"{found.estimate:.3f}",
-        _interval(found),
+        ratio_interval(found.ci_low, found.ci_high),
         found.verdict,
     ]
-
-
-def _interval(found: statistics.Ratio) -> str | None:
-    if found.ci_low is None or found.ci_high is None:
-        return None
-    return statistics.interval_in_words(found.ci_low, found.ci_high)
 
 
 def _rate(rates: Sequence[float]) -> str:
@@ -224,23 +214,16 @@ def _rate(rates: Sequence[float]) -> str:
 
 
 def _cost_cells(arm: str, machine: str, runs: Sequence[MachineRun]) -> list[str | None]:
-    joules = _median(runs, lambda run: run.joules_per_image)
-    cpu = _median(runs, lambda run: run.cpu_ms_per_image)
+    joules = statistics.median_of(runs, lambda run: run.joules_per_image)
+    cpu = statistics.median_of(runs, lambda run: run.cpu_ms_per_image)
     return [
         arm,
         machine,
-        wording.percent(_median(runs, lambda run: run.data_wait_share)),
-        wording.size(_median(runs, lambda run: run.peak_memory_bytes)),
+        wording.percent(statistics.median_of(runs, lambda run: run.data_wait_share)),
+        wording.size(statistics.median_of(runs, lambda run: run.peak_memory_bytes)),
         None if joules is None else f"{joules:.3g} J",
         None if cpu is None else f"{cpu:.2f} ms",
     ]
-
-
-def _median(
-    runs: Iterable[MachineRun], value: Callable[[MachineRun], float | None]
-) -> float | None:
-    known = [number for run in runs if (number := value(run)) is not None]
-    return median(known) if known else None
 
 
 def _input_bound(
@@ -248,8 +231,8 @@ def _input_bound(
 ) -> Iterator[str]:
     for arm in matched:
         for machine, runs in ((a, arm.a), (b, arm.b)):
-            share = _median(runs, lambda run: run.data_wait_share) or 0
-            if share >= _INPUT_BOUND_SHARE:
+            share = statistics.median_of(runs, lambda run: run.data_wait_share) or 0
+            if share >= INPUT_BOUND_SHARE:
                 yield (
                     f"Input-bound: {arm.name} on {machine.name} waited for data "
                     f"{wording.percent(share)} of the time; that is a rate of the "
@@ -270,7 +253,11 @@ def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
 def _speed_cells(of_a: Sequence[float], of_b: Sequence[float]) -> list[str | None]:
     found = statistics.ratio(of_a, of_b)
     medians = [f"{wording.gigabytes(median(one))} ({len(one)})" for one in (of_a, of_b)]
-    return [*medians, f"{found.estimate:.3f}", _interval(found)]
+    return [
+        *medians,
+        f"{found.estimate:.3f}",
+        ratio_interval(found.ci_low, found.ci_high),
+    ]
 
 
 def _differences(
@@ -314,7 +301,7 @@ def _published_input_bound(pairs: Sequence[PublishedPair]) -> list[str]:
         f"Input-bound: {_published_source(row)} on {row.world_size} x {row.gpu_name} "
         f"waited for data {wording.percent(row.data_wait_share)} of the time."
         for row in rows
-        if (row.data_wait_share or 0) >= _INPUT_BOUND_SHARE
+        if (row.data_wait_share or 0) >= INPUT_BOUND_SHARE
     ]
     return list(dict.fromkeys(sentences))
 
@@ -338,6 +325,4 @@ def _layout_warning(pairs: Sequence[PublishedPair]) -> list[str]:
 
 
 def _cut(text: str | None) -> str | None:
-    if text is None or len(text) <= _LONGEST_CELL:
-        return text
-    return f"{text[: _LONGEST_CELL - 1]}…"
+    return None if text is None else shortened(text)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nbkit import registry
-from nbkit.analysis.layouts import Format
+from nbkit.analysis.layouts import SIXTEEN_BIT, Format
 from nbkit.analysis.memory import estimate_memory
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
@@ -249,12 +249,9 @@ def _formats(
         every = (
             one
             for one in every
-            if one.memory_format == "channels_last" or one.precision in _SIXTEEN_BITS
+            if one.memory_format == "channels_last" or one.precision in SIXTEEN_BIT
         )
     return list(dict.fromkeys([BASELINE, *every]))
-
-
-_SIXTEEN_BITS = ("fp16", "bf16")
 
 
 def _config(

@@ -7,13 +7,13 @@ from typing import Any
 
 from nbkit.analysis.answers import Answer
 from nbkit.analysis.charts_arms import arms_chart
-from nbkit.analysis.compare import differences
+from nbkit.analysis.compare import differences, shortened
 from nbkit.analysis.layouts import Format
 from nbkit.analysis.precision import MeasuredArm
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
 from nbkit.study import wording
-from nbkit.study.arms import Arms, arms_of
+from nbkit.study.arms import Arms, arms_of, finished_arms
 from nbkit.study.bandwidth import NCCL_TESTS, bandwidth
 from nbkit.study.compare import run_facts
 from nbkit.study.conditions import (
@@ -27,8 +27,6 @@ from nbkit.study.report import Figure, Report, Table
 from nbkit.study.study import Study
 
 __all__ = ["report"]
-
-_MOST_CHARACTERS = 60
 
 
 def report(study: Study) -> Report:
@@ -45,9 +43,7 @@ def report(study: Study) -> Report:
         If no run of an arm has finished.
     """
     arms = arms_of(study)
-    by_arm = {
-        arm: runs for arm, runs in study.runs_by_arm().items() if arm in arms.runs
-    }
+    by_arm = finished_arms(study)
     facts = {**_common(by_arm), "study_id": study.study_id}
     exchange = bandwidth(study)
     tables = [arms.table()]
@@ -142,7 +138,7 @@ def _differences(arms: Arms, by_arm: Mapping[str, Sequence[Run]]) -> Table:
     """Return in what each arm differs from the baseline, by what was recorded."""
     facts = {arm: [run_facts(run) for run in runs] for arm, runs in by_arm.items()}
     rows = [
-        [arm, one.part, one.name, _cut(one.a), _cut(one.b)]
+        [arm, one.part, one.name, shortened(one.a), shortened(one.b)]
         for arm, of_arm in facts.items()
         if arm != arms.baseline
         for one in differences(facts[arms.baseline], of_arm)
@@ -157,10 +153,6 @@ def _differences(arms: Arms, by_arm: Mapping[str, Sequence[Run]]) -> Table:
         rows,
         notes,
     )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
 def _process_starts(by_arm: Mapping[str, Sequence[Run]]) -> Table:

@@ -25,6 +25,7 @@ from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import runs_needed
 from nbkit.study import wording
+from nbkit.study.arms import finished_arms
 from nbkit.study.arms_tables import input_bound
 from nbkit.study.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.study.conditions import (
@@ -278,8 +279,7 @@ def result(study: Study) -> ScalingResult:
     NotEnoughDataError
         If no run has finished, or one has no measured step.
     """
-    arms = study.runs_by_arm()
-    runs = [run for arm, runs in arms.items() if arm not in study.once for run in runs]
+    runs = [run for runs in finished_arms(study).values() for run in runs]
     facts = {**conditions(runs), "study_id": study.study_id}
     return ScalingResult(ScalingPlan.of(study), [_measured(run) for run in runs], facts)
 

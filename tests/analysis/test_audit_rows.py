@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from nbkit.analysis.audit import Audit, codes
-from nbkit.analysis.audit_rows import SIXTEEN_BIT, has_convolutions, row_findings
+from nbkit.analysis.audit_rows import has_convolutions, row_findings
+from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.analysis.published import PublishedRow, published, series
 
 CLEAN = PublishedRow(

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import duration_in_words
 from nbkit.study.arms import ArmRun, Arms
-from nbkit.study.arms_tables import duration
 
 STEADY = [100.0, 100.4, 99.7, 100.2, 99.9]
 
@@ -95,7 +95,9 @@ def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
     more = need.runs - 2
     assert more >= 3
     # Three arms of half a minute each.
-    assert f"{more} more (about {duration(more * 90)})" in found.needed_sentence
+    assert (
+        f"{more} more (about {duration_in_words(more * 90)})" in found.needed_sentence
+    )
     assert cells(found.certainty, "bf16")["needed"] == f"{need.runs} runs"
 
 
@@ -162,7 +164,7 @@ def test_everything_goes_to_json():
     [(40, "40 seconds"), (720, "12 minutes"), (12_600, "3.5 hours")],
 )
 def test_a_time_to_wait_is_said_in_its_own_unit(seconds, text):
-    assert duration(seconds) == text
+    assert duration_in_words(seconds) == text
 
 
 def test_arms_that_wait_for_data_are_called_bound_by_their_input():
