@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, model_validator
 
-from nbkit.config.model import Model, reads_store
+from nbkit.config.checks import DEFAULT_STEPS, ExperimentChecks
 from nbkit.config.nested import AllReduceConfig, LoaderConfig
-from nbkit.registry import Kind, names, suggest
 
 __all__ = ["ExperimentConfig"]
 
-DEFAULT_STEPS = 100
 IMAGENET_TRAIN_IMAGES = 1_281_167
 """ILSVRC2012 training images (https://image-net.org/challenges/LSVRC/2012/)."""
 
@@ -40,7 +31,7 @@ GROUPS = {
 """Headings of the fields, each by the first field below it, as in the class."""
 
 
-class ExperimentConfig(Model):
+class ExperimentConfig(ExperimentChecks):
     """One experiment: model, numbers, batch, optimizer, data and devices."""
 
     model_config = ConfigDict(json_schema_extra={"groups": dict(GROUPS)})
@@ -48,9 +39,13 @@ class ExperimentConfig(Model):
     # What runs
     name: str = ""
     """Free text that names the run in lists; the model's name if empty."""
-    task: Literal["train", "allreduce", "function", "script"] = "train"
-    """``train`` trains the model; ``allreduce`` measures collective bandwidth;
-    ``function`` and ``script`` run what was handed to `nbkit.launch`."""
+    task: Literal["train", "load", "allreduce", "function", "script"] = "train"
+    """``train`` trains the model; ``load`` reads the images as training would, without
+    a model; ``allreduce`` measures collective bandwidth; ``function`` and ``script``
+    run what was handed to `nbkit.launch`."""
+    emulated_step_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
+    """Time for which ``task="load"`` waits after each batch, in the place of a GPU that
+    would compute so long; 0 reads as fast as it can."""
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
     num_classes: Annotated[int, Field(ge=2)] | None = None
@@ -190,12 +185,6 @@ class ExperimentConfig(Model):
     allreduce: AllReduceConfig = AllReduceConfig()
     """Message sizes of ``task="allreduce"``."""
 
-    _REGISTERED: ClassVar[dict[str, Kind]] = {
-        "model": "models",
-        "loader": "loaders",
-        "engine": "engines",
-    }
-
     @property
     def world_size(self) -> int:
         """Ranks of the run: nnodes x gpus."""
@@ -205,6 +194,11 @@ class ExperimentConfig(Model):
     def has_entry(self) -> bool:
         """Whether it runs a function or a script, kept in the run's folder."""
         return self.task in ("function", "script")
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it takes batches of images, one step after the other."""
+        return self.task in ("train", "load")
 
     @property
     def title(self) -> str:
@@ -233,142 +227,3 @@ class ExperimentConfig(Model):
             # which fields were given.
             object.__setattr__(self, "steps", DEFAULT_STEPS)
         return self
-
-    @field_validator("model", "loader", "engine")
-    @classmethod
-    def _is_registered(cls, value: str, info: ValidationInfo) -> str:
-        known = names(cls._REGISTERED[str(info.field_name)])
-        if value not in known and not reads_store.get():
-            shown = ", ".join(known if len(known) < 12 else [*known[:10], "..."])
-            message = f"not registered; known: {shown}"
-            if near := suggest(value, known):
-                message += f".{near}"
-            raise ValueError(message)
-        return value
-
-    @field_validator("cuda_graphs")
-    @classmethod
-    def _graphs_need_a_fixed_shape(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("compile"):
-            message = (
-                "cannot be combined with compile=True; choose one: compile=True fuses "
-                "kernels, cuda_graphs=True removes their launch cost"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("data", mode="before")
-    @classmethod
-    def _data_may_be_a_path(cls, value: Any) -> Any:
-        text = os.fspath(value) if isinstance(value, os.PathLike) else value
-        if text == "":
-            message = "names nothing; name a folder of images, or use 'synthetic'"
-            raise ValueError(message)
-        return text
-
-    @field_validator("gradient_accumulation_steps")
-    @classmethod
-    def _graphs_do_not_accumulate(cls, value: int, info: ValidationInfo) -> int:
-        if value > 1 and info.data.get("cuda_graphs"):
-            # The next replay overwrites the gradients that are being summed:
-            # https://github.com/pytorch/pytorch/issues/181723
-            message = "cannot be combined with cuda_graphs=True; choose one"
-            raise ValueError(message)
-        return value
-
-    @field_validator("steps", mode="before")
-    @classmethod
-    def _steps_is_no_switch(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            message = "true and false are no number of steps; use a number"
-            raise ValueError(message)
-        return value
-
-    @field_validator("steps")
-    @classmethod
-    def _one_length(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if value is not None and info.data.get("epochs") is not None:
-            message = f"set together with epochs={info.data['epochs']}; set one"
-            raise ValueError(message)
-        return value
-
-    @field_validator("warmup_steps")
-    @classmethod
-    def _leaves_steps_to_measure(cls, value: int, info: ValidationInfo) -> int:
-        steps = info.data.get("steps")
-        if steps is None and info.data.get("epochs") is None:
-            steps = DEFAULT_STEPS
-        if info.data.get("task") == "train" and steps is not None and value >= steps:
-            message = (
-                f"leaves none of steps={steps} to measure; use {steps - 1} or less"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("crop_area_max")
-    @classmethod
-    def _crop_range(cls, value: float, info: ValidationInfo) -> float:
-        low = info.data.get("crop_area_min")
-        if low is not None and value < low:
-            message = f"below crop_area_min={low}; use {low} to 1"
-            raise ValueError(message)
-        return value
-
-    @field_validator("target_accuracy")
-    @classmethod
-    def _target_needs_evaluation(
-        cls, value: float | None, info: ValidationInfo
-    ) -> float | None:
-        period = info.data.get("evaluation_period_epochs")
-        if value is not None and period is None:
-            message = "never looked at without evaluation; set evaluation_period_epochs"
-            raise ValueError(message)
-        return value
-
-    @field_validator("device")
-    @classmethod
-    def _device_fits(cls, value: str, info: ValidationInfo) -> str:
-        on_cpus = value in ("cpu", "replay")
-        if on_cpus and info.data.get("cuda_graphs"):
-            message = "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'"
-            raise ValueError(message)
-        if on_cpus and info.data.get("precision") == "tf32":
-            message = "TF32 is a format of GPUs; use precision='fp32' or 'bf16'"
-            raise ValueError(message)
-        if on_cpus and info.data.get("batch_size_per_gpu") == "max":
-            message = "batch_size_per_gpu='max' is probed in GPU memory; use a number"
-            raise ValueError(message)
-        return value
-
-    @field_validator("devices")
-    @classmethod
-    def _devices_fit(
-        cls, value: tuple[int | str, ...] | None, info: ValidationInfo
-    ) -> tuple[int | str, ...] | None:
-        if value is None:
-            return None
-        if info.data.get("device") == "cpu":
-            message = "names GPUs, but device='cpu'; remove one of the two"
-            raise ValueError(message)
-        if len(set(map(str, value))) != len(value):
-            message = "names a device twice; name each once (oversubscribe=True shares)"
-            raise ValueError(message)
-        return value
-
-    @field_validator("oversubscribe")
-    @classmethod
-    def _enough_devices(cls, value: bool, info: ValidationInfo) -> bool:
-        devices, gpus = info.data.get("devices"), info.data.get("gpus")
-        if devices is not None and gpus and len(devices) > gpus:
-            message = (
-                f"devices names {len(devices)}, but gpus={gpus} ranks use only {gpus}; "
-                f"use gpus={len(devices)} or name fewer"
-            )
-            raise ValueError(message)
-        if devices is not None and gpus and len(devices) < gpus and not value:
-            message = (
-                f"gpus={gpus} ranks need {gpus} devices, but devices names "
-                f"{len(devices)}; use gpus={len(devices)} or oversubscribe=True"
-            )
-            raise ValueError(message)
-        return value

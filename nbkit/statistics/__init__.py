@@ -37,6 +37,7 @@ from nbkit.statistics.summary import (
     quartiles,
     summarise,
 )
+from nbkit.statistics.utilization import accelerator_utilization
 from nbkit.statistics.wording import duration_in_words, interval_in_words
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "RunsNeeded",
     "Summary",
     "Verdict",
+    "accelerator_utilization",
     "allreduce_timing",
     "bus_bandwidth_bytes_per_second",
     "duration_in_words",

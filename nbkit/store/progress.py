@@ -18,6 +18,8 @@ __all__ = ["RATE_STEPS", "newest_rate", "progress", "total_steps"]
 _TAIL_BYTES = 1 << 15
 RATE_STEPS = 20
 """The rate is the median of so many newest measured steps: warm-up is left out."""
+WITH_STEPS = ("train", "load")
+"""Tasks that take batches of images, one step after the other."""
 _LOGGED = {"loss", "images_per_second"}
 """What a function's own values may tell of its progress."""
 
@@ -30,7 +32,7 @@ def total_steps(config: dict[str, Any]) -> int | None:
     config
         The run's, as it is stored.
     """
-    return config.get("steps") if config.get("task", "train") == "train" else None
+    return config.get("steps") if config.get("task", "train") in WITH_STEPS else None
 
 
 def progress(metrics: Path) -> dict[str, Any]:

@@ -127,10 +127,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         first_loss=steps[0]["loss"] if steps else None,
         final_loss=_mean_loss(steps[-max(1, len(steps) // 10) :]),
         mean_loss=_mean_loss(steps),
-        # A number that is not finite is null in a line.
-        loss_not_finite_at_step=next(
-            (line["step"] for line in steps if line["loss"] is None), None
-        ),
+        loss_not_finite_at_step=_first_lost(steps, worker.get("task")),
         updates_skipped=sum(scaled) if scaled else None,
         loss_scale=steps[-1].get("loss_scale") if steps else None,
         weights_finite=worker.get("weights_finite"),
@@ -148,6 +145,13 @@ def _mean_loss(steps: Sequence[Line]) -> float | None:
     """Return the mean loss of steps; None if there is none or one is not finite."""
     losses = [line["loss"] for line in steps]
     return fmean(losses) if losses and None not in losses else None
+
+
+def _first_lost(steps: Sequence[Line], task: str | None) -> int | None:
+    """Return the first step of a training whose loss is null: it was not finite."""
+    if task == "load":
+        return None
+    return next((line["step"] for line in steps if line["loss"] is None), None)
 
 
 def _last_logged(lines: Sequence[Line]) -> Line:

@@ -224,11 +224,12 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     facts = [("Steps", step)]
     # A function logs what it likes.
     is_training = head["task"] == "train"
+    has_steps = is_training or head["task"] == "load"
     if measured and measured["n"]:
         quartiles = f"{rate(measured['q25'])} to {rate(measured['q75'])}"
         words = f"{rate(measured['median'])} ({quartiles}, n = {measured['n']:,})"
         facts.append(("Images/s, median and quartiles", words))
-    elif is_training or numbers["images_per_second"] is not None:
+    elif has_steps or numbers["images_per_second"] is not None:
         steps = numbers["rate_steps"]
         of = f", median of the last {steps} steps" if steps else ""
         facts.append((f"Images/s{of}", rate(numbers["images_per_second"])))
@@ -237,7 +238,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     if numbers["accuracy_name"]:
         name = numbers["accuracy_name"].replace("_", " ").capitalize()
         facts.append((name, percent(numbers["accuracy"])))
-    if is_training:
+    if has_steps:
         facts.append(("Data wait", percent(numbers["data_wait_share"])))
     known = {"loss", "images_per_second"}
     logged = numbers["logged"].items()

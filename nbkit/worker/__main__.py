@@ -37,6 +37,10 @@ def _run(rank: Rank, config: ExperimentConfig) -> None:
         from nbkit.worker.allreduce import measure_allreduce
 
         measure_allreduce(rank, config)
+    elif config.task == "load":
+        from nbkit.worker.load import load
+
+        load(rank, config)
     elif config.has_entry:
         from nbkit.worker.function import run_entry
 

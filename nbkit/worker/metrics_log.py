@@ -169,7 +169,8 @@ class MetricsLog:
                 "train/data_wait_seconds": line["data_wait_seconds"],
             }
             for name, value in values.items():
-                self._tensorboard.add_scalar(name, value, line["step"])
+                if value is not None:
+                    self._tensorboard.add_scalar(name, value, line["step"])
 
 
 def _scaling(times: StepTimes) -> dict[str, Any]:

@@ -32,9 +32,9 @@ class StepTimes:
 
     step: int
     epoch: int
-    loss: float
-    """Mean loss of this rank's images, before the update."""
-    learning_rate: float
+    loss: float | None
+    """Mean loss of this rank's images, before the update; None without a model."""
+    learning_rate: float | None
     total_seconds: float
     data_wait_seconds: float
     communication_exposed_seconds: float
@@ -58,7 +58,7 @@ class _Marks:
     step: int
     epoch: int
     start: Any
-    learning_rate: float = 0.0
+    learning_rate: float | None = None
     waits: list[tuple[Any, Any]] = field(default_factory=list)
     last_bucket: Any = None
     backward_end: Any = None
@@ -110,8 +110,8 @@ class StepClock:
 
     def end(
         self,
-        loss: torch.Tensor,
-        learning_rate: float,
+        loss: torch.Tensor | None = None,
+        learning_rate: float | None = None,
         loss_scales: torch.Tensor | None = None,
     ) -> None:
         """End the step.
@@ -119,7 +119,8 @@ class StepClock:
         Parameters
         ----------
         loss
-            Mean loss of this rank's images, a scalar on the device.
+            Mean loss of this rank's images, a scalar on the device; None without a
+            model.
         learning_rate
             Of this step.
         loss_scales
@@ -127,7 +128,8 @@ class StepClock:
         """
         marks = self._current
         marks.learning_rate = learning_rate
-        marks.loss = _copy_to_host(loss) if self._on_gpu else loss
+        if loss is not None:
+            marks.loss = _copy_to_host(loss) if self._on_gpu else loss
         if loss_scales is not None:
             on_gpu = self._on_gpu
             marks.loss_scales = _copy_to_host(loss_scales) if on_gpu else loss_scales
@@ -156,12 +158,11 @@ class StepClock:
         exposed = 0.0
         if marks.last_bucket is not None:
             exposed = self._seconds(marks.last_bucket, marks.backward_end)
-        assert marks.loss is not None
         scale, skipped = _scaling(marks.loss_scales)
         return StepTimes(
             step=marks.step,
             epoch=marks.epoch,
-            loss=float(marks.loss),
+            loss=None if marks.loss is None else float(marks.loss),
             learning_rate=marks.learning_rate,
             total_seconds=self._seconds(marks.start, marks.end),
             data_wait_seconds=sum(self._seconds(*pair) for pair in marks.waits),

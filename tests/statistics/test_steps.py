@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nbkit.statistics import (
+    accelerator_utilization,
     measured_steps,
     share,
     step_images_per_second,
@@ -46,3 +49,20 @@ def test_share_weighs_a_long_stall_by_its_length():
 
 def test_share_of_no_time_is_unknown():
     assert share([], []) is None
+
+
+def test_an_emulated_accelerator_is_busy_for_its_share_of_all_steps_but_the_first():
+    steps = [
+        step(1, warmup=True, seconds=9),
+        step(2, seconds=0.5),
+        step(3, seconds=0.4),
+    ]
+
+    assert accelerator_utilization(steps, 0.3) == pytest.approx(2 * 0.3 / 0.9)
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(0, 0.3), (1, 0.3), (3, 0.0)])
+def test_nothing_emulated_and_a_lone_step_have_no_utilization(count, seconds):
+    steps = [step(number) for number in range(count)]
+
+    assert accelerator_utilization(steps, seconds) is None

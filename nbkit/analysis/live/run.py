@@ -13,7 +13,7 @@ from nbkit.analysis.live.log_tail import LogTail
 from nbkit.analysis.live.metrics import LiveMetrics
 from nbkit.analysis.live.running_time import running_time
 from nbkit.analysis.live.series import Series
-from nbkit.store.progress import RATE_STEPS, progress, total_steps
+from nbkit.store.progress import RATE_STEPS, WITH_STEPS, progress, total_steps
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
 
@@ -232,7 +232,7 @@ class LiveRun:
     def _total_steps(self) -> int | None:
         total = total_steps(self._config)
         epochs = self._config.get("epochs")
-        if total is None and epochs and self._config.get("task", "train") == "train":
+        if total is None and epochs and self._config.get("task", "train") in WITH_STEPS:
             per_epoch = self.run.worker.get("steps_per_epoch")
             return epochs * per_epoch if per_epoch else None
         return total

@@ -1,0 +1,188 @@
+"""What values of an experiment must be, each by itself and beside the others.
+
+A check of several fields stands at the one that is declared last, since it sees the
+values of those before it; the error then names that one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from pydantic import ValidationInfo, field_validator
+
+from nbkit.config.model import Model, reads_store
+from nbkit.registry import Kind, names, suggest
+
+__all__ = ["DEFAULT_STEPS", "ExperimentChecks"]
+
+DEFAULT_STEPS = 100
+
+
+class ExperimentChecks(Model):
+    """Checks of the fields that `ExperimentConfig` declares."""
+
+    _REGISTERED: ClassVar[dict[str, Kind]] = {
+        "model": "models",
+        "loader": "loaders",
+        "engine": "engines",
+    }
+
+    @field_validator("model", "loader", "engine", check_fields=False)
+    @classmethod
+    def _is_registered(cls, value: str, info: ValidationInfo) -> str:
+        known = names(cls._REGISTERED[str(info.field_name)])
+        if value not in known and not reads_store.get():
+            shown = ", ".join(known if len(known) < 12 else [*known[:10], "..."])
+            message = f"not registered; known: {shown}"
+            if near := suggest(value, known):
+                message += f".{near}"
+            raise ValueError(message)
+        return value
+
+    @field_validator("emulated_step_seconds", check_fields=False)
+    @classmethod
+    def _emulation_needs_a_load(cls, value: float, info: ValidationInfo) -> float:
+        if value and info.data.get("task") != "load":
+            message = (
+                f"takes the place of computing, and task={info.data.get('task')!r} "
+                "computes itself; set task='load' or leave it at 0"
+            )
+            raise ValueError(message)
+        return value
+
+    @field_validator("batch_size_per_gpu", check_fields=False)
+    @classmethod
+    def _a_load_has_no_model_to_fit(cls, value: int | str, info: ValidationInfo) -> Any:
+        if value == "max" and info.data.get("task") == "load":
+            message = "'max' is probed with a model, task='load' has none; use a number"
+            raise ValueError(message)
+        return value
+
+    @field_validator("cuda_graphs", check_fields=False)
+    @classmethod
+    def _graphs_need_a_fixed_shape(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("compile"):
+            message = (
+                "cannot be combined with compile=True; choose one: compile=True fuses "
+                "kernels, cuda_graphs=True removes their launch cost"
+            )
+            raise ValueError(message)
+        return value
+
+    @field_validator("data", mode="before", check_fields=False)
+    @classmethod
+    def _data_may_be_a_path(cls, value: Any) -> Any:
+        text = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if text == "":
+            message = "names nothing; name a folder of images, or use 'synthetic'"
+            raise ValueError(message)
+        return text
+
+    @field_validator("gradient_accumulation_steps", check_fields=False)
+    @classmethod
+    def _graphs_do_not_accumulate(cls, value: int, info: ValidationInfo) -> int:
+        if value > 1 and info.data.get("cuda_graphs"):
+            # The next replay overwrites the gradients that are being summed:
+            # https://github.com/pytorch/pytorch/issues/181723
+            message = "cannot be combined with cuda_graphs=True; choose one"
+            raise ValueError(message)
+        return value
+
+    @field_validator("steps", mode="before", check_fields=False)
+    @classmethod
+    def _steps_is_no_switch(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            message = "true and false are no number of steps; use a number"
+            raise ValueError(message)
+        return value
+
+    @field_validator("steps", check_fields=False)
+    @classmethod
+    def _one_length(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("epochs") is not None:
+            message = f"set together with epochs={info.data['epochs']}; set one"
+            raise ValueError(message)
+        return value
+
+    @field_validator("warmup_steps", check_fields=False)
+    @classmethod
+    def _leaves_steps_to_measure(cls, value: int, info: ValidationInfo) -> int:
+        steps = info.data.get("steps")
+        if steps is None and info.data.get("epochs") is None:
+            steps = DEFAULT_STEPS
+        has_steps = info.data.get("task") in ("train", "load")
+        if has_steps and steps is not None and value >= steps:
+            message = (
+                f"leaves none of steps={steps} to measure; use {steps - 1} or less"
+            )
+            raise ValueError(message)
+        return value
+
+    @field_validator("crop_area_max", check_fields=False)
+    @classmethod
+    def _crop_range(cls, value: float, info: ValidationInfo) -> float:
+        low = info.data.get("crop_area_min")
+        if low is not None and value < low:
+            message = f"below crop_area_min={low}; use {low} to 1"
+            raise ValueError(message)
+        return value
+
+    @field_validator("target_accuracy", check_fields=False)
+    @classmethod
+    def _target_needs_evaluation(
+        cls, value: float | None, info: ValidationInfo
+    ) -> float | None:
+        period = info.data.get("evaluation_period_epochs")
+        if value is not None and period is None:
+            message = "never looked at without evaluation; set evaluation_period_epochs"
+            raise ValueError(message)
+        return value
+
+    @field_validator("device", check_fields=False)
+    @classmethod
+    def _device_fits(cls, value: str, info: ValidationInfo) -> str:
+        on_cpus = value in ("cpu", "replay")
+        if on_cpus and info.data.get("cuda_graphs"):
+            message = "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'"
+            raise ValueError(message)
+        if on_cpus and info.data.get("precision") == "tf32":
+            message = "TF32 is a format of GPUs; use precision='fp32' or 'bf16'"
+            raise ValueError(message)
+        if on_cpus and info.data.get("batch_size_per_gpu") == "max":
+            message = "batch_size_per_gpu='max' is probed in GPU memory; use a number"
+            raise ValueError(message)
+        return value
+
+    @field_validator("devices", check_fields=False)
+    @classmethod
+    def _devices_fit(
+        cls, value: tuple[int | str, ...] | None, info: ValidationInfo
+    ) -> tuple[int | str, ...] | None:
+        if value is None:
+            return None
+        if info.data.get("device") == "cpu":
+            message = "names GPUs, but device='cpu'; remove one of the two"
+            raise ValueError(message)
+        if len(set(map(str, value))) != len(value):
+            message = "names a device twice; name each once (oversubscribe=True shares)"
+            raise ValueError(message)
+        return value
+
+    @field_validator("oversubscribe", check_fields=False)
+    @classmethod
+    def _enough_devices(cls, value: bool, info: ValidationInfo) -> bool:
+        devices, gpus = info.data.get("devices"), info.data.get("gpus")
+        if devices is not None and gpus and len(devices) > gpus:
+            message = (
+                f"devices names {len(devices)}, but gpus={gpus} ranks use only {gpus}; "
+                f"use gpus={len(devices)} or name fewer"
+            )
+            raise ValueError(message)
+        if devices is not None and gpus and len(devices) < gpus and not value:
+            message = (
+                f"gpus={gpus} ranks need {gpus} devices, but devices names "
+                f"{len(devices)}; use gpus={len(devices)} or oversubscribe=True"
+            )
+            raise ValueError(message)
+        return value

@@ -1,0 +1,103 @@
+"""The images of a training without the training, as one rank.
+
+The same loader, batches, order and ranks as in `nbkit.worker.train`; in the place of
+the model a rank sleeps as long as a GPU would compute, or not at all. So the input of
+GPUs that nobody owns can be measured, as MLPerf Storage does.
+
+References
+----------
+https://github.com/mlcommons/storage
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+import torch
+import torch.distributed as dist
+
+from nbkit.config import ExperimentConfig
+from nbkit.store.heartbeat import Phase
+from nbkit.worker import batch_size, data
+from nbkit.worker.data import source
+from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
+from nbkit.worker.facts import write_facts
+from nbkit.worker.metrics_log import MetricsLog
+from nbkit.worker.rank import Rank
+from nbkit.worker.step_clock import StepClock
+
+__all__ = ["load"]
+
+
+def load(rank: Rank, config: ExperimentConfig) -> None:
+    """Read the configured images as one of ``world_size`` ranks.
+
+    After every step the ranks wait for each other, as an exchange of gradients makes
+    them: the slowest sets the rate.
+
+    Parameters
+    ----------
+    rank
+        This process in its run.
+    config
+        What to read, and ``emulated_step_seconds``.
+    """
+    device = choose_device(rank, config)
+    group = join(rank, config, device)
+    random.seed(config.seed)
+    torch.manual_seed(config.seed)
+    manifest = source.prepare(config, rank)
+    per_rank = batch_size.resolve(config, rank, device, group)
+    placement = data.Placement(device, rank.rank, rank.world_size)
+    batches = data.load(config, manifest, placement, per_rank)
+    accumulation = config.gradient_accumulation_steps
+    total_steps = config.steps or (config.epochs or 1) * batches.steps_per_epoch
+
+    clock = StepClock(device)
+    agreement = StopAgreement(rank, group)
+    log = MetricsLog(rank, config, per_rank * rank.world_size * accumulation)
+    facts = rank, config, device, group, batches, per_rank
+    images_from = source.describe(config, manifest)
+    write_facts(*facts, completed=False, source=images_from)
+
+    if not config.warmup_steps:
+        log.window.open()
+    step = epoch = 0
+    stopped = False
+    clock.restart()
+    while step < total_steps and not stopped:
+        stream = iter(batches.train_batches(epoch))
+        for _ in range(min(batches.steps_per_epoch, total_steps - step)):
+            clock.begin(step + 1, epoch)
+            for _ in range(accumulation):
+                rank.beat(step + 1, Phase.DATA)
+                clock.ask_for_batch()
+                next(stream)
+                clock.got_batch()
+            rank.beat(step + 1, Phase.COMPUTE)
+            if config.emulated_step_seconds:
+                time.sleep(config.emulated_step_seconds)
+            rank.beat(step + 1, Phase.COLLECTIVE)
+            clock.last_bucket_ready()
+            if group is not None:
+                dist.barrier(group)
+            clock.backward_done()
+            clock.end()
+            step += 1
+            if step == config.warmup_steps:
+                log.window.open()
+            log.steps(clock.finished())
+            stopped = agreement.reached()
+            if stopped:
+                break
+        epoch += 1
+
+    log.steps(clock.finished(wait=True))
+    log.window.close()
+    agreement.close()
+    write_facts(*facts, completed=not stopped, source=images_from, window=log.window)
+    rank.beat(step, Phase.DONE)
+    log.close()
+    batches.close()
+    leave(group)

@@ -1,0 +1,75 @@
+"""The images of a training without the training."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+import nbkit
+from nbkit.errors import RunError
+from nbkit.statistics import accelerator_utilization
+from nbkit.store.record import RunState
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Twenty pictures of two classes."""
+    for number in range(20):
+        folder = tmp_path / "images" / f"class {number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (12 * number, 90, 90)).save(folder / f"{number}.jpg")
+    return tmp_path / "images"
+
+
+def test_two_ranks_read_every_epoch_and_wait_as_long_as_they_would_compute(
+    small, images
+):
+    config = small(
+        task="load",
+        data=str(images),
+        batch_size_per_gpu=5,
+        epochs=3,
+        steps=None,
+        warmup_steps=1,
+        emulated_step_seconds=0.05,
+        tensorboard=True,
+    )
+
+    run = nbkit.launch(config).wait()
+
+    lines = run.metrics()
+    assert [(line["epoch"], line["step"]) for line in lines] == [
+        (0, 1),
+        (0, 2),
+        (1, 3),
+        (1, 4),
+        (2, 5),
+        (2, 6),
+    ]
+    for line in lines:
+        assert line["compute_seconds"] >= 0.05
+        assert line["images"] == 10
+        assert line["loss"] is None
+    summary = run.summary
+    assert summary.n_steps == 5
+    assert summary.images_per_second is not None
+    assert summary.loss_not_finite_at_step is None
+    assert summary.weights_finite is None
+    assert run.worker["data"]["train_images"] == 20
+    assert 0 < (accelerator_utilization(lines, 0.05) or 0) <= 1
+    assert not [one.code for one in nbkit.audit(run) if one.code == "loss"]
+    assert list(run.paths.tensorboard.iterdir())
+
+
+def test_a_load_stops_at_a_step_and_is_not_resumed(small):
+    config = small(task="load", gpus=1, steps=100_000, emulated_step_seconds=0.01)
+    run = nbkit.launch(config)
+    wait_until(run.metrics, "a step", 120)
+
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert run.metrics()[-1]["step"] < 100_000
+    with pytest.raises(RunError, match="checkpoint"):
+        run.resume()
