@@ -126,7 +126,7 @@ def _answer(
         )
         for kind in _KINDS
     ]
-    suspicions = [*_not_finite(list(runs.values())), *_rose(runs.values())]
+    suspicions = [*_not_finite(list(runs.values())), *_rose(runs.values(), tolerance)]
     if base is not None and not suspicions and None in differences:
         suspicions.append("its loss could not be compared with the baseline's")
     for name, difference in zip(_KINDS.values(), differences, strict=True):
@@ -174,11 +174,11 @@ def _not_finite(runs: Sequence[RunSummary]) -> list[str]:
     return found
 
 
-def _rose(runs: Iterable[RunSummary]) -> list[str]:
+def _rose(runs: Iterable[RunSummary], tolerance: float) -> list[str]:
     """Return that the loss of a run rose, if one did; it compares with nothing."""
     rises = _known(_difference(run, run, "final_loss", "first_loss") for run in runs)
     rise = max(rises, default=0.0)
-    if rise <= LOSS_TOLERANCE:
+    if rise <= tolerance:
         return []
     return [f"its loss rose by {rise * 100:.0f} % of the first loss"]
 

@@ -176,7 +176,7 @@ class Audit(Sequence[Finding]):
 
     def __str__(self) -> str:
         blocks = [self.sentence]
-        for code, findings in self._by_code():
+        for code, findings in self.by_code():
             lines = [_heading(code, findings)]
             lines += [f"  {one.subject}: {one.evidence}" for one in _shown(findings)]
             lines += [f"  {line}" for line in _rest(findings)]
@@ -191,7 +191,7 @@ class Audit(Sequence[Finding]):
 
     def _repr_html_(self) -> str:
         parts = [f"<p><strong>{html.escape(self.sentence)}</strong></p>"]
-        for code, findings in self._by_code():
+        for code, findings in self.by_code():
             texts = [_linked(one) for one in _shown(findings)]
             texts += [html.escape(line) for line in _rest(findings)]
             items = "".join(f"<li>{text}</li>" for text in texts)
@@ -205,7 +205,8 @@ class Audit(Sequence[Finding]):
     def _of(self, severity: str) -> list[Finding]:
         return [finding for finding in self if finding.severity == severity]
 
-    def _by_code(self) -> list[tuple[Code, list[Finding]]]:
+    def by_code(self) -> list[tuple[Code, list[Finding]]]:
+        """Return the findings by what kind they are of, the worst first."""
         groups: dict[str, list[Finding]] = {}
         for finding in self:
             groups.setdefault(finding.code, []).append(finding)

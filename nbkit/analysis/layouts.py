@@ -173,13 +173,12 @@ def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
 
     Without compilation, if there is such a pair: torch.compile chooses layouts itself.
     """
-    pairs = [one for one in effects if one.precision in SIXTEEN_BIT and one.last]
+    pairs = [one for one in effects if one.precision in SIXTEEN_BIT]
     if not pairs:
         return None
     pair = min(pairs, key=lambda one: one.compile)
-    assert pair.last is not None
-    gains = f"{pair.last.sentence} {pair.first.sentence}"
-    return f"{gains} The layout alone: {pair.effect.sentence}"
+    gains = [one.sentence for one in (pair.last, pair.first) if one is not None]
+    return " ".join([*gains, f"The layout alone: {pair.effect.sentence}"])
 
 
 # Who measured channels_first, who channels_last, on which GPU, and what else differs.

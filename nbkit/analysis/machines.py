@@ -13,18 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from nbkit.analysis.machines_published import LeftOut, PublishedPair
 from nbkit.statistics import Ratio, ratio
 
 __all__ = [
+    "Conditions",
     "MachineRun",
     "MatchedArm",
     "compare_machines",
     "measured_sentence",
     "result_document",
 ]
+
+
+Conditions: TypeAlias = tuple[tuple[str, str], ...]
+"""Name and value of each."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class MatchedArm:
 
     name: str
     """What tells it from the other arms, such as ``fp16, channels_last``."""
+    conditions: Conditions
+    """In which they agree."""
     a: Sequence[MachineRun]
     b: Sequence[MachineRun]
     ratio: Ratio
@@ -87,21 +94,18 @@ def compare_machines(
                 a_name=a_name,
                 b_name=b_name,
             )
-            matched.append(MatchedArm(name, runs, others, found))
+            matched.append(MatchedArm(name, conditions, runs, others, found))
     return matched, _left_out(list(arms_a), list(arms_b), telling)
 
 
-_Conditions = tuple[tuple[str, str], ...]
-
-
-def _arms(runs: Iterable[MachineRun]) -> dict[_Conditions, list[MachineRun]]:
-    arms: dict[_Conditions, list[MachineRun]] = {}
+def _arms(runs: Iterable[MachineRun]) -> dict[Conditions, list[MachineRun]]:
+    arms: dict[Conditions, list[MachineRun]] = {}
     for run in runs:
         arms.setdefault(tuple(run.conditions.items()), []).append(run)
     return arms
 
 
-def _telling(arms: Sequence[_Conditions]) -> list[str]:
+def _telling(arms: Sequence[Conditions]) -> list[str]:
     """Return the conditions that tell arms apart, precision first."""
     values: dict[str, set[str]] = {}
     for arm in arms:
@@ -115,7 +119,7 @@ _BARE = ("precision", "memory_format", "model", "data", "device_type")
 """Conditions whose value says by itself what it is of."""
 
 
-def _name(arm: _Conditions, telling: Sequence[str]) -> str:
+def _name(arm: Conditions, telling: Sequence[str]) -> str:
     values = dict(arm)
     return ", ".join(
         values[name]
@@ -129,7 +133,7 @@ def _name(arm: _Conditions, telling: Sequence[str]) -> str:
 
 
 def _left_out(
-    a: Sequence[_Conditions], b: Sequence[_Conditions], telling: Sequence[str]
+    a: Sequence[Conditions], b: Sequence[Conditions], telling: Sequence[str]
 ) -> list[LeftOut]:
     lonely_a = [arm for arm in a if arm not in b]
     lonely_b = [arm for arm in b if arm not in a]
@@ -150,7 +154,7 @@ _ANY_RUN = "any run"
 """What is missing where a machine has no run at all."""
 
 
-def _between(what: str, a: _Conditions | None, b: _Conditions | None) -> list[LeftOut]:
+def _between(what: str, a: Conditions | None, b: Conditions | None) -> list[LeftOut]:
     of_a, of_b = dict(a or ()), dict(b or ())
     if not of_a or not of_b:
         # The other machine has no run at all.
@@ -164,7 +168,7 @@ def _between(what: str, a: _Conditions | None, b: _Conditions | None) -> list[Le
     ]
 
 
-def _nearest(arm: _Conditions, others: Sequence[_Conditions]) -> _Conditions | None:
+def _nearest(arm: Conditions, others: Sequence[Conditions]) -> Conditions | None:
     return min(others, key=lambda other: len(set(arm) ^ set(other)), default=None)
 
 

@@ -14,7 +14,7 @@ from nbkit.analysis.answers import Answer
 from nbkit.analysis.layouts import Format
 from nbkit.statistics import Ratio, Summary, interval_in_words
 
-__all__ = ["MeasuredArm", "computed_sentence"]
+__all__ = ["MeasuredArm", "best_of", "computed_sentence", "fastest_sound"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def computed_sentence(
             f"{prefix}the answer of the baseline {baseline} itself is suspect ({why}), "
             "so no speed-up is compared: take more images a batch, or another model."
         )
-    best = max(sound, key=_estimate, default=None)
+    best = fastest_sound(arms)
     text = (
         f"no arm but {baseline} has an answer that can be trusted"
         if best is None
@@ -77,7 +77,33 @@ def computed_sentence(
             f". Not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
             f"answer may be wrong ({' and '.join(fastest.answer.suspicions)})"
         )
-    return f"{prefix}{text}."
+    return f"{prefix}{text}.{best_of(len(sound))}"
+
+
+def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
+    """Return the fastest arm whose answer is not suspect; None if there is none.
+
+    The baseline and its control are none.
+    """
+    sound = [
+        one
+        for one in arms
+        if one.against and not one.is_control and not one.answer.suspicions
+    ]
+    return max(sound, key=_estimate, default=None)
+
+
+def best_of(arms: int) -> str:
+    """Return what a reader has to know of the fastest of several arms.
+
+    The largest of several estimates is more often too large than too small.
+    """
+    if arms < 2:
+        return ""
+    return (
+        f" (The fastest of {arms} arms is named; its interval is that of one "
+        "comparison, not of the choice.)"
+    )
 
 
 def _estimate(arm: MeasuredArm) -> float:

@@ -39,7 +39,7 @@ __all__ = [
 
 STATISTIC = (
     "median over runs of each run's median over measured steps of images / step time; "
-    "data wait included, warm-up and the last partial step left out"
+    "data wait included, warm-up left out"
 )
 INTERVAL = "95 % Student t on the logarithms of the run medians"
 

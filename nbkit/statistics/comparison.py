@@ -145,7 +145,7 @@ def ratio(
         What the arms are called in the sentence.
     noise_floor
         What the study's control said. If it shows a difference where there is none,
-        the verdict is ``withheld``.
+        the verdict is ``withheld``; and what lies within it is no difference.
 
     Returns
     -------
@@ -153,6 +153,9 @@ def ratio(
         The interval is Welch's t on the logarithms of the run medians, which holds
         when the two arms scatter differently. The bootstrap resamples runs and takes
         the ratio of medians; it is shown to be compared, not used for the verdict.
+        Where the ratio of medians lies outside the interval, which is one of means, the
+        runs of an arm fall into groups, such as two clock rates of a GPU: the verdict
+        is ``withheld``.
 
     Raises
     ------
@@ -164,8 +167,11 @@ def ratio(
     interval = welch_interval(a_runs, b_runs, confidence)
     estimate = statistics.median(a_runs) / statistics.median(b_runs)
     verdict = _verdict(interval, len(a_runs), len(b_runs), margin, higher_is_faster)
-    if verdict != "not enough runs" and noise_floor and noise_floor.shows_difference:
+    doubt = _doubt(verdict, estimate, interval, noise_floor)
+    if doubt:
         verdict = "withheld"
+    elif verdict in ("faster", "slower") and _is_noise(interval, noise_floor):
+        verdict = "no difference shown"
     return Ratio(
         estimate=estimate,
         ci_low=interval[0] if interval else None,
@@ -180,7 +186,7 @@ def ratio(
             interval,
             f"{len(a_runs)} and {len(b_runs)} runs",
             confidence,
-            _verdict_in_words(verdict, a_name, b_name, margin),
+            doubt or _verdict_in_words(verdict, a_name, b_name, margin, noise_floor),
         ),
         a_runs=tuple(a_runs),
         b_runs=tuple(b_runs),
@@ -269,15 +275,52 @@ def _verdict(
     return "no difference shown"
 
 
-def _verdict_in_words(verdict: Verdict, a_name: str, b_name: str, margin: float) -> str:
-    if verdict == "not enough runs":
-        return f"not enough runs for a verdict ({MINIMUM_RUNS} an arm are needed)."
-    if verdict == "withheld":
+def _doubt(
+    verdict: Verdict,
+    estimate: float,
+    interval: tuple[float, float] | None,
+    noise_floor: NoiseFloor | None,
+) -> str:
+    """Return why the verdict on these runs is withheld; empty if it stands."""
+    if interval is None or verdict == "not enough runs":
+        return ""
+    if noise_floor is not None and noise_floor.shows_difference:
         return (
             "verdict withheld, because the control, the same configuration twice, "
             "shows a difference too."
         )
+    is_outside = not interval[0] <= estimate <= interval[1]
+    if is_outside and verdict != "no difference shown":
+        return (
+            "verdict withheld, because the medians lie outside the interval of the "
+            "means: the runs of an arm fall into groups; look at each of them."
+        )
+    return ""
+
+
+def _is_noise(
+    interval: tuple[float, float] | None, noise_floor: NoiseFloor | None
+) -> bool:
+    """Return whether the same configuration twice may differ as much."""
+    if interval is None or noise_floor is None or noise_floor.noise_floor is None:
+        return False
+    centre = (math.log(interval[0]) + math.log(interval[1])) / 2
+    return abs(centre) <= math.log1p(noise_floor.noise_floor)
+
+
+def _verdict_in_words(
+    verdict: Verdict,
+    a_name: str,
+    b_name: str,
+    margin: float,
+    noise_floor: NoiseFloor | None,
+) -> str:
+    if verdict == "not enough runs":
+        return f"not enough runs for a verdict ({MINIMUM_RUNS} an arm are needed)."
     if verdict == "no difference shown":
+        floor = noise_floor.noise_floor if noise_floor else None
+        if floor is not None and floor > margin:
+            return f"no difference beyond the noise floor of {floor * 100:.1f} % shown."
         return f"no difference beyond the practical margin of {margin * 100:g} % shown."
     return f"{a_name} is {verdict} than {b_name}."
 

@@ -117,7 +117,11 @@ def runs_needed(
         start = f"{n_a} and {n_b} runs are enough: no more are needed"
     else:
         outlook = _Outlook(a_runs, b_runs, math.log1p(margin), confidence)
-        runs = _fewest(outlook, power, max(n_a, n_b, MINIMUM_RUNS), largest)
+        # With as many as there are it is not settled, whatever the outlook says: it
+        # takes one variance for both arms, and a verdict does not.
+        more_than = min(n_a, n_b) if min(n_a, n_b) >= MINIMUM_RUNS else 0
+        fewest = max(n_a, n_b, MINIMUM_RUNS, more_than + 1)
+        runs = _fewest(outlook, power, fewest, largest)
         if runs is None:
             start = (
                 f"More than {largest} runs an arm are needed: the difference is too "

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from nbkit import statistics
+from nbkit.analysis.precision import best_of
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import NoiseFloor, median_of
@@ -60,8 +61,8 @@ class Arms:
     @cached_property
     def noise_floor(self) -> NoiseFloor | None:
         """How large a difference chance alone makes; None without a control."""
-        first = self._rates(self.baseline)
-        second = [] if self.control is None else self._rates(self.control)
+        first = self.rates(self.baseline)
+        second = [] if self.control is None else self.rates(self.control)
         if not first or not second:
             return None
         return statistics.noise_floor(first, second, name=self.baseline)
@@ -90,7 +91,8 @@ class Arms:
         """What the fastest arm shows against the baseline, or that of a lone arm."""
         ratios = [row.ratio for row in self._compared() if row.ratio is not None]
         if ratios:
-            text = max(ratios, key=lambda ratio: ratio.estimate).sentence
+            best = max(ratios, key=lambda ratio: ratio.estimate)
+            text = f"{best.sentence}{best_of(len(ratios))}"
         else:
             text = lone_sentence(self.row(self.baseline))
         return f"CPU, functional: {text}" if self.is_functional else text
@@ -116,14 +118,14 @@ class Arms:
         Empty where there is nothing to compare, or where the control shows that more
         of the same would not help.
         """
-        compared = self._compared()
+        compared = [row for row in self._compared() if row.ratio is not None]
         distrusted = self.noise_floor is not None and self.noise_floor.shows_difference
         if not compared or distrusted:
             return ""
         needs = [row.needed for row in compared if row.needed is not None]
+        done = min(row.n for row in self.rows)
         if len(needs) < len(compared):
             return "How many repeats a verdict needs can be told after the second one."
-        done = min(row.n for row in self.rows)
         repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
         parts = []
         if repeats > done:
@@ -220,7 +222,7 @@ class Arms:
         }
 
     def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
-        rates, base = self._rates(arm), self._rates(self.baseline)
+        rates, base = self.rates(arm), self.rates(self.baseline)
         ratio, needed = None, None
         if arm != self.baseline and rates and base:
             ratio = statistics.ratio(
@@ -246,7 +248,7 @@ class Arms:
             seconds=median_of(runs, lambda run: run.seconds),
         )
 
-    def _rates(self, arm: str) -> list[float]:
+    def rates(self, arm: str) -> list[float]:
         """Return images/s of an arm's runs; none if one of them has none."""
         rates = [run.images_per_second for run in self.runs.get(arm, [])]
         known = [rate for rate in rates if rate is not None]

@@ -119,6 +119,7 @@ def _name(one: StoredRun | PublishedRow) -> str:
 def _of_rows(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
     if not rows:
         return
+    rows = list(dict.fromkeys(rows))
     labels = {row.series for row in rows if row.series is not None}
     mates = [row for row in published() if row.series in labels and row not in rows]
     for claim in claims_about(rows):

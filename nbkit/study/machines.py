@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from nbkit.analysis.audit import Audit
 from nbkit.analysis.charts_machines import machines_chart
 from nbkit.analysis.machines import (
     MatchedArm,
@@ -23,14 +24,17 @@ from nbkit.analysis.machines_published import (
     published_sentence,
 )
 from nbkit.analysis.scaling import INTERVAL, STATISTIC
+from nbkit.analysis.source_statistics import SourceStatistic
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import reports_folder
 from nbkit.study import machines_tables as tables
+from nbkit.study.audit import audit
 from nbkit.study.bandwidth import NCCL_TESTS
 from nbkit.study.conditions import WELCH
 from nbkit.study.machines_load import Machine
 from nbkit.study.machines_plan import MachinesPlan, machines_of, measure, plan
 from nbkit.study.report import Figure, Note, Report, SavedReport, Source, Table
+from nbkit.study.source_tables import audit_notes, statistics_table, with_statistics
 from nbkit.study.study import Study
 
 __all__ = ["MachinesResult", "measure", "plan", "result"]
@@ -126,6 +130,21 @@ class MachinesResult:
         return tables.differences_table(self.matched, self.a, self.b)
 
     @property
+    def _by_source(self) -> dict[str, Sequence[SourceStatistic]]:
+        """Return the first arm that both machines have, by machine."""
+        if not self.matched:
+            return {}
+        key = self.matched[0].conditions
+        return {one.name: one.statistics[key] for one in (self.a, self.b)}
+
+    @property
+    def by_source(self) -> Table | Note:
+        """What the sources' own statistics make of the same runs."""
+        if not self.matched:
+            return Note(["By the statistics of others: no arm is on both machines."])
+        return statistics_table(self._by_source, self.matched[0].name)
+
+    @property
     def published(self) -> Table | Note:
         """What others have published of two GPUs, like for like."""
         gpus = self.plan.published
@@ -167,6 +186,25 @@ class MachinesResult:
             "between the two studies.",
         ]
 
+    @cached_property
+    def _audits(self) -> list[Audit]:
+        rows = [row for pair in self.pairs for row in (pair.a, pair.b)]
+        about = f"what is published of {' and '.join(self.plan.published)}"
+        measured = [
+            Audit(
+                f"the runs of {one.name}",
+                [found for arm in self.matched for found in one.audits[arm.conditions]],
+            )
+            for one in (self.a, self.b)
+            if self.matched
+        ]
+        return [*measured, *([Audit(about, audit(rows))] if rows else [])]
+
+    @property
+    def audit(self) -> Note:
+        """What is suspicious about each machine's runs, and about what is published."""
+        return Note([note for one in self._audits for note in audit_notes(one)])
+
     def report(self) -> Report:
         """Return everything in one report."""
         parts = (
@@ -180,10 +218,10 @@ class MachinesResult:
         exchange = [NCCL_TESTS] if isinstance(self.bandwidth, Table) else []
         names = self.a.name, self.b.name
         left_out = [*self.left_out, *self._published[1]]
-        return Report(
+        made = Report(
             title=_QUESTION,
             answer=self.answer,
-            notes=list(dict.fromkeys([*self.notes, *sentences])),
+            notes=list(dict.fromkeys([*self.notes, *sentences, *self.audit.sentences])),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[f"Images per second: {STATISTIC}.", f"Intervals: {INTERVAL}."],
@@ -192,9 +230,11 @@ class MachinesResult:
                 **result_document(self.matched, left_out, self.pairs, *names),
                 "machines": {one.name: one.facts for one in (self.a, self.b)},
                 "study_id": self.study_id,
+                "audit": [one for found in self._audits for one in found.to_dicts()],
             },
             next_step=_next_step(self.plan),
         )
+        return with_statistics(made, self.by_source)
 
     def save(self) -> SavedReport:
         """Write the report into a folder of its own in the store.

@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nbkit import statistics
+from nbkit.analysis.audit import Finding
 from nbkit.analysis.compare import RunFacts
 from nbkit.analysis.gpu_names import canonical_gpu_name
-from nbkit.analysis.machines import MachineRun
+from nbkit.analysis.machines import Conditions, MachineRun
+from nbkit.analysis.source_statistics import SourceStatistic, source_statistics
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, ParameterError
 from nbkit.launch.run import Run, attach
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import runs_folder, studies_folder
 from nbkit.store.record import RunState
+from nbkit.study.audit import audit
 from nbkit.study.compare import run_facts
 from nbkit.study.energy import joules_per_image
 from nbkit.study.machines_facts import (
@@ -83,6 +86,10 @@ class Machine:
     bandwidths: Sequence[AllReduceRun]
     facts: dict[str, str | None]
     """What is worth knowing of it, side by side with another."""
+    statistics: Mapping[Conditions, Sequence[SourceStatistic]]
+    """What others would have printed of the runs that agree in these conditions."""
+    audits: Mapping[Conditions, Sequence[Finding]]
+    """What is suspicious about them."""
     records: Sequence[RunFacts]
     """Everything recorded, to list what else is different."""
     kinds: Sequence[MeasuredKind]
@@ -183,6 +190,9 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
     started = sorted(
         str(run.record["time"]["started"]) for run in runs if "time" in run.record
     )
+    alike: dict[Conditions, list[Run]] = {}
+    for run in training:
+        alike.setdefault(tuple(conditions(run).items()), []).append(run)
     kinds: dict[str, MeasuredKind] = {}
     for run in runs:
         summary = run.summary
@@ -195,6 +205,8 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
         runs=[_machine_run(run) for run in training],
         bandwidths=[_allreduce_run(run) for run in others],
         facts=machine_facts(training or others),
+        statistics={key: source_statistics(alike[key]) for key in alike},
+        audits={key: audit(alike[key]) for key in alike},
         records=[run_facts(run) for run in training],
         kinds=list(kinds.values()),
         first=started[0] if started else None,

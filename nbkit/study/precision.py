@@ -19,12 +19,18 @@ from nbkit.analysis.layouts import (
     like_for_like,
     published_pairs,
 )
-from nbkit.analysis.precision import MeasuredArm, computed_sentence
+from nbkit.analysis.precision import (
+    MeasuredArm,
+    computed_sentence,
+    fastest_sound,
+)
 from nbkit.analysis.published import PublishedRow
 from nbkit.config import ExperimentConfig
+from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS
-from nbkit.study.arms import Arms, arms_of
+from nbkit.study import source_tables
+from nbkit.study.arms import Arms, arms_of, finished_arms
 from nbkit.study.conditions import (
     WELCH,
     conditions,
@@ -42,9 +48,10 @@ from nbkit.study.precision_tables import (
     pairs_table,
 )
 from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.source_tables import with_statistics
 from nbkit.study.study import Study
 
-__all__ = ["PrecisionPlan", "PrecisionResult", "plan", "report", "result"]
+__all__ = ["PrecisionPlan", "PrecisionResult", "by_source", "plan", "report", "result"]
 
 _QUESTION = (
     "What do 16 bits, TF32, the layout and compilation give, and is the answer right?"
@@ -141,14 +148,11 @@ class PrecisionResult:
 
     @property
     def _rates(self) -> dict[Format, list[float]]:
-        rates = {
-            self.format(arm): [
-                run.images_per_second for run in runs if run.images_per_second
-            ]
-            for arm, runs in self.arms.runs.items()
-            if arm != self.arms.control
+        return {
+            self.format(arm): rates
+            for arm in self.arms.runs
+            if arm != self.arms.control and (rates := self.arms.rates(arm))
         }
-        return {one: many for one, many in rates.items() if many}
 
     @property
     def _suspect(self) -> set[Format]:
@@ -304,8 +308,14 @@ def result(study: Study) -> PrecisionResult:
     NotEnoughDataError
         If the baseline has no finished run, or a run no measured step.
     """
-    finished = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
+    finished = finished_arms(study)
     arms = arms_of(study)
+    if arms.row(arms.baseline).images_per_second is None:
+        message = (
+            f"arm {arms.baseline!r}, with which all others are compared, has a run of "
+            "0 measured steps; use more steps, or a smaller batch if the data are few."
+        )
+        raise NotEnoughDataError(message)
     runs = [run for many in finished.values() for run in many]
     facts = {**conditions(runs), "study_id": study.study_id}
     # It differs from arm to arm.
@@ -325,6 +335,19 @@ def result(study: Study) -> PrecisionResult:
     )
 
 
+def by_source(study: Study) -> Table | Note:
+    """Return the fastest arm with a sound answer by the statistics of others.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    found = result(study)
+    best = fastest_sound(found.measured)
+    return source_tables.by_source(study, best.arm if best else found.arms.baseline)
+
+
 def report(study: Study) -> Report:
     """Return the report of a precision study; `nbkit.report` calls and saves it.
 
@@ -333,7 +356,7 @@ def report(study: Study) -> Report:
     NotEnoughDataError
         If the baseline has no finished run, or a run no measured step.
     """
-    return result(study).report()
+    return with_statistics(result(study).report(), by_source(study))
 
 
 def _by_repeat(runs: Sequence[Run]) -> dict[int, Any]:

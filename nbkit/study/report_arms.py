@@ -24,6 +24,7 @@ from nbkit.study.conditions import (
     where_and_when,
 )
 from nbkit.study.report import Figure, Report, Table
+from nbkit.study.source_tables import by_source, with_statistics
 from nbkit.study.study import Study
 
 __all__ = ["report"]
@@ -51,7 +52,7 @@ def report(study: Study) -> Report:
         tables += [arms.certainty, _differences(arms, by_arm)]
     if exchange.rows:
         tables.append(exchange.table)
-    return Report(
+    made = Report(
         title=f"{study.name}: {_question(arms)}",
         answer=arms.sentence,
         notes=exchange.note.sentences if study.once else [],
@@ -66,6 +67,7 @@ def report(study: Study) -> Report:
         result={"conditions": facts, **arms.to_dict()},
         next_step=_next_step(arms),
     )
+    return with_statistics(made, by_source(study))
 
 
 def _common(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:

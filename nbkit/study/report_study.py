@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nbkit.store.record import read_json
+from nbkit.study.audit import audit
 from nbkit.study.report import Report, SavedReport
+from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
 
 __all__ = ["report"]
@@ -65,6 +67,14 @@ def make(study: Study) -> Report:
     """Return the report of a study as its kind makes it."""
     module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
     made: Report = importlib.import_module(module).report(study)
+    found = audit(study)
+    notes = audit_notes(found)
+    made = replace(
+        made,
+        # What makes the answer doubtful comes before what was left out.
+        notes=[*made.notes, *notes] if found.is_clean else [*notes, *made.notes],
+        result={**made.result, "audit": found.to_dicts()},
+    )
     if missing := study.missing:
         planned = len(study.order)
         unfinished = (

@@ -43,9 +43,10 @@ from nbkit.study.scaling_tables import (
     percent_interval,
     published_cells,
 )
+from nbkit.study.source_tables import by_source, with_statistics
 from nbkit.study.study import Study
 
-__all__ = ["ScalingResult", "bandwidth", "plan", "report", "result"]
+__all__ = ["ScalingResult", "bandwidth", "by_source", "plan", "report", "result"]
 
 _CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
 
@@ -292,7 +293,8 @@ def report(study: Study) -> Report:
     NotEnoughDataError
         If no run has finished, or one has no measured step.
     """
-    return result(study).report(bandwidth(study))
+    made = result(study).report(bandwidth(study))
+    return with_statistics(made, by_source(study))
 
 
 def _measured(run: Run) -> MeasuredRun:
@@ -342,6 +344,7 @@ def _next_step(plan: ScalingPlan) -> str:
     command = f"papermill notebooks/scaling.ipynb out.ipynb{_as_options(plan.chosen)}"
     if plan.devices.is_cpu:
         return f"on a machine with GPUs: {command} -p gpus 8"
+    each = plan.gpus_per_node
     if plan.measured < plan.asked:
-        return f"on {plan.asked} GPUs: {command} -p gpus {plan.asked}"
-    return f"{command} -p gpus {plan.asked} -p precision fp32,fp16"
+        return f"on {plan.asked} GPUs: {command} -p gpus {each}"
+    return f"{command} -p gpus {each} -p precision fp32,fp16"

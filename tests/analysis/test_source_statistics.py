@@ -18,8 +18,21 @@ STORES = count()
 def written(tmp_path):
     """Return what writes a run of 100 images a step, given the seconds of each step."""
 
-    def write(seconds, *, warmup=2, waits=0.0, ended="10:00", epochs=None, system=None):
-        run = WrittenRun(tmp_path / str(next(STORES)))
+    def write(
+        seconds,
+        *,
+        warmup=2,
+        waits=0.0,
+        ended="10:00",
+        epochs=None,
+        system=None,
+        per_epoch=None,
+        accuracy=None,
+    ):
+        targets = {"target_accuracy": 0.75, "evaluation_period_epochs": 1}
+        run = WrittenRun(
+            tmp_path / str(next(STORES)), **(targets if accuracy is not None else {})
+        )
         run.append(
             *(
                 step(
@@ -34,7 +47,11 @@ def written(tmp_path):
         )
         times = {"running": "2020-01-01T00:00:00Z", "ended": f"2020-01-01T00:{ended}Z"}
         run.record("finished", time=times, system=system)
-        run.run.paths.worker.write_text(json.dumps({"device_type": "cuda"}))
+        if accuracy is not None:
+            line = {"kind": "evaluation", "attempt": 0, "step": len(seconds)}
+            run.append(line | {"top1_accuracy": accuracy})
+        facts = {"device_type": "cuda", "steps_per_epoch": per_epoch or len(seconds)}
+        run.run.paths.worker.write_text(json.dumps(facts))
         return run.run
 
     return write
@@ -61,7 +78,7 @@ def test_each_statistic_is_what_its_source_would_have_printed(written):
     total = sum(SECONDS)
     assert value([run], "median step") == 100
     assert value([run], "images / whole time") == pytest.approx(1300 / total)
-    assert value([run], "mean of 3 runs") == pytest.approx(1100 / (total - 7))
+    assert value([run], "mean of runs") == pytest.approx(1100 / (total - 7))
     # Steps 10 and 11 take a second, step 12 half of one, and step 13 is the last.
     assert value([run], "mean of step rates") == pytest.approx((100 + 100 + 200) / 3)
     assert value([run], "mean of step rates, last step in") == pytest.approx(
@@ -82,16 +99,24 @@ def test_data_wait_is_left_out_where_the_source_leaves_it_out(written):
 
 
 def test_epochs_are_rated_apart_and_the_first_is_left_out(written):
-    run = written([2.0, 2.0, 1.0, 1.0, 0.5, 0.5], epochs=[0, 0, 1, 1, 2, 2])
+    epochs = [0, 0, 1, 1, 2, 2, 3]
+    run = written([2.0, 2.0, 1.0, 1.0, 0.5, 0.5, 0.1], epochs=epochs, per_epoch=2)
 
     assert value([run], "epoch throughput") == pytest.approx((100 + 200) / 2)
+
+
+def test_a_run_that_has_finished_no_epoch_has_no_rate_of_epochs(written):
+    run = written([1.0] * 12, per_epoch=5_000)
+
+    assert value([run], "median step") == 100
+    assert value([run], "epoch throughput") is None
 
 
 def test_several_runs_are_summed_up_as_the_source_does(written):
     runs = [written([seconds] * 12) for seconds in (0.5, 1.0, 1.0)]
 
     assert value(runs, "median step") == 100
-    assert value(runs, "mean of 3 runs") == pytest.approx((200 + 100 + 100) / 3)
+    assert value(runs, "mean of runs") == pytest.approx((200 + 100 + 100) / 3)
     assert value(runs, "images / whole time") == 100
 
 
@@ -122,10 +147,15 @@ def test_utilization_is_the_mean_of_all_samples_of_all_gpus(written):
 
 
 def test_an_olympic_mean_leaves_out_the_fastest_and_the_slowest(written):
-    runs = [written(SECONDS, ended=f"{minutes}:00") for minutes in ("01", "02", "09")]
+    minutes = ("01", "02", "09")
+    runs = [written(SECONDS, ended=f"{one}:00", accuracy=0.8) for one in minutes]
+    missed = written(SECONDS, ended="01:00", accuracy=0.7)
+    without_target = written(SECONDS, ended="01:00")
 
     assert value(runs, "olympic mean of the time") == 2
     assert value(runs[:2], "olympic mean of the time") is None
+    mixed = [*runs[:2], missed, without_target]
+    assert value(mixed, "olympic mean of the time") is None
 
 
 def test_runs_without_steps_have_no_statistics(written):

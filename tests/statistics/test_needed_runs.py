@@ -130,3 +130,16 @@ def test_one_run_an_arm_shows_no_scatter_to_plan_with():
 def test_a_run_that_measured_nothing_is_named():
     with pytest.raises(NotEnoughDataError, match="run medians of B: number 2 of 2"):
         runs_needed([1.0, 2.0], [3.0, 0.0])
+
+
+def test_unsettled_runs_always_need_more():
+    # One arm scatters fifty times as much as the other: with a variance of its own for
+    # each the difference is not settled, with a common one it would be.
+    steady = [105 * (1 + 0.0005 * offset) for offset in (-1, -0.5, 0, 0.5, 1)]
+    scattered = [100 * (1 + 0.033 * offset) for offset in (-1, -0.5, 0, 0.5, 1)]
+
+    found = runs_needed(steady, scattered)
+
+    assert not ratio(steady, scattered).is_settled
+    assert found.more is not None
+    assert found.more > 0

@@ -111,3 +111,32 @@ def test_one_run_each_leaves_the_floor_unknown():
 def test_a_missing_arm_is_an_error():
     with pytest.raises(NotEnoughDataError, match="there are 0"):
         noise_floor(FIRST, [])
+
+
+def test_what_a_configuration_differs_from_itself_by_is_not_believed_of_another():
+    base = [99.9, 99.95, 100, 100.05, 100.1]
+    control = noise_floor(base, [100, 100, 100, 100, 85])
+    faster = [103 * value / 100 for value in base]
+
+    alone = ratio(faster, base)
+    beside = ratio(faster, base, noise_floor=control)
+
+    assert not control.shows_difference
+    assert control.noise_floor > 0.03
+    assert alone.verdict == "faster"
+    assert beside.verdict == "no difference shown"
+    assert "no difference beyond the noise floor of" in beside.sentence
+    assert ratio([150.0] * 5, base, noise_floor=control).verdict == "faster"
+
+
+def test_a_ratio_of_medians_outside_the_interval_of_the_means_gets_no_verdict():
+    # Two clock rates: most runs of the first arm are as fast as all of the second.
+    grouped = [100 + 0.01 * place for place in range(12)]
+    grouped += [80 + 0.01 * place for place in range(8)]
+    steady = [100 + 0.01 * place for place in range(20)]
+
+    found = ratio(grouped, steady)
+
+    assert not found.ci_low <= found.estimate <= found.ci_high
+    assert found.verdict == "withheld"
+    assert "fall into groups" in found.sentence

@@ -18,13 +18,15 @@ A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")
 
 
-def measured(sizes, *, devices=A100, data_wait_share=0.01, chosen=None, **facts):
+def measured(
+    sizes, *, devices=A100, data_wait_share=0.01, chosen=None, asked=8, **facts
+):
     """Return the result of a study with three runs of every size, 8 GPUs asked for."""
     plan = ScalingPlan(
         arms={},
         allreduce=None,
         devices=devices,
-        asked=8,
+        asked=asked,
         measured=max(sizes),
         gpus_per_node=8,
         repeats=3,
@@ -173,6 +175,15 @@ def test_the_next_step_keeps_what_was_chosen():
     step = measured([1, 2], chosen=chosen).report(NO_EXCHANGE).next_step
 
     assert step.endswith("out.ipynb -p loader dali -p data '/my images' -p gpus 8")
+
+
+def test_the_next_step_asks_for_gpus_of_one_node():
+    chosen = {"gpus": 8, "nnodes": 2}
+
+    step = measured([1, 8], chosen=chosen, asked=16).report(NO_EXCHANGE).next_step
+
+    assert step.startswith("on 16 GPUs: ")
+    assert step.endswith("out.ipynb -p nnodes 2 -p gpus 8")
 
 
 def test_the_notes_say_which_images_and_what_on():

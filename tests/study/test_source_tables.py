@@ -1,0 +1,85 @@
+"""The same runs by the statistics of others, as a report prints it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nbkit.analysis.audit import Audit, Finding
+from nbkit.analysis.source_statistics import SourceStatistic
+from nbkit.study.source_tables import audit_notes, statistics_table
+
+OURS = SourceStatistic(
+    label="median step",
+    source="nbkit",
+    url=None,
+    value=100.0,
+    unit="images/s",
+    against_ours=1.0,
+    difference="data wait included",
+    n_runs=3,
+)
+OTHERS = replace(
+    OURS,
+    label="compute_ips",
+    source="somebody",
+    url="https://example.org/rates",
+    value=125.0,
+    against_ours=1.25,
+    difference="data wait excluded",
+)
+UNKNOWN = replace(
+    OTHERS, label="mean GPU utilization", value=None, unit="%", against_ours=None
+)
+
+
+def test_two_arms_stand_beside_each_other_with_their_ratio_by_each_statistic():
+    fast = [OURS, replace(OTHERS, value=250.0, against_ours=2.5), UNKNOWN]
+    slow = [replace(OURS, value=50.0), OTHERS, UNKNOWN]
+
+    table = statistics_table({"bf16": fast, "fp32": slow})
+
+    assert table.columns == [
+        *("statistic", "source"),
+        *("bf16", "bf16 / ours", "runs", "fp32", "fp32 / ours", "runs", "ratio"),
+    ]
+    assert table.rows == [
+        ["median step", "nbkit", "100.0", "1.000", "3", "50.0", "1.000", "3", "2.000"],
+        ["compute_ips", "somebody", "250.0", "2.500", "3"]
+        + ["125.0", "1.250", "3", "2.000"],
+    ]
+    assert table.values["value of bf16"] == [100.0, 250.0]
+    assert "compute_ips: data wait excluded." in table.notes
+    assert "These runs do not say: mean GPU utilization." in table.notes
+    assert "bf16 over fp32" in table.notes[-1]
+
+
+def test_one_arm_has_no_ratio_and_what_one_side_lacks_is_a_dash():
+    alone = statistics_table({"fp32": [OURS, UNKNOWN]})
+    beside = statistics_table(
+        {"a": [OURS, replace(UNKNOWN, value=93.2)], "b": [OURS, UNKNOWN]}
+    )
+
+    assert [row[2:] for row in alone.rows] == [["100.0", "1.000", "3"]]
+    assert beside.rows[1][2:] == ["93.2 %", None, "3", None, None, "3", None]
+
+
+def test_rates_have_a_ratio_and_nothing_else_has():
+    busy = replace(UNKNOWN, value=90.0)
+
+    table = statistics_table({"a": [OURS, busy], "b": [OURS, busy]}, "fp32")
+
+    assert [row[-1] for row in table.rows] == ["1.000", None]
+    assert table.caption.startswith("fp32: the same runs")
+
+
+def test_an_audit_is_a_sentence_for_each_kind_of_finding():
+    finding = Finding("layout", "run 1", "fp16", "fp16 in channels_first on V100")
+    again = replace(finding, subject="run 2")
+
+    [clean] = audit_notes(Audit("study x", []))
+    [found] = audit_notes(Audit("study x", [finding, again]))
+
+    assert clean == "Audit of study x: nothing suspicious."
+    assert found.startswith("Audit of study x, warning, 2 times: ")
+    assert "run 1: fp16 in channels_first on V100. " in found
+    assert found.endswith(finding.action)
