@@ -66,11 +66,12 @@ def canonical_gpu_name(device_name: str) -> str | None:
     Returns
     -------
     str or None
-        ``None`` for a GPU outside the vocabulary, and for a part of a GPU (MIG) or a
-        laptop's version, whose speed is not that of the GPU it is named after.
+        ``None`` for a GPU outside the vocabulary, and for a part of a GPU (MIG, vGPU)
+        or a laptop's version, whose speed is not that of the GPU it is named after.
     """
     words = re.sub(r"[\s_-]+", " ", device_name.upper()).strip()
-    if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b", words):
+    # The driver names a vGPU by its profile: NVIDIA A100-10C, GRID A100D-80C.
+    if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b|^GRID\b|\b\d+[ABCQ]$", words):
         return None
     words = re.sub(r"^(NVIDIA |AMD |TESLA |GEFORCE )+", "", words)
     if words in _ALIASES:

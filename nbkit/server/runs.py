@@ -6,7 +6,6 @@ Everything here is done by the store's thread (`nbkit.server.store_thread`).
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from nbkit.server.run_row import (
     unix_seconds,
 )
 from nbkit.server.sessions import Kernel
-from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress, total_steps
 from nbkit.store.record import RunState, read_json
@@ -35,7 +34,6 @@ from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
 __all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
 
 NEWEST = 50
-_RUN_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
 _RATE_SECONDS = 0.5  # of a look, for reading all steps of runs that have ended
@@ -264,7 +262,7 @@ def find_exactly(run_id: str) -> Path:
     RunNotFoundError
         If there is none; also if a link leads out of the store.
     """
-    if _RUN_ID.fullmatch(run_id):
+    if is_id(run_id):
         folder = find_run_folder(run_id)
         if folder.name == run_id and _is_inside(folder):
             return folder

@@ -13,7 +13,7 @@ from typing import Any
 
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.server.runs import find_exactly
-from nbkit.store.paths import RunPaths, StudyPaths, studies_folder
+from nbkit.store.paths import RunPaths, StudyPaths, is_id, studies_folder
 from nbkit.store.record import read_json
 from nbkit.store.runs import list_run_folders
 
@@ -24,7 +24,6 @@ MOST_RUNS = 100
 _MOST_LOOKED_AT = 1000
 _LONGEST_ARM = 64
 _MOST_STUDIES = 100
-_STUDY_ID = re.compile(r"\d{8}-\d{6}[0-9A-Za-z_-]*")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def curves_of_study(study_id: str) -> Curves:
         If its file cannot be read.
     """
     content = None
-    if _STUDY_ID.fullmatch(study_id):
+    if is_id(study_id):
         content = read_json(StudyPaths(studies_folder() / study_id).study)
     if content is None:
         message = f"study_id={study_id[:80]!r}: no study of the store is called so."
@@ -87,7 +86,7 @@ def list_studies() -> list[dict[str, Any]]:
         ids = [path.name for path in studies_folder().iterdir()]
     except FileNotFoundError:
         return []
-    known = sorted(filter(_STUDY_ID.fullmatch, ids), reverse=True)
+    known = sorted(filter(is_id, ids), reverse=True)
     return [{"study_id": one, "name": _name(one)} for one in known[:_MOST_STUDIES]]
 
 

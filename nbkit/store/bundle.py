@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 import tempfile
 import zipfile
@@ -26,7 +25,14 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.store.metrics import store_error
-from nbkit.store.paths import RunPaths, StudyPaths, runs_folder, studies_folder
+from nbkit.store.paths import (
+    ID_PATTERN,
+    RunPaths,
+    StudyPaths,
+    is_study,
+    runs_folder,
+    studies_folder,
+)
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun, find_run_folder
@@ -44,7 +50,6 @@ __all__ = [
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
-_ID = r"^[0-9]{8}-[0-9]{6}[0-9A-Za-z_-]*$"
 
 
 class _Part(BaseModel):
@@ -81,8 +86,8 @@ class Manifest(_Part):
     """UTC, ISO 8601."""
     host: str
     """Where it was exported."""
-    study: str | None = Field(pattern=_ID)
-    runs: list[Annotated[str, Field(pattern=_ID)]] = Field(min_length=1)
+    study: str | None = Field(pattern=ID_PATTERN)
+    runs: list[Annotated[str, Field(pattern=ID_PATTERN)]] = Field(min_length=1)
     files: dict[str, BundledFile]
     """By the name in the bundle."""
     left_out: list[LeftOut]
@@ -221,10 +226,7 @@ def _why_not(path: Path, root: Path) -> str | None:
 
 def _study(what: InStore | str) -> StudyPaths | None:
     if isinstance(what, str):
-        named = StudyPaths(studies_folder() / what)
-        if re.fullmatch(_ID, what) and named.study.is_file():
-            return named
-        return None
+        return StudyPaths(studies_folder() / what) if is_study(what) else None
     paths = getattr(what, "paths", None)
     return paths if isinstance(paths, StudyPaths) else None
 

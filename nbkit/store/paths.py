@@ -18,6 +18,7 @@
         logs/<attempt>/<rank>/returned.pkl  the rank: what its function returned
         checkpoints/<step>/  the ranks; complete.json by rank 0, last
         tensorboard/         rank 0
+        profile/{rank0.json.gz,operators.json}  rank 0, only with profile=True
         code/                the supervisor: git commit, diff
         code/{entry.json,entry.pkl,source/}  the launcher, once: function or script
         code/worktree/       the launcher, once: files of the commit that is run again
@@ -32,20 +33,33 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 __all__ = [
+    "ID_PATTERN",
     "RunPaths",
     "StudyPaths",
+    "is_id",
+    "is_study",
     "manifests_folder",
     "reports_folder",
     "runs_folder",
     "store_folder",
     "studies_folder",
 ]
+
+
+ID_PATTERN = r"^[0-9]{8}-[0-9]{6}[0-9A-Za-z_-]*$"
+"""What the id of a run or study looks like: its moment, its name and a few letters."""
+
+
+def is_id(text: str) -> bool:
+    """Return whether a text can be the id of a run or study, and so a folder's name."""
+    return re.fullmatch(ID_PATTERN, text) is not None
 
 
 def store_folder() -> Path:
@@ -145,6 +159,16 @@ class RunPaths:
     def tensorboard(self) -> Path:
         """The folder of TensorBoard event files."""
         return self.root / "tensorboard"
+
+    @property
+    def profile(self) -> Path:
+        """The trace of a few steps of rank 0, for Perfetto; only with profile=True."""
+        return self.root / "profile" / "rank0.json.gz"
+
+    @property
+    def operators(self) -> Path:
+        """What took longest in the trace; written behind it."""
+        return self.root / "profile" / "operators.json"
 
     @property
     def code(self) -> Path:
@@ -259,3 +283,8 @@ class StudyPaths:
     def imported(self) -> Path:
         """From which bundle the study came, and when; only if it was imported."""
         return self.root / "imported.json"
+
+
+def is_study(study_id: str) -> bool:
+    """Return whether the store has a study of this id."""
+    return is_id(study_id) and StudyPaths(studies_folder() / study_id).study.is_file()

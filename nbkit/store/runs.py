@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store.metrics import read_json_lines, store_error
-from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, parse_json, read_json
 from nbkit.store.summary import RunSummary, summarise_run
@@ -33,7 +33,6 @@ __all__ = [
     "list_runs",
 ]
 
-_RUN_ID = re.compile(r"\d{8}-\d{6}")
 _READERS = 8
 _RUNS_PER_TASK = 64
 _KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce")
@@ -114,6 +113,11 @@ class StoredRun:
         # A supervisor may have started the ranks again, on its own.
         known = (self.submission, self.record)
         return max(int(source.get("attempt", 0)) for source in known)
+
+    @property
+    def profile(self) -> Path | None:
+        """The trace that ``profile=True`` keeps, for ui.perfetto.dev; None without."""
+        return self.paths.profile if self.paths.profile.exists() else None
 
     def metrics(self, kind: str | None = "step") -> list[Line]:
         """Return recorded lines, oldest first.
@@ -284,9 +288,7 @@ def list_run_folders() -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             names = [
-                entry.name
-                for entry in entries
-                if _RUN_ID.match(entry.name) and entry.is_dir()
+                entry.name for entry in entries if is_id(entry.name) and entry.is_dir()
             ]
     except FileNotFoundError:
         return []

@@ -14,6 +14,7 @@ from nbkit.analysis.published import PublishedRow, published
 from nbkit.errors import ConfigError, NotEnoughDataError, RunNotFoundError
 from nbkit.launch.run import Run, attach
 from nbkit.registry import suggest
+from nbkit.store.paths import is_study
 from nbkit.store.runs import StoredRun
 from nbkit.study.arms import finished_arms
 from nbkit.study.study import Study
@@ -34,9 +35,9 @@ def audit(
     Parameters
     ----------
     what
-        A run or its id, runs of any arms, a study; or published results: a row, rows,
-        the label of a series, or a publisher such as ``"NetApp"``. A row brings the
-        other points of its series with it, and what its report claims.
+        A run, a study, or the id of one; runs of any arms; or published results: a row,
+        rows, the label of a series, or a publisher such as ``"NetApp"``. A row brings
+        the other points of its series with it, and what its report claims.
     storage_bytes_per_second
         What the storage of a run's data was measured to deliver, to judge by it
         whether the run can have read from there.
@@ -61,11 +62,13 @@ def audit(
     >>> nbkit.audit("NetApp")  # doctest: +SKIP
     >>> nbkit.audit(nbkit.runs()[0])  # doctest: +SKIP
     """
-    if isinstance(what, str):
-        subject, results = what, _named(what)
-    elif isinstance(what, Study):
+    if isinstance(what, str) and is_study(what):
+        what = Study.open(what)
+    if isinstance(what, Study):
         findings = _of_arms(finished_arms(what), storage_bytes_per_second)
         return Audit(f"study {what.study_id}", findings)
+    if isinstance(what, str):
+        subject, results = what, _named(what)
     elif isinstance(what, StoredRun | PublishedRow):
         subject, results = _name(what), [what]
     else:
@@ -107,7 +110,8 @@ def _named(name: str) -> Sequence[Any]:
         publishers = sorted({row.publisher for row in rows})
         message = (
             f"what={name!r} is no publisher and no series of nbkit.published(), and no "
-            f"run of the store; use one of their names.{suggest(name, publishers)}"
+            "run or study of the store; use one of their names."
+            f"{suggest(name, publishers)}"
         )
         raise ConfigError(message) from error
 

@@ -8,7 +8,6 @@ that they did not ask for.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, ParameterError
 from nbkit.launch.run import Run, attach
 from nbkit.store.bundle_import import unpack_bundle
-from nbkit.store.paths import runs_folder, studies_folder
+from nbkit.store.paths import is_study, runs_folder
 from nbkit.store.record import RunState
 from nbkit.study.audit import audit
 from nbkit.study.compare import run_facts
@@ -53,7 +52,6 @@ _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErr
 show, and may hold anything."""
 
 _EXAMPLES = ("two-cpu-vm", "one-cpu-vm")
-_ID = re.compile(r"\d{8}-\d{6}[\w-]*")
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,7 @@ def _read(entry: str, store: Path, reading: Reading) -> None:
         for run_id in bundle.run_ids:
             reading.add(Run(runs_folder(store) / run_id), path.name)
         return
-    if _ID.fullmatch(entry) and (studies_folder() / entry).is_dir():
+    if is_study(entry):
         study = Study.open(entry)
         for run in (run for runs in study.runs_by_arm().values() for run in runs):
             reading.add(run, entry)

@@ -46,6 +46,8 @@ def test_printed_names_become_the_vocabularys(printed, name):
         "NVIDIA A100X",
         "NVIDIA GB200",
         "GRID A100-10C",
+        "NVIDIA A100-10C",
+        "NVIDIA H100-80C",
         "",
     ],
 )

@@ -32,6 +32,7 @@ def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
     assert f"{run.run_id}: 2; a verdict needs 5 an arm" in str(both)
     assert "one: 2; a verdict needs 5 an arm" in str(whole)
     assert study.study_id in whole.sentence
+    assert list(nbkit.audit(study.study_id)) == list(whole)
 
     bundle = nbkit.export(run, tmp_path / "run.zip")
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
