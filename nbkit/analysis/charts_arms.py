@@ -59,6 +59,9 @@ def arms_chart(
     # A doubt is written to the right of its circle.
     room = 1.25 if any(row["doubt"] for row in values) else 1.05
     highest = largest if is_cut else room * max([*points, *ends])
+    for row in values:
+        # Renderers draw nothing of a line that ends a million pixels away.
+        row["end"] = None if row["high"] is None else min(row["high"], 2 * highest)
     y = alt.Y(
         "arm:N",
         sort=[one.arm for one in arms],
@@ -134,10 +137,10 @@ def _measured_layers(
     )
     return [
         with_interval.mark_rule(strokeWidth=1.5, clip=True).encode(
-            x=alt.X("low:Q", title="Images per second"), x2="high:Q"
+            x=alt.X("low:Q", title="Images per second"), x2="end:Q"
         ),
         caps.encode(x="low:Q"),
-        caps.encode(x="high:Q"),
+        caps.encode(x="end:Q"),
         base.mark_circle(size=75, opacity=1).encode(x=x),
         base.transform_filter("datum.doubt")
         .mark_text(align="left", dx=10, dy=-8, fontSize=11, fontWeight="bold")

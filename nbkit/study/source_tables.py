@@ -162,10 +162,19 @@ def _factor(factor: float | None) -> str | None:
 
 
 def audit_notes(audit: Audit) -> list[str]:
-    """Return what an audit found, a sentence for each kind of finding."""
+    """Return what an audit found: a sentence a kind of finding, one for notes."""
     if not audit:
         return [f"Audit of {audit.sentence}"]
-    return [_finding(audit.subject, *one) for one in audit.by_code()]
+    kinds = audit.by_code()
+    mild = [
+        code.title if len(findings) == 1 else f"{code.title} ({len(findings)} times)"
+        for code, findings in kinds
+        if code.severity == "note"
+    ]
+    return [
+        *(_finding(audit.subject, *one) for one in kinds if one[0].severity != "note"),
+        *([f"Audit of {audit.subject}, notes: {'; '.join(mild)}."] if mild else []),
+    ]
 
 
 def _finding(subject: str, code: Code, findings: Sequence[Finding]) -> str:

@@ -44,8 +44,10 @@ def test_two_arms_stand_beside_each_other_with_their_ratio_by_each_statistic():
     ]
     assert table.rows == [
         ["median step", "nbkit", "100.0", "1.000", "3", "50.0", "1.000", "3", "2.000"],
-        ["compute_ips", "somebody", "250.0", "2.500", "3"]
-        + ["125.0", "1.250", "3", "2.000"],
+        [
+            *("compute_ips", "somebody"),
+            *("250.0", "2.500", "3", "125.0", "1.250", "3", "2.000"),
+        ],
     ]
     assert table.values["value of bf16"] == [100.0, 250.0]
     assert "compute_ips: data wait excluded." in table.notes
@@ -77,9 +79,11 @@ def test_an_audit_is_a_sentence_for_each_kind_of_finding():
     again = replace(finding, subject="run 2")
 
     [clean] = audit_notes(Audit("study x", []))
-    [found] = audit_notes(Audit("study x", [finding, again]))
+    few = Finding("few-runs", "run 1", "a rate", "one run")
+    found, mild = audit_notes(Audit("study x", [few, finding, again]))
 
     assert clean == "Audit of study x: nothing suspicious."
     assert found.startswith("Audit of study x, warning, 2 times: ")
     assert "run 1: fp16 in channels_first on V100. " in found
     assert found.endswith(finding.action)
+    assert mild == f"Audit of study x, notes: {few.kind.title}."
