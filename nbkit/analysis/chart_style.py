@@ -19,6 +19,7 @@ __all__ = [
     "published_legend",
     "tooltip",
     "value_axis",
+    "with_intervals",
 ]
 
 # Okabe and Ito's colours, told apart by every common kind of colour vision, in an
@@ -86,6 +87,22 @@ def published_legend(**more: Any) -> alt.Legend:
         symbolStrokeWidth=1.5,
         symbolSize=90,
         **more,
+    )
+
+
+def with_intervals(chart: alt.Chart, limit: float) -> alt.Chart:
+    """Return the rows that have an interval, from ``low`` to ``end``.
+
+    Parameters
+    ----------
+    chart
+        Its rows have ``low`` and ``high``; either may be null.
+    limit
+        Where ``end`` is at most: renderers draw nothing of a line that ends millions of
+        pixels beyond the chart.
+    """
+    return chart.transform_filter("isValid(datum.low)").transform_calculate(
+        end=f"min(datum.high, {limit})"
     )
 
 

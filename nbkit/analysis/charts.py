@@ -26,6 +26,7 @@ from nbkit.analysis.chart_style import (
     published_legend,
     tooltip,
     value_axis,
+    with_intervals,
 )
 from nbkit.analysis.chart_values import (
     highest_value,
@@ -101,7 +102,8 @@ def scaling_chart(
         axis=value_axis(max(row.images_per_second.median for row in rows)),
         scale=alt.Undefined if highest is None else alt.Scale(domain=[0, highest]),
     )
-    lines, *marks = _measured_layers(rows, x, y)
+    top = max(row.images_per_second.ci_high or 0.0 for row in rows)
+    lines, *marks = _measured_layers(rows, x, y, 2 * (highest or top))
     own = alt.layer(
         lines,
         _ideal_lines(rows, counts[-1], x, y),
@@ -210,7 +212,9 @@ def _arm_colour(rows: Sequence[ScalingRow]) -> alt.Color:
     )
 
 
-def _measured_layers(rows: Sequence[ScalingRow], x: alt.X, y: alt.Y) -> list[alt.Chart]:
+def _measured_layers(
+    rows: Sequence[ScalingRow], x: alt.X, y: alt.Y, limit: float
+) -> list[alt.Chart]:
     base = alt.Chart(alt.Data(values=measured_values(rows))).encode(
         x=x,
         color=_arm_colour(rows),
@@ -224,17 +228,17 @@ def _measured_layers(rows: Sequence[ScalingRow], x: alt.X, y: alt.Y) -> list[alt
             efficiency="Efficiency",
         ),
     )
-    with_interval = base.transform_filter("isValid(datum.low)")
+    with_interval = with_intervals(base, limit)
     caps = with_interval.mark_tick(
         orient="horizontal", thickness=1.5, size=10, opacity=1, clip=True
     )
     return [
         base.mark_line(strokeWidth=2).encode(y=y),
         with_interval.mark_rule(strokeWidth=1.5, clip=True).encode(
-            y="low:Q", y2="high:Q"
+            y="low:Q", y2="end:Q"
         ),
         caps.encode(y="low:Q"),
-        caps.encode(y="high:Q"),
+        caps.encode(y="end:Q"),
         base.mark_circle(size=75, opacity=1).encode(y=y),
     ]
 

@@ -19,6 +19,7 @@ from nbkit.analysis.chart_style import (
     published_legend,
     tooltip,
     value_axis,
+    with_intervals,
 )
 from nbkit.analysis.precision import MeasuredArm
 from nbkit.analysis.published import PublishedRow
@@ -59,9 +60,6 @@ def arms_chart(
     # A doubt is written to the right of its circle.
     room = 1.25 if any(row["doubt"] for row in values) else 1.05
     highest = largest if is_cut else room * max([*points, *ends])
-    for row in values:
-        # Renderers draw nothing of a line that ends a million pixels away.
-        row["end"] = None if row["high"] is None else min(row["high"], 2 * highest)
     y = alt.Y(
         "arm:N",
         sort=[one.arm for one in arms],
@@ -74,7 +72,7 @@ def arms_chart(
         axis=value_axis(max(points)),
         scale=alt.Scale(domain=[0, highest], nice=False),
     )
-    layers: list[Any] = [alt.layer(*_measured_layers(values, x, y))]
+    layers: list[Any] = [alt.layer(*_measured_layers(values, x, y, 2 * highest))]
     if others:
         layers.append(_published_layer(others, x, y))
     chart = alt.layer(*layers).resolve_scale(color="independent")
@@ -112,7 +110,7 @@ def _published(published: Mapping[str, Sequence[PublishedRow]]) -> list[dict[str
 
 
 def _measured_layers(
-    values: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y
+    values: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y, limit: float
 ) -> list[alt.Chart]:
     precisions = list(dict.fromkeys(value["precision"] for value in values))
     base = alt.Chart(alt.Data(values=list(values))).encode(
@@ -131,7 +129,7 @@ def _measured_layers(
             ratio="Against the baseline",
         ),
     )
-    with_interval = base.transform_filter("isValid(datum.low)")
+    with_interval = with_intervals(base, limit)
     caps = with_interval.mark_tick(
         orient="vertical", thickness=1.5, size=10, opacity=1, clip=True
     )

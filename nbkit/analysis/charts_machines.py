@@ -19,6 +19,7 @@ from nbkit.analysis.chart_style import (
     measured_legend,
     published_legend,
     tooltip,
+    with_intervals,
 )
 from nbkit.analysis.machines import MatchedArm
 from nbkit.analysis.machines_published import PublishedPair
@@ -73,7 +74,7 @@ def machines_chart(
     if published:
         layers.append(_published_layer(published, scale, y))
     if measured:
-        layers.append(alt.layer(*_measured_layers(measured, scale, y)))
+        layers.append(alt.layer(*_measured_layers(measured, scale, y, 2 * high)))
     chart = alt.layer(*layers).resolve_scale(color="independent", shape="independent")
     return finished(
         chart, title, _subtitle(matched, pairs), height=_LINE_HEIGHT * len(lines)
@@ -132,7 +133,7 @@ def _even(scale: alt.Scale) -> alt.Chart:
 
 
 def _measured_layers(
-    rows: list[dict[str, Any]], scale: alt.Scale, y: alt.Y
+    rows: list[dict[str, Any]], scale: alt.Scale, y: alt.Y, limit: float
 ) -> list[alt.Chart]:
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=y,
@@ -150,10 +151,10 @@ def _measured_layers(
             runs="Runs a side",
         ),
     )
-    known = base.transform_filter("isValid(datum.low)")
+    known = with_intervals(base, limit)
     return [
         known.mark_rule(strokeWidth=1.5, clip=True).encode(
-            x=_x("low", scale), x2="high:Q"
+            x=_x("low", scale), x2="end:Q"
         ),
         base.mark_circle(size=75, opacity=1).encode(x=_x("ratio", scale)),
     ]

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 import sys
 
 import pytest
 import vl_convert
+from PIL import Image
 
+from nbkit.analysis.answers import Answer
+from nbkit.analysis.chart_style import MEASURED_COLOURS
 from nbkit.analysis.charts import AllReducePoint, allreduce_chart, png, scaling_chart
+from nbkit.analysis.charts_arms import arms_chart
+from nbkit.analysis.layouts import Format
+from nbkit.analysis.precision import MeasuredArm
 from nbkit.analysis.projection import project
 from nbkit.analysis.published import curves
 from nbkit.analysis.scaling import MeasuredRun, points, scaling_table
+from nbkit.statistics import summarise
 
 OTHERS = curves(
     model="resnet50",
@@ -234,3 +242,21 @@ def test_a_wide_interval_does_not_press_the_points_flat():
     assert "beyond the chart" in noisy.to_dict()["title"]["subtitle"]
     assert all("scale" not in p["encoding"]["y"] for p, _ in leaves(quiet.to_dict()))
     assert "beyond" not in quiet.to_dict()["title"]["subtitle"]
+
+
+def test_an_interval_that_leaves_the_chart_is_drawn_up_to_its_edge():
+    # Of two runs one of which was disturbed, the interval is wider than a million-fold.
+    rates = summarise([4.0, 30.0])
+    assert rates.ci_high > 1e6
+    unjudged = Answer("fp32", None, None, None, None, None, None, ())
+    arm = MeasuredArm("fp32", Format("fp32", "channels_last"), rates, None, unjudged)
+
+    picture = Image.open(io.BytesIO(png(arms_chart([arm], {}, device_type="cuda"))))
+
+    blue = tuple(int(MEASURED_COLOURS[0][place : place + 2], 16) for place in (1, 3, 5))
+    pixels = picture.convert("RGB").load()
+    across = [
+        sum(pixels[x, y] == blue for x in range(picture.width))
+        for y in range(picture.height)
+    ]
+    assert max(across) > picture.width / 3
