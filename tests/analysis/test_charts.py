@@ -245,9 +245,9 @@ def test_a_wide_interval_does_not_press_the_points_flat():
 
 
 def test_an_interval_that_leaves_the_chart_is_drawn_up_to_its_edge():
-    # Of two runs one of which was disturbed, the interval is wider than a million-fold.
-    rates = summarise([4.0, 30.0])
-    assert rates.ci_high > 1e6
+    # Of two runs one of which was disturbed, the interval is wider than any chart.
+    rates = summarise([0.1, 30.0])
+    assert rates.ci_high > 1e15
     unjudged = Answer("fp32", None, None, None, None, None, None, ())
     arm = MeasuredArm("fp32", Format("fp32", "channels_last"), rates, None, unjudged)
 
