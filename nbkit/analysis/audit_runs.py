@@ -175,7 +175,10 @@ def _layout(facts: _Facts) -> Iterator[Outcome]:
 
 def _input(facts: _Facts) -> Iterator[Outcome]:
     share = facts.summary.data_wait_share
-    if share is not None and share > INPUT_BOUND_SHARE:
+    # A loader alone has nothing else to wait for.
+    config = facts.config
+    only_reads = config.task == "load" and not config.emulated_step_seconds
+    if share is not None and share > INPUT_BOUND_SHARE and not only_reads:
         yield "input-bound", f"{share:.0%} of the step is data wait"
     data = facts.fingerprint.get("bytes")
     memory = (facts.record.get("machine") or {}).get("memory_total_bytes")
@@ -188,11 +191,13 @@ def _input(facts: _Facts) -> Iterator[Outcome]:
 
 
 def _steps(facts: _Facts) -> Iterator[Outcome]:
-    if facts.config.task != "train":
+    if not facts.config.has_steps:
         return
     count = facts.summary.n_steps
     if count < _FEW_STEPS:
         yield "few-steps", f"{count} measured steps"
+    if facts.config.task == "load":
+        return
     lost = [line["step"] for line in facts.steps if line["loss"] is None]
     if lost:
         yield "loss", f"from step {lost[0]} on, in {len(lost)} steps"
@@ -284,7 +289,7 @@ def _few_runs(arms: Arms) -> Iterator[Outcome]:
     }
     few = {arm: count for arm, count in rates.items() if count < MINIMUM_RUNS}
     if few:
-        counts = ", ".join(f"{arm}: {count}" for arm, count in few.items())
+        counts = "; ".join(f"{arm}: {count}" for arm, count in few.items())
         yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} an arm"
 
 

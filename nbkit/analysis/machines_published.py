@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
 from nbkit.analysis.gpu_names import canonical_gpu_name
 from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.analysis.published import PublishedRow, lookup
@@ -220,6 +221,14 @@ def published_sentence(pairs: Sequence[PublishedPair], a_gpu: str, b_gpu: str) -
         if slow and precision in SIXTEEN_BIT:
             of_them = "" if len(found) == 1 else f"{slow} of them "
             told += f", {of_them}16-bit in channels_first"
+        waiting = sum(
+            max(row.data_wait_share or 0 for row in (pair.a, pair.b))
+            >= INPUT_BOUND_SHARE
+            for pair in found
+        )
+        told += f", {waiting} input-bound" if waiting else ""
+        unstated = sum(pair.a.batch_size_per_gpu is None for pair in found)
+        told += f", {unstated} without a stated batch" if unstated else ""
         parts.append(f"{span} with {precision or 'a precision not stated'} ({told})")
     return (
         f"Published by others: {a_gpu} / {b_gpu} = {', '.join(parts)}; published, no "

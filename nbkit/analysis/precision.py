@@ -17,6 +17,10 @@ from nbkit.statistics import Ratio, Summary, interval_in_words
 __all__ = ["MeasuredArm", "best_of", "computed_sentence", "fastest_sound"]
 
 
+_FEW_STEPS = 100
+"""Below, even a training that diverges may not have shown it."""
+
+
 @dataclass(frozen=True)
 class MeasuredArm:
     """One arm's speed beside its answer."""
@@ -124,7 +128,7 @@ def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
         runs = min(against.n_a, against.n_b)
         text += f": not enough runs for a verdict ({runs} an arm)"
     elif against.verdict == "withheld":
-        text += ": verdict withheld, because the control shows a difference too"
+        text += f": {against.conclusion.rstrip('.')}"
     elif against.verdict == "faster":
         text += ": faster"
     else:
@@ -133,8 +137,10 @@ def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
     known = [abs(one) for one in apart if one is not None]
     if not known:
         return text
+    few = f", which shows gross errors only ({_FEW_STEPS} steps show more)"
     return f"{text}, and its loss over {steps} steps is the baseline's within " + (
         f"{max(*known, 0.001) * 100:.1f} % of the first loss"
+        f"{few if steps < _FEW_STEPS else ''}"
     )
 
 

@@ -27,6 +27,8 @@ from importlib import resources
 from typing import Any
 
 from nbkit.analysis.gpu_names import canonical_gpu_name, may_be_the_same_gpu
+from nbkit.errors import ConfigError
+from nbkit.registry import suggest
 
 __all__ = [
     "PublishedRow",
@@ -172,9 +174,47 @@ def _rest(rows: list[PublishedRow], shown: int) -> list[str]:
 _COMPARABLE = {"bf16": ("bf16", "fp16")}
 
 
-def published() -> PublishedRows:
-    """Return every published result, in the order of the data file."""
-    return PublishedRows(_rows())
+def published(
+    *, model: str | None = None, gpu_name: str | None = None, **conditions: Any
+) -> PublishedRows:
+    """Return published results, each with its source, in the order of the data file.
+
+    Parameters
+    ----------
+    model
+        Of these alone, such as ``resnet50``; None is all.
+    gpu_name
+        Of this GPU alone, as NVML prints it or by family, such as ``A100``.
+    **conditions
+        Other fields of `PublishedRow` with the value that they have to have, such as
+        ``precision="fp16"``, ``publisher="Paddle"`` or ``world_size=8``.
+
+    Raises
+    ------
+    ConfigError
+        If a row has no such field.
+
+    Examples
+    --------
+    >>> rows = nbkit.published(model="resnet50", gpu_name="V100", precision="fp16")
+    >>> rows[0].images_per_second, rows[0].statistic, rows[0].source, rows[0].url
+    ... # doctest: +SKIP
+    >>> pandas.DataFrame(nbkit.published().to_dicts())  # doctest: +SKIP
+    """
+    known = [field.name for field in fields(PublishedRow)]
+    for name in conditions:
+        if name not in known:
+            message = (
+                f"{name}={conditions[name]!r} is no field of a published row; use one "
+                f"of {', '.join(known)}.{suggest(name, known)}"
+            )
+            raise ConfigError(message)
+    rows = lookup(model=model, gpu_name=gpu_name, phase=None)
+    return PublishedRows(
+        row
+        for row in rows
+        if all(getattr(row, name) == value for name, value in conditions.items())
+    )
 
 
 def lookup(
@@ -185,7 +225,7 @@ def lookup(
     memory_format: str | None = None,
     world_size: int | None = None,
     data: str | None = None,
-    phase: str = "train",
+    phase: str | None = "train",
 ) -> PublishedRows:
     """Return the published results that fit what is asked for.
 

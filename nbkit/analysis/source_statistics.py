@@ -23,6 +23,8 @@ from nbkit.store.runs import StoredRun
 __all__ = ["SOURCES", "SourceStatistic", "source_statistics"]
 
 _PADDLE_FIRST_STEPS = 9
+_PADDLE_FEWEST_STEPS = 10
+"""It has 99 of them; of one or two a mean would say nothing."""
 _OLYMPIC_RUNS = 3
 """Fastest and slowest are left out: below three runs nothing would be left."""
 
@@ -60,6 +62,8 @@ class _Definition:
     of_run: Callable[[Steps], float | None]
     """From all steps of a run, images/s."""
     over_runs: Callable[[Sequence[float]], float] = statistics.median
+    without_wait: bool = False
+    """Whether the wait for data is left out."""
 
 
 _DELL_GUIDE = (
@@ -123,7 +127,11 @@ def source_statistics(runs: Sequence[StoredRun]) -> list[SourceStatistic]:
             "finished training runs."
         )
         raise NotEnoughDataError(message)
-    rows = [_row(definition, steps) for definition in _DEFINITIONS]
+    # A run that only reads has nothing but the wait.
+    reads = all(run.config.task == "load" for run in measured)
+    rows = [
+        _row(one, [] if reads and one.without_wait else steps) for one in _DEFINITIONS
+    ]
     whole = [_whole_epochs(run) for run in measured]
     rows.append(_row(_EPOCHS, [epochs for epochs in whole if epochs]))
     ours = rows[0].value
@@ -171,11 +179,15 @@ def _mean_rate(steps: Steps) -> float | None:
 
 
 def _paddle_without_last(steps: Steps) -> float | None:
-    return _mean_rate(steps[_PADDLE_FIRST_STEPS:-1])
+    return _paddle(steps[_PADDLE_FIRST_STEPS:-1])
 
 
 def _paddle_with_last(steps: Steps) -> float | None:
-    return _mean_rate(steps[_PADDLE_FIRST_STEPS:])
+    return _paddle(steps[_PADDLE_FIRST_STEPS:])
+
+
+def _paddle(steps: Steps) -> float | None:
+    return _mean_rate(steps) if len(steps) >= _PADDLE_FEWEST_STEPS else None
 
 
 def _rates_without_wait(steps: Steps) -> list[float]:
@@ -230,9 +242,10 @@ _DEFINITIONS = (
         "torchvision img/s",
         "torchvision references",
         _TORCHVISION,
-        "the clock starts when the batch is there: data wait excluded; the last step "
-        "(it prints one process, here all together)",
+        "the clock starts when the batch is there: data wait excluded; the rate of the "
+        "last step, of all ranks together (it prints that of one)",
         _last_compute_rate,
+        without_wait=True,
     ),
     _Definition(
         "compute_ips",
@@ -240,6 +253,7 @@ _DEFINITIONS = (
         _NVIDIA,
         "data wait excluded; mean of step rates, warm-up included",
         _compute_rate,
+        without_wait=True,
     ),
     _Definition(
         "total_ips",

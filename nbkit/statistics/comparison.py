@@ -59,6 +59,8 @@ class Ratio:
     margin: float
     sentence: str
     """The result in words, for a report."""
+    conclusion: str
+    """The end of the sentence: what the verdict is, and why."""
     a_runs: tuple[float, ...] = field(repr=False)
     """One number a run: what everything here is computed from."""
     b_runs: tuple[float, ...] = field(repr=False)
@@ -111,6 +113,12 @@ class NoiseFloor:
     """Whether the same configuration differed from itself by more than the margin."""
     sentence: str
     """The result in words, for a report."""
+
+    @property
+    def in_brief(self) -> str:
+        """By how much the same configuration differed, to be said beside an answer."""
+        difference = abs(self.ratio.estimate - 1) * 100
+        return f"The same configuration twice differed by {difference:.1f} %."
 
 
 def ratio(
@@ -172,6 +180,9 @@ def ratio(
         verdict = "withheld"
     elif verdict in ("faster", "slower") and _is_noise(interval, noise_floor):
         verdict = "no difference shown"
+    conclusion = doubt or _verdict_in_words(
+        verdict, a_name, b_name, margin, noise_floor
+    )
     return Ratio(
         estimate=estimate,
         ci_low=interval[0] if interval else None,
@@ -186,8 +197,9 @@ def ratio(
             interval,
             f"{len(a_runs)} and {len(b_runs)} runs",
             confidence,
-            doubt or _verdict_in_words(verdict, a_name, b_name, margin, noise_floor),
+            conclusion,
         ),
+        conclusion=conclusion,
         a_runs=tuple(a_runs),
         b_runs=tuple(b_runs),
         seed=seed,
@@ -355,7 +367,10 @@ def _control_sentence(
             "runs that were not interleaved, and measure again."
         )
     if floor > 1:
-        return f"{start}: noise floor above 100 %, so these runs show nothing."
+        return (
+            f"{start}: noise floor above 100 %, so these runs show differences of "
+            f"{1 + floor:,.3g}-fold at the least."
+        )
     return f"{start}: noise floor {floor * 100:.1f} %."
 
 

@@ -93,6 +93,8 @@ class Arms:
         if ratios:
             best = max(ratios, key=lambda ratio: ratio.estimate)
             text = f"{best.sentence}{best_of(len(ratios))}"
+            if self.noise_floor is not None:
+                text += f" {self.noise_floor.in_brief}"
         else:
             text = lone_sentence(self.row(self.baseline))
         return f"CPU, functional: {text}" if self.is_functional else text

@@ -45,8 +45,10 @@ def audit(
     Returns
     -------
     Audit
-        The findings, the worst first; printed with reasons. ``is_clean`` if there is
-        neither an error nor a warning.
+        The findings, the worst first, a sequence; printed with reasons. ``errors``,
+        ``warnings`` and ``notes`` are those of one severity, ``by_code()`` groups
+        them, ``sentence`` counts them, and ``is_clean`` says that there is neither an
+        error nor a warning.
 
     Raises
     ------
@@ -91,8 +93,8 @@ def _check(what: object, results: Sequence[object]) -> None:
     for one in results:
         if not isinstance(one, StoredRun | PublishedRow):
             message = (
-                f"what={what!r:.80} has a {type(one).__name__}, which is neither a run "
-                "nor a published row; pass runs, rows, a study, or a name."
+                f"what={what!r:.80} is or holds a value of type {type(one).__name__}, "
+                "no run and no published row; pass runs, rows, a study, or a name."
             )
             raise ConfigError(message)
 
@@ -110,7 +112,7 @@ def _named(name: str) -> Sequence[Any]:
         publishers = sorted({row.publisher for row in rows})
         message = (
             f"what={name!r} is no publisher and no series of nbkit.published(), and no "
-            "run or study of the store; use one of their names."
+            f"run or study of the store; publishers are {', '.join(publishers)}."
             f"{suggest(name, publishers)}"
         )
         raise ConfigError(message) from error

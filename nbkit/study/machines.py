@@ -193,10 +193,10 @@ class MachinesResult:
         measured = [
             Audit(
                 f"the runs of {one.name}",
-                [found for arm in self.matched for found in one.audits[arm.conditions]],
+                [found for runs in one.audits.values() for found in runs],
             )
             for one in (self.a, self.b)
-            if self.matched
+            if one.audits
         ]
         return [*measured, *([Audit(about, audit(rows))] if rows else [])]
 

@@ -282,6 +282,7 @@ def _here(kind: MeasuredKind, name: str) -> ExperimentConfig:
         # Never on CPUs what was measured on GPUs, nor the other way round.
         "device": kind.device_type or "auto",
         "devices": None,
+        "cpus": None,
         "data": existing_data(kind.config.data),
         "tensorboard": False,
     }
@@ -336,5 +337,5 @@ def _notes(
             f"{len(machine.bandwidths)} all-reduce runs, started from {machine.first} "
             f"to {machine.last}."
         )
-    notes.append(f"Compared: {a} over {b}, like for like.")
+    notes.append(f"To be compared: {a} over {b}, where they ran like for like.")
     return notes

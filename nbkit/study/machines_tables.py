@@ -152,6 +152,8 @@ def differences_table(
 ) -> Table | Note:
     """Return what else is different: it is part of what the ratio compares."""
     found = list(_differences(matched, a, b))
+    if not matched:
+        return Note(["No run is compared, so nothing is said of what else differs."])
     if not found:
         return Note(["Nothing else that is recorded of the compared runs differs."])
     return Table(
@@ -179,7 +181,7 @@ def published_table(
         [_published_cells(pair) for pair in pairs],
         [
             "Published, no interval: one number each, under the publisher's own "
-            "conditions.",
+            "conditions. A condition that neither row states counts as alike.",
             *_layout_warning(pairs),
             *_published_input_bound(pairs),
         ],

@@ -18,7 +18,17 @@ from nbkit.errors import ParameterError
 from nbkit.registry import suggest
 from nbkit.study.coercion import Kind, coerce, kind_of
 
-__all__ = ["Parameters", "check_parameters", "params"]
+__all__ = ["SIZES_OF_A_CPU", "Parameters", "check_parameters", "params"]
+
+SIZES_OF_A_CPU = (
+    "device",
+    "batch_size_per_gpu",
+    "image_size",
+    "steps",
+    "warmup_steps",
+)
+"""Parameters that were chosen for CPUs that stand in: a next step on a GPU leaves them
+to its defaults, since what a CPU does in a moment is no measurement there."""
 
 _INJECTED = "# Parameters"
 """First line of the cell that papermill injects."""

@@ -38,6 +38,7 @@ from nbkit.study.conditions import (
     how_measured,
     where_and_when,
 )
+from nbkit.study.parameters import SIZES_OF_A_CPU
 from nbkit.study.precision_plan import PrecisionPlan, plan
 from nbkit.study.precision_tables import (
     answers_table,
@@ -227,12 +228,14 @@ class PrecisionResult:
     @property
     def answer(self) -> str:
         """One sentence, computed from the data."""
-        return computed_sentence(
+        sentence = computed_sentence(
             self.measured,
             self.arms.baseline,
             steps=self._steps,
             device_type=self.device_type,
         )
+        floor = self.arms.noise_floor
+        return sentence if floor is None else f"{sentence} {floor.in_brief}"
 
     @property
     def _steps(self) -> int:
@@ -289,7 +292,8 @@ class PrecisionResult:
     def _next_step(self) -> str:
         chosen = dict(self.plan.get("chosen", {}))
         if self.is_cpu:
-            chosen.pop("device", None)
+            # What a CPU does in a moment is no measurement of a GPU.
+            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
         options = "".join(

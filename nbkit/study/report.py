@@ -58,6 +58,7 @@ th, td { padding: .25em .55em; border-bottom: 1px solid #8886; }
 th { vertical-align: bottom; }
 :is(th, td):first-child { padding-left: 0; min-width: 8em; }
 .wide { overflow-x: auto; margin: 1.6em 0 .4em; }
+.many :is(caption, td) { white-space: normal !important; }
 /* A chart is drawn in dark ink: it keeps its white ground in dark mode. */
 figure { margin: 1.2em 0; background: #fff; border-radius: 6px; padding: .3em;
          width: fit-content; max-width: 100%; box-sizing: border-box; }

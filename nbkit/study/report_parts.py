@@ -23,8 +23,8 @@ __all__ = ["Figure", "MimeBundle", "Note", "Source", "Table"]
 
 MimeBundle = dict[str, Any]
 
-_MOST_COLUMNS = 12
-"""With more, words are broken to fit on paper."""
+_MOST_COLUMNS = 9
+"""With more, cells take several lines, so that all columns are seen."""
 
 # Viewers that drop style sheets keep these.
 _LEFT = 'style="text-align: left"'

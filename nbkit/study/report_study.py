@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nbkit.store.record import read_json
+from nbkit.study.arms import finished_arms
 from nbkit.study.audit import audit
+from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.report import Report, SavedReport
 from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
@@ -22,8 +24,11 @@ from nbkit.study.study import Study
 __all__ = ["report"]
 
 _MODULES = {
+    "concurrent_jobs": "nbkit.study.concurrent_jobs",
+    "input_pipeline": "nbkit.study.input_pipeline",
     "precision": "nbkit.study.precision",
     "scaling": "nbkit.study.scaling",
+    "storage": "nbkit.study.storage",
 }
 """By kind, the module whose ``report(study)`` makes the report. Names, not what an
 imported file asks for."""
@@ -32,7 +37,10 @@ imported file asks for."""
 def report(
     study: Study | str, *, folder: str | os.PathLike[str] | None = None
 ) -> SavedReport:
-    """Make the report of a study and save it.
+    """Make the report of a study and save it, over an earlier one in that folder.
+
+    A study of a notebook gets that notebook's report, any other that of its arms; all
+    have the audit, what bounds each arm, and the same runs by the statistics of others.
 
     Parameters
     ----------
@@ -44,8 +52,8 @@ def report(
     Returns
     -------
     SavedReport
-        Shows chart and answer in a notebook; names the page, the result for programs,
-        and every chart (PNG) and table (CSV).
+        Shows chart and answer in a notebook, prints the answer and where the files
+        are; ``page``, ``result``, ``figures`` (PNG) and ``tables`` (CSV) name them.
 
     Raises
     ------
@@ -68,12 +76,19 @@ def make(study: Study) -> Report:
     module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
     made: Report = importlib.import_module(module).report(study)
     found = audit(study)
-    notes = audit_notes(found)
+    notes, bound_by = audit_notes(found), ArmsBoundBy(finished_arms(study))
     made = replace(
         made,
         # What makes the answer doubtful comes before what was left out.
-        notes=[*made.notes, *notes] if found.is_clean else [*notes, *made.notes],
-        result={**made.result, "audit": found.to_dicts()},
+        notes=[
+            *([*made.notes, *notes] if found.is_clean else [*notes, *made.notes]),
+            *bound_by.notes(),
+        ],
+        result={
+            **made.result,
+            "audit": found.to_dicts(),
+            "diagnosis": bound_by.to_dict(),
+        },
     )
     if missing := study.missing:
         planned = len(study.order)

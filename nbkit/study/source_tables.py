@@ -60,7 +60,7 @@ def by_source(study: Study, arm: str | None = None) -> Table | Note:
     study
         With a finished run of an arm.
     arm
-        Which to put over the baseline; None is the fastest.
+        Which to put over the baseline; None is the fastest of the others.
 
     Returns
     -------
@@ -80,8 +80,9 @@ def by_source(study: Study, arm: str | None = None) -> Table | Note:
     }
     if not rates:
         return Note(["By the statistics of others: no arm has a rate."])
-    chosen = arm or max(rates, key=rates.__getitem__)
-    names = [name for name in (chosen, arms.baseline) if name in rates]
+    others = [name for name in rates if name != arms.baseline]
+    chosen = arm or max(others, key=rates.__getitem__, default=arms.baseline)
+    names = dict.fromkeys(name for name in (chosen, arms.baseline) if name in rates)
     return statistics_table({name: source_statistics(runs[name]) for name in names})
 
 
@@ -113,8 +114,12 @@ def statistics_table(
     absent = [row[0].label for row in every if row not in lines]
     columns = ["statistic", "source"]
     for name in names:
-        columns += [name, f"{name} / ours", "runs"]
-    notes = [f"{row[0].label}: {row[0].difference}." for row in lines]
+        columns += [name, "times nbkit's", "runs"]
+    notes = [
+        '"Images per second" is a word for several quantities. Each line is what that '
+        "source would have printed of these runs.",
+    ]
+    notes += [f"{row[0].label}: {row[0].difference}." for row in lines]
     if absent:
         notes.append(f"These runs do not say: {', '.join(absent)}.")
     if len(names) > 1:

@@ -139,7 +139,7 @@ def test_the_errors_of_the_storage_report_are_found():
     )
     cached = evidence("network against local storage")["cache-test"]
     assert cached == (
-        "144 GB of data are 0.1 times the memory (1,000 GB); 5 are asked for; "
+        "144 GB of data are 0.14 times the memory (1,000 GB); 5 are asked for; "
         "36 of 37 epochs can come from memory"
     )
     assert (

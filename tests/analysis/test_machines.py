@@ -179,13 +179,14 @@ def test_the_sentence_counts_what_is_16_bit_in_channels_first():
     pairs, _ = published_pairs("A100", "V100", model="resnet50")
     slow = [pair for pair in pairs if pair.a.memory_format == "channels_first"]
 
-    assert "(17 pairs, 9 of them 16-bit in channels_first)" in published_sentence(
-        pairs, "A100", "V100"
+    assert (
+        "(17 pairs, 9 of them 16-bit in channels_first, 2 input-bound, 7 without"
+        in published_sentence(pairs, "A100", "V100")
     )
     one = published_sentence(slow[:1], "A100", "V100")
-    assert "(1 pair, 16-bit in channels_first)" in one
+    assert "(1 pair, 16-bit in channels_first, 1 without a stated batch)" in one
     tf32, _ = published_pairs("H100", "A100", model="resnet50", precision=["tf32"])
-    assert "(6 pairs)" in published_sentence(tf32, "H100", "A100")
+    assert "(6 pairs, 6 without" in published_sentence(tf32, "H100", "A100")
 
 
 def test_arms_are_told_apart_by_what_each_setting_is_called():

@@ -104,7 +104,7 @@ def test_a_withheld_verdict_says_why():
 
     text = said(BASELINE, withheld)
 
-    assert ": verdict withheld, because the control shows a difference too" in text
+    assert ": verdict withheld, because the control, the same config" in text
 
 
 def test_the_control_is_never_the_headline():

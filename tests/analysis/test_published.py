@@ -16,6 +16,7 @@ from nbkit.analysis.published import (
     published,
     series,
 )
+from nbkit.errors import ConfigError
 
 VOCABULARY = {
     "model": {
@@ -287,3 +288,19 @@ def test_the_label_of_a_row_says_what_it_is_about():
     assert row.label == (
         "Paddle: resnet50, 32 x V100-SXM2-32GB, fp16, channels_first, train"
     )
+
+
+def test_rows_are_asked_for_by_gpu_and_by_any_field():
+    found = published(gpu_name="V100", precision="fp16", world_size=1)
+
+    assert found
+    assert {row.precision for row in found} == {"fp16"}
+    assert {row.world_size for row in found} == {1}
+    assert all(str(row.gpu_name).startswith("V100") for row in found)
+    with pytest.raises(ConfigError, match="Did you mean 'gpu_name'"):
+        published(gpu_nam="V100")
+
+
+def test_what_is_no_field_is_refused_with_the_fields_there_are():
+    with pytest.raises(ConfigError, match=r"gpus=8 is no field.*world_size"):
+        published(gpus=8)

@@ -28,10 +28,13 @@ def written(tmp_path):
         system=None,
         per_epoch=None,
         accuracy=None,
+        task="train",
     ):
         targets = {"target_accuracy": 0.75, "evaluation_period_epochs": 1}
         run = WrittenRun(
-            tmp_path / str(next(STORES)), **(targets if accuracy is not None else {})
+            tmp_path / str(next(STORES)),
+            **(targets if accuracy is not None else {}),
+            task=task,
         )
         run.append(
             *(
@@ -57,8 +60,8 @@ def written(tmp_path):
     return write
 
 
-# Two slow steps of warm-up, nine of one second, one of half, and a drained one.
-SECONDS = [4.0, 3.0, *[1.0] * 9, 0.5, 2.0]
+# Two slow steps of warm-up, seventeen of a second, one of half, and a drained one.
+SECONDS = [4.0, 3.0, *[1.0] * 17, 0.5, 2.0]
 
 
 def by_label(runs):
@@ -77,13 +80,12 @@ def test_each_statistic_is_what_its_source_would_have_printed(written):
 
     total = sum(SECONDS)
     assert value([run], "median step") == 100
-    assert value([run], "images / whole time") == pytest.approx(1300 / total)
-    assert value([run], "mean of runs") == pytest.approx(1100 / (total - 7))
-    # Steps 10 and 11 take a second, step 12 half of one, and step 13 is the last.
-    assert value([run], "mean of step rates") == pytest.approx((100 + 100 + 200) / 3)
-    assert value([run], "mean of step rates, last step in") == pytest.approx(
-        (100 + 100 + 200 + 50) / 4
-    )
+    assert value([run], "images / whole time") == pytest.approx(2100 / total)
+    assert value([run], "mean of runs") == pytest.approx(1900 / (total - 7))
+    # Steps 10 to 19 take a second, step 20 half of one, and step 21 is the last.
+    assert value([run], "mean of step rates") == pytest.approx(1200 / 11)
+    last_in = value([run], "mean of step rates, last step in")
+    assert last_in == pytest.approx(1250 / 12)
     mean = sum(100 / seconds for seconds in SECONDS) / len(SECONDS)
     assert value([run], "total_ips") == pytest.approx(mean)
 
@@ -96,6 +98,17 @@ def test_data_wait_is_left_out_where_the_source_leaves_it_out(written):
     assert value([run], "compute_ips") == 200
     assert value([run], "torchvision img/s") == 200
     assert value([run], "epoch throughput") == 100
+
+
+def test_what_says_nothing_of_such_runs_is_left_out(written):
+    few = written(SECONDS[:12])
+    only_reads = written([1.0] * 24, waits=0.9, task="load")
+
+    assert value([few], "mean of step rates") is None
+    assert value([few], "total_ips") is not None
+    assert value([only_reads], "compute_ips") is None
+    assert value([only_reads], "torchvision img/s") is None
+    assert value([only_reads], "total_ips") == 100
 
 
 def test_epochs_are_rated_apart_and_the_first_is_left_out(written):

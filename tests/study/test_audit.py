@@ -75,7 +75,7 @@ def test_what_cannot_be_audited_is_refused(store):
         nbkit.audit("NetAp")
     with pytest.raises(ConfigError, match="Did you mean 'NetApp'"):
         nbkit.audit("NetAp")
-    with pytest.raises(ConfigError, match="neither a run nor a published row"):
+    with pytest.raises(ConfigError, match="no run and no published row"):
         nbkit.audit([1, 2])
     with pytest.raises(NotEnoughDataError, match="there are 0 results"):
         nbkit.audit([])

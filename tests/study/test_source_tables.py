@@ -40,7 +40,7 @@ def test_two_arms_stand_beside_each_other_with_their_ratio_by_each_statistic():
 
     assert table.columns == [
         *("statistic", "source"),
-        *("bf16", "bf16 / ours", "runs", "fp32", "fp32 / ours", "runs", "ratio"),
+        *("bf16", "times nbkit's", "runs", "fp32", "times nbkit's", "runs", "ratio"),
     ]
     assert table.rows == [
         ["median step", "nbkit", "100.0", "1.000", "3", "50.0", "1.000", "3", "2.000"],

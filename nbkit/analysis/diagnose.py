@@ -1,0 +1,82 @@
+"""`diagnose`: what bounds a run, from its folder alone.
+
+It works on running, failed and imported runs as far as their files say, and says what
+they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nbkit.analysis.diagnose_causes import Cause, Diagnosis
+from nbkit.analysis.diagnose_checks import run_causes
+from nbkit.analysis.diagnose_facts import Facts, facts_of
+from nbkit.analysis.diagnose_gpus import gpu_causes
+from nbkit.store.record import read_json
+from nbkit.store.runs import StoredRun
+
+__all__ = ["diagnose", "diagnosis_of"]
+
+
+def diagnose(run: StoredRun) -> Diagnosis:
+    """Return what bounds a run, and the one change to try first for each cause.
+
+    Parameters
+    ----------
+    run
+        Of any state; an imported one too.
+
+    Raises
+    ------
+    StoreError
+        If its files cannot be read.
+
+    Examples
+    --------
+    >>> nbkit.runs()[0].diagnose()  # doctest: +SKIP
+    """
+    profile = read_json(run.paths.operators)
+    return diagnosis_of(facts_of(run), f"run {run.run_id}", profile)
+
+
+def diagnosis_of(
+    facts: Facts, subject: str, profile: dict[str, object] | None = None
+) -> Diagnosis:
+    """Return what facts say.
+
+    Parameters
+    ----------
+    facts
+        Of one run.
+    subject
+        What the run is called.
+    profile
+        What a profile has written of operators.
+    """
+    causes: list[Cause] = [*run_causes(facts), *gpu_causes(facts)]
+    return Diagnosis(subject, causes, list(_unknown(facts)), profile)
+
+
+def _unknown(facts: Facts) -> Iterator[str]:
+    """Yield what the files do not tell."""
+    if not facts.ranks:
+        yield (
+            "where its time went: it has no measured step (functions and scripts have "
+            "none, and a run that ends in its warm-up)."
+        )
+        return
+    if not facts.all_ranks:
+        yield (
+            f"the times of {facts.world_size - 1} of {facts.world_size} ranks: they "
+            "are written when the training ends, and before, a slow rank cannot be "
+            "told from a slow exchange."
+        )
+    if any(rank.update_seconds is None for rank in facts.ranks):
+        yield "how long updating the weights took: an earlier version wrote the run."
+    if facts.load is None:
+        yield (
+            "what else the host and its GPUs did: less than two seconds of its "
+            "measured steps were sampled."
+        )
+    elif facts.on_gpus and not facts.load.gpus:
+        yield "clocks and utilization of its GPUs: no counter was readable."

@@ -1,0 +1,233 @@
+"""What a diagnosis looks at: the times of a run's ranks, and what stood around them.
+
+The ranks' own times are known once they have left the loop. Of a run that goes on, or
+that has failed, there are the steps of rank 0 only, and `Facts.all_ranks` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from nbkit.analysis.diagnose_samples import Load, read_load
+from nbkit.statistics import measured_steps, step_images_per_second
+from nbkit.store.record import read_json
+from nbkit.store.runs import StoredRun
+
+__all__ = ["Facts", "RankTimes", "facts_of", "put_together"]
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """Where the time of one rank's measured steps went; None is unknown."""
+
+    rank: int
+    total_seconds: float
+    data_wait_seconds: float
+    communication_seconds: float
+    """Exposed: nothing was left to compute."""
+    update_seconds: float | None = None
+    cpu_seconds: float | None = None
+    """With its loading processes."""
+    cpu_queue_seconds: float | None = None
+    """How long the training thread was ready and had no CPU."""
+    cpus: Sequence[int] | None = None
+    """CPUs that it may use, by number."""
+
+    def share(self, seconds: float | None) -> float | None:
+        """Return a part of the total time."""
+        if seconds is None or self.total_seconds <= 0:
+            return None
+        return seconds / self.total_seconds
+
+    @property
+    def own_share(self) -> float:
+        """Part of the time in which it did not wait for the others."""
+        return 1 - (self.share(self.communication_seconds) or 0.0)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One run, as far as its files tell it."""
+
+    config: Line
+    worker: Line
+    record: Line
+    steps: int
+    """Measured ones."""
+    images_per_second: float | None
+    """Median over them, all ranks together."""
+    ranks: Sequence[RankTimes]
+    """All of them, or rank 0 alone; empty without a measured step."""
+    all_ranks: bool
+    load: Load | None
+    """None where too little was sampled, or nobody looked."""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether it computes on GPUs."""
+        return self.worker.get("device_type") == "cuda"
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return _world_size(self.config, self.worker)
+
+    @property
+    def device_name(self) -> str | None:
+        """Of rank 0."""
+        return (self.devices or [{}])[0].get("name")
+
+    @property
+    def devices(self) -> Sequence[Line]:
+        """What each rank computes on."""
+        return self.worker.get("devices") or []
+
+    @property
+    def num_cpus(self) -> int | None:
+        """CPUs of the host."""
+        return (self.record.get("machine") or {}).get("num_cpus")
+
+    @property
+    def least_data_wait(self) -> float:
+        """Part of the time in which every rank waited for input, at the least."""
+        return self._least("data_wait_seconds")
+
+    @property
+    def least_communication(self) -> float:
+        """Part of the time in which every rank waited for the exchange."""
+        return self._least("communication_seconds") if self.world_size > 1 else 0.0
+
+    @property
+    def run_cpus(self) -> float | None:
+        """CPUs that its processes kept busy, on average."""
+        used = [rank.share(rank.cpu_seconds) for rank in self.ranks]
+        known = [share for share in used if share is not None]
+        if self.all_ranks and known and len(known) == len(used):
+            return sum(known)
+        return None if self.load is None else self.load.run_cpus
+
+    @property
+    def queue_share(self) -> float | None:
+        """Largest part of a rank's time in which it was ready and had no CPU."""
+        shares = [rank.share(rank.cpu_queue_seconds) for rank in self.ranks]
+        return max((share for share in shares if share is not None), default=None)
+
+    def _least(self, part: str) -> float:
+        shares = [rank.share(getattr(rank, part)) for rank in self.ranks]
+        return min((share for share in shares if share is not None), default=0.0)
+
+
+def facts_of(run: StoredRun) -> Facts:
+    """Return all that the files of a run tell.
+
+    Raises
+    ------
+    StoreError
+        If they cannot be read.
+    """
+    steps = measured_steps(run.metrics())
+    record, worker = run.record, run.worker
+    rates = step_images_per_second(steps)
+    return put_together(
+        read_json(run.paths.config) or {},
+        worker,
+        record,
+        steps=len(steps),
+        images_per_second=median(rates) if rates else None,
+        rank_0=_summed(steps),
+        load=_load(run, steps, record),
+    )
+
+
+def put_together(
+    config: Line,
+    worker: Line,
+    record: Line,
+    *,
+    steps: int,
+    images_per_second: float | None,
+    rank_0: RankTimes | None,
+    load: Load | None = None,
+) -> Facts:
+    """Return the facts, with the times of all ranks where they have told them.
+
+    Parameters
+    ----------
+    config, worker, record
+        The run's files; empty is unknown.
+    steps
+        Measured ones.
+    images_per_second
+        Median over them.
+    rank_0
+        What they add up to on rank 0; None without one.
+    load
+        What was sampled meanwhile.
+    """
+    told: Sequence[Line] = worker.get("ranks") or []
+    known = [_told(rank) for rank in told if rank.get("step_time_seconds")]
+    all_ranks = bool(told) and len(known) == len(told)
+    ranks = known if all_ranks else [rank_0] if rank_0 is not None and steps else []
+    return Facts(
+        config=config,
+        worker=worker,
+        record=record,
+        steps=steps,
+        images_per_second=images_per_second,
+        ranks=ranks if steps else [],
+        all_ranks=all_ranks or _world_size(config, worker) == 1,
+        load=load,
+    )
+
+
+def _world_size(config: Line, worker: Line) -> int:
+    nodes, gpus = config.get("nnodes") or 1, config.get("gpus") or 1
+    return worker.get("world_size") or nodes * gpus
+
+
+def _told(rank: Line) -> RankTimes:
+    return RankTimes(
+        rank=rank["rank"],
+        total_seconds=rank["step_time_seconds"],
+        data_wait_seconds=rank["data_wait_seconds"],
+        communication_seconds=rank["communication_exposed_seconds"],
+        # Runs of earlier versions do not have them.
+        update_seconds=rank.get("update_seconds"),
+        cpu_seconds=rank.get("cpu_seconds"),
+        cpu_queue_seconds=rank.get("cpu_queue_seconds"),
+        cpus=rank.get("cpus"),
+    )
+
+
+def _summed(steps: Sequence[Line]) -> RankTimes | None:
+    if not steps:
+        return None
+    updates = [step.get("update_seconds") for step in steps]
+    known = [seconds for seconds in updates if seconds is not None]
+    return RankTimes(
+        rank=0,
+        total_seconds=sum(step["step_time_seconds"] for step in steps),
+        data_wait_seconds=sum(step["data_wait_seconds"] for step in steps),
+        communication_seconds=sum(
+            step["communication_exposed_seconds"] for step in steps
+        ),
+        update_seconds=sum(known) if len(known) == len(steps) else None,
+    )
+
+
+def _load(run: StoredRun, steps: Sequence[Line], record: Line) -> Load | None:
+    if not steps or steps[0].get("t") is None or steps[-1].get("t") is None:
+        return None
+    identities = map(read_json, run.paths.process_files())
+    return read_load(
+        run.paths.root / "system",
+        begin=steps[0]["t"] - steps[0]["step_time_seconds"],
+        end=steps[-1]["t"],
+        num_cpus=(record.get("machine") or {}).get("num_cpus"),
+        run_pids=[identity["pid"] for identity in identities if identity],
+    )

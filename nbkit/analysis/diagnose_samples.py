@@ -1,0 +1,213 @@
+"""What was sampled over a run's measured steps: CPUs, GPUs, and who else was there.
+
+Only samples between the first and the last measured step count: before them a run
+starts, and what a machine does then bounds nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from nbkit.telemetry.sample import SLOWDOWN_REASONS
+
+__all__ = ["GpuLoad", "Load", "read_load"]
+
+_MINIMUM_SECONDS = 2.0
+"""Shares of a shorter time are shares of one or two samples."""
+
+_FOUND_SECONDS = 10.0
+"""The sampler finds new processes within five seconds: before that, a run's own loading
+processes would pass for somebody else's."""
+
+_POWER_CAP = "power cap"
+
+Line = dict[str, Any]
+
+
+@dataclass
+class GpuLoad:
+    """One GPU of the run over the measured steps; None is unknown."""
+
+    uuid: str
+    sm_clock_max_mhz: int | None = None
+    utilization_percent: list[int] = field(default_factory=list)
+    """Each reading."""
+    sm_clock_mhz: list[int] = field(default_factory=list)
+    slowed: dict[str, int] = field(default_factory=dict)
+    """Readings with each reason that holds clocks down."""
+    told: int = 0
+    """Readings that told whether there was such a reason."""
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of the time in which at least one kernel ran."""
+        return fmean(self.utilization_percent) / 100 if self.told_utilization else None
+
+    @property
+    def told_utilization(self) -> int:
+        """Readings of the utilization."""
+        return len(self.utilization_percent)
+
+    @property
+    def idle_share(self) -> float | None:
+        """Share of the readings in which no kernel ran at all."""
+        count = self.told_utilization
+        return self.utilization_percent.count(0) / count if count else None
+
+    @property
+    def clock_lost(self) -> float | None:
+        """Part of the highest clock that was missing, on average."""
+        if not self.sm_clock_mhz or not self.sm_clock_max_mhz:
+            return None
+        return max(0.0, 1 - fmean(self.sm_clock_mhz) / self.sm_clock_max_mhz)
+
+    @property
+    def slowed_share(self) -> float | None:
+        """Share of the time in which heat or the board held the clocks down."""
+        others = [n for reason, n in self.slowed.items() if reason != _POWER_CAP]
+        return max(others, default=0) / self.told if self.told else None
+
+    @property
+    def capped_share(self) -> float | None:
+        """Share of the time in which the power limit did."""
+        return self.slowed.get(_POWER_CAP, 0) / self.told if self.told else None
+
+    @property
+    def slowing_reasons(self) -> list[str]:
+        """What held clocks down, the most frequent first, but for the power limit."""
+        others = self.slowed.keys() - {_POWER_CAP}
+        return sorted(others, key=lambda reason: (-self.slowed[reason], reason))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What was sampled over the measured steps."""
+
+    seconds: float
+    """Between the samples that count."""
+    busy_cpus: float | None
+    """CPUs of the host that were busy on average, with whatever."""
+    run_cpus: float | None
+    """CPUs that the run's own processes kept busy; None until all of them are known."""
+    gpus: Sequence[GpuLoad]
+    strangers: int | None
+    """Other processes on the run's GPUs; None where they cannot be told."""
+
+
+def read_load(
+    folder: Path,
+    begin: float,
+    end: float,
+    num_cpus: int | None,
+    run_pids: Collection[int],
+) -> Load | None:
+    """Return what was sampled between two moments; None if that is too little.
+
+    Parameters
+    ----------
+    folder
+        Where each host's sampler writes a file. CPUs are told of a single host only.
+    begin, end
+        Unix time in seconds.
+    num_cpus
+        CPUs of the host, whose busy share the samples have.
+    run_pids
+        Of the ranks: any other process on the run's GPUs is a stranger. Strangers are
+        told only where one of the ranks was seen, as in `nbkit.telemetry.system`.
+    """
+    reading = _Reading(set(run_pids))
+    paths = sorted(folder.glob("*.jsonl"))
+    for path in paths:
+        before: Line | None = None
+        for row in _rows(path):
+            if row.get("kind") == "header":
+                reading.take_header(row)
+                before = None
+            elif begin <= row["t"] <= end:
+                reading.take(row, before)
+                before = row
+    if reading.seconds < _MINIMUM_SECONDS:
+        return None
+    several = len(paths) > 1
+    return Load(
+        seconds=reading.seconds,
+        busy_cpus=None if several else reading.busy_cpus(num_cpus),
+        run_cpus=None if several else reading.run_cpus(),
+        gpus=list(reading.gpus.values()),
+        strangers=len(reading.strangers) if reading.sees_ranks else None,
+    )
+
+
+def _rows(path: Path) -> Iterator[Line]:
+    with path.open("rb") as file:
+        for line in file:
+            # One may be half written where the host went down.
+            with contextlib.suppress(json.JSONDecodeError):
+                yield json.loads(line)
+
+
+@dataclass
+class _Reading:
+    run_pids: set[int]
+    seconds: float = 0.0
+    busy_seconds: float = 0.0
+    """Of one CPU that stands for all."""
+    told_seconds: float = 0.0
+    used: list[tuple[float, float]] = field(default_factory=list)
+    """Time, and CPU seconds of the run's processes up to then."""
+    clocks: dict[str, int] = field(default_factory=dict)
+    gpus: dict[str, GpuLoad] = field(default_factory=dict)
+    strangers: set[int] = field(default_factory=set)
+    sees_ranks: bool = False
+
+    def take_header(self, header: Line) -> None:
+        for device in header.get("devices") or ():
+            if device.get("sm_clock_max_mhz"):
+                self.clocks[str(device.get("uuid"))] = device["sm_clock_max_mhz"]
+
+    def take(self, row: Line, before: Line | None) -> None:
+        host = row.get("host") or {}
+        if before is not None:
+            passed = row["t"] - before["t"]
+            self.seconds += passed
+            if host.get("cpu_percent") is not None:
+                self.busy_seconds += passed * host["cpu_percent"] / 100
+                self.told_seconds += passed
+        if host.get("processes_cpu_seconds") is not None:
+            self.used.append((row["t"], host["processes_cpu_seconds"]))
+        for gpu in row.get("gpus") or ():
+            self._take_gpu(gpu)
+
+    def _take_gpu(self, gpu: Line) -> None:
+        uuid = str(gpu.get("uuid") or gpu["index"])
+        load = self.gpus.setdefault(uuid, GpuLoad(uuid, self.clocks.get(uuid)))
+        if gpu.get("gpu_utilization_percent") is not None:
+            load.utilization_percent.append(gpu["gpu_utilization_percent"])
+        if gpu.get("sm_clock_mhz") is not None:
+            load.sm_clock_mhz.append(gpu["sm_clock_mhz"])
+        if gpu.get("clock_event_reasons") is not None:
+            load.told += 1
+            for reason in SLOWDOWN_REASONS.intersection(gpu["clock_event_reasons"]):
+                load.slowed[reason] = load.slowed.get(reason, 0) + 1
+        if gpu.get("processes") is not None:
+            pids = {process["pid"] for process in gpu["processes"]}
+            self.sees_ranks |= not pids.isdisjoint(self.run_pids)
+            self.strangers |= pids - self.run_pids
+
+    def busy_cpus(self, num_cpus: int | None) -> float | None:
+        if num_cpus is None or self.told_seconds < _MINIMUM_SECONDS:
+            return None
+        return num_cpus * self.busy_seconds / self.told_seconds
+
+    def run_cpus(self) -> float | None:
+        if not self.used or self.used[-1][0] - self.used[0][0] < _FOUND_SECONDS:
+            return None
+        (begin, first), (end, last) = self.used[0], self.used[-1]
+        return max(0.0, math.fsum((last, -first))) / (end - begin)

@@ -1,0 +1,81 @@
+"""What bounds each arm of a study, for its report: a sentence each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median_low
+from typing import Any
+
+from nbkit.analysis.diagnose import diagnose
+from nbkit.analysis.diagnose_causes import Diagnosis
+from nbkit.store.runs import StoredRun
+
+__all__ = ["ArmsBoundBy"]
+
+
+class ArmsBoundBy:
+    """The diagnoses of every finished run of some arms.
+
+    Parameters
+    ----------
+    runs_by_arm
+        Finished runs by the name of their arm.
+    """
+
+    def __init__(self, runs_by_arm: Mapping[str, Sequence[StoredRun]]) -> None:
+        self._by_arm = {
+            arm: [diagnose(run) for run in runs if _has_steps(run)]
+            for arm, runs in runs_by_arm.items()
+        }
+
+    def notes(self) -> list[str]:
+        """Return what bounds each arm, and what its runs do not tell.
+
+        Arms on which nothing stands out are named together.
+        """
+        notes: list[str] = []
+        silent: dict[str, list[str]] = {}
+        for arm, found in self._by_arm.items():
+            if not found:
+                continue
+            first = _first(found)
+            if first is None:
+                unknown = next((one.unknown[0] for one in found if one.unknown), "")
+                silent.setdefault(unknown, []).append(arm)
+                continue
+            code, one = first
+            count = sum(bool(each) and each[0].code == code for each in found)
+            runs = f"{count} of {len(found)} run{'s' if len(found) > 1 else ''}"
+            notes.append(
+                f"What bounds {arm}: {one.bound_by}, in {runs}. {one[0].sentence}"
+            )
+        for unknown, arms in silent.items():
+            text = f" Not known: {unknown}" if unknown else ""
+            notes.append(f"What bounds {', '.join(arms)}: nothing stands out.{text}")
+        return notes
+
+    def to_dict(self) -> Mapping[str, Sequence[dict[str, Any]]]:
+        """Return every run's diagnosis by arm, as JSON values."""
+        return {
+            arm: [one.to_dict() for one in found] for arm, found in self._by_arm.items()
+        }
+
+
+def _has_steps(run: StoredRun) -> bool:
+    """Return whether a run's time can be divided: functions do not tell theirs."""
+    return run.config.task in ("train", "load")
+
+
+def _first(found: Sequence[Diagnosis]) -> tuple[str, Diagnosis] | None:
+    """Return what most runs name first, and the median one of those that do.
+
+    None where most name nothing.
+    """
+    codes = Counter(one[0].code if one else None for one in found)
+    code, _ = codes.most_common(1)[0]
+    if code is None:
+        return None
+    named = [one for one in found if one and one[0].code == code]
+    middle = median_low([one[0].weight for one in named])
+    return code, next(one for one in named if one[0].weight == middle)

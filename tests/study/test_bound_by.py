@@ -1,0 +1,57 @@
+"""A report says of each arm what bounds it."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import pytest
+
+from nbkit.study.bound_by import ArmsBoundBy
+from tests.analysis.written_run import rank, write_run
+
+STORES = count()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return what writes a finished run; its ranks wait for input in a part of it."""
+
+    def write(data_wait=0.0, **files):
+        ranks = [rank(number, data_wait=data_wait) for number in (0, 1)]
+        store = tmp_path / str(next(STORES))
+        return write_run(store, worker={"ranks": ranks}, **files)
+
+    return write
+
+
+def test_an_arm_is_bound_by_what_most_of_its_runs_name(run):
+    arms = {
+        "starved": [run(0.5), run(0.3), run(0.4), run()],
+        "fp32": [run(), run(), run(0.2)],
+        "bf16": [run()],
+        "one": [run(0.3)],
+    }
+
+    starved, one, healthy = ArmsBoundBy(arms).notes()
+
+    assert starved.startswith(
+        "What bounds starved: input (40% of the time), in 3 of 4 runs. Every rank "
+        "waited for images in 40% of the measured time"
+    )
+    assert "at most 1.67 times the rate" in starved
+    assert "input (30% of the time), in 1 of 1 run. " in one
+    assert healthy == "What bounds fp32, bf16: nothing stands out."
+
+
+def test_programs_get_every_run(run):
+    values = json.loads(json.dumps(ArmsBoundBy({"one": [run(0.5), run()]}).to_dict()))
+
+    assert [one["bound_by"] for one in values["one"]] == [
+        "input (50% of the time)",
+        None,
+    ]
+
+
+def test_of_a_function_nothing_is_said(run):
+    assert ArmsBoundBy({"f": [run(0.5, config={"task": "function"})]}).notes() == []
