@@ -18,9 +18,9 @@ run: setup
 	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
 
 # Everything that has to hold before a change is kept.
-test: export COMMANDS = chromium:chromium
+test: export COMMANDS = chromium:chromium fio:fio
 test: check
-	$(BIN)/python -m pytest --durations=20
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --durations=20
 
 check: setup
 	$(BIN)/ruff check
@@ -37,6 +37,7 @@ lab: setup
 # nbkit's own budgets; writes build/bench.json. Images are read from the built-in set, or
 # from another: make bench DATA=/path/to/images.
 DATA ?= photos
+bench: export COMMANDS = fio:fio
 bench: setup
 	NBKIT_BENCH_DATA=$(DATA) $(BIN)/python tests/bench/run.py
 

@@ -66,6 +66,9 @@ _HOMES = {
     "sweep": "nbkit.launch.sweep",
 }
 
+_ROOMS = ("datasets", "readspeed")
+"""Reached as attributes, each with public names of its own."""
+
 __all__ = [
     "AllReduceConfig",
     "DaliConfig",
@@ -101,8 +104,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("nbkit")
-    if name == "datasets":
-        return importlib.import_module("nbkit.datasets")
+    if name in _ROOMS:
+        return importlib.import_module(f"nbkit.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     message = f"module 'nbkit' has no attribute {name!r}"
@@ -110,7 +113,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "datasets"]
+    return [*__all__, *_ROOMS, "__version__"]
 
 
 def _show_in_notebooks() -> None:

@@ -12,6 +12,7 @@
     │   ├── RunFailedError                  carries the run's cause
     │   └── RunStoppedError                 it ended before its end was reached
     ├── StoreError (OSError)                the run folder cannot be read or written
+    ├── NotColdError                        a file is in memory where it may not be
     ├── TelemetryError
     │   └── NvmlUnavailableError            carries the reason
     └── NotEnoughDataError (ValueError)     a statistic needs more observations
@@ -26,6 +27,7 @@ __all__ = [
     "DeviceError",
     "LaunchError",
     "NbkitError",
+    "NotColdError",
     "NotEnoughDataError",
     "NvmlUnavailableError",
     "ParameterError",
@@ -100,6 +102,10 @@ class RunStoppedError(RunError):
 
 class StoreError(NbkitError, OSError):
     """The run folder cannot be read or written."""
+
+
+class NotColdError(NbkitError):
+    """A measurement was declared cold, and what it would read is in memory."""
 
 
 class TelemetryError(NbkitError):

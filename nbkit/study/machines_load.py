@@ -236,6 +236,8 @@ def _why_not(run: Run) -> str | None:
         return f"which is {run.state}"
     if run.config.task == "allreduce":
         return None if run.metrics("allreduce") else "which measured nothing"
+    if run.record.get("tags", {}).get("together"):
+        return "which ran beside other jobs of its study, and not alone"
     if run.config.task != "train":
         return f"which is a {run.config.task}: nobody knows what its steps do"
     if run.summary.images_per_second is None:

@@ -72,8 +72,15 @@ class Progress:
         if time.monotonic() - self._shown_at >= period:
             self._show(_position(self._latest, run) or _state(run))
 
-    def end(self, run: Run) -> None:
-        """Leave a line about a run that ended."""
+    def end(self, run: Run, label: str | None = None) -> None:
+        """Leave a line about a run that ended.
+
+        Parameters
+        ----------
+        label
+            Which of several that came at once; None if it came alone.
+        """
+        self._label = label or self._label
         if not self._quiet:
             seconds = time.monotonic() - self._run_began
             _print(f"{self._head()}: {_result(run)} ({seconds:.0f} s)")

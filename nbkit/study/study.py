@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -31,10 +30,19 @@ from nbkit.launch.start import launch
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, read_json, utc_now, write_json
+from nbkit.store.record import read_json, utc_now, write_json
+from nbkit.study.kinds import before_start
 from nbkit.study.order import Slot, arms_and_order, balanced_order, twin
 from nbkit.study.parameters import Parameters
 from nbkit.study.progress import Progress
+from nbkit.study.starts import (
+    check_together,
+    end_all,
+    finished_runs,
+    grouped,
+    variables_set,
+    wait_for_all,
+)
 
 __all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
 
@@ -69,6 +77,7 @@ class Study:
         repeats: int = 1,
         control: str | None = None,
         once: Mapping[str, ExperimentConfig] | None = None,
+        together: Sequence[Sequence[str]] = (),
         parameters: Parameters | None = None,
         environment: Mapping[str, str] | None = None,
         kind: str | None = None,
@@ -91,6 +100,9 @@ class Study:
         once
             What is measured a single time and before the arms, by name, such as the
             bandwidth between devices. It is not compared with anything.
+        together
+            Arms that are started at once, group by group, each group in the order of
+            the arms. If one of its runs does not finish, all of them are done again.
         parameters
             The notebook's parameters, for the record.
         environment
@@ -103,7 +115,8 @@ class Study:
         Raises
         ------
         ConfigError
-            If there is nothing to run, a name is used twice, or the control is no arm.
+            If there is nothing to run, a name is used twice, the control is no arm, or
+            arms cannot be started together.
         StoreError
             If the store cannot be written.
         """
@@ -113,6 +126,7 @@ class Study:
                 "run; use at least one arm and repeats=1."
             )
             raise ConfigError(message)
+        check_together(together, list(arms), control)
         every, order = arms_and_order(arms, repeats, control, once or {})
         root = studies_folder() / _study_id(name)
         try:
@@ -132,6 +146,7 @@ class Study:
             },
             "once": list(once or {}),
             "control": None if control is None else [control, twin(control)],
+            "together": [list(group) for group in together],
             "repeats": repeats,
             "order": [[slot.arm, slot.repeat] for slot in order],
             "parameters": dict(parameters or {}),
@@ -203,6 +218,11 @@ class Study:
         return None if control is None else (control[0], control[1])
 
     @property
+    def together(self) -> list[list[str]]:
+        """Arms that are started at once, group by group."""
+        return self._content.get("together") or []
+
+    @property
     def order(self) -> list[Slot]:
         """Every process start of the plan, in the order of execution."""
         return [Slot(arm, repeat) for arm, repeat in self._content["order"]]
@@ -226,23 +246,23 @@ class Study:
         }
 
     def run(self, *, progress: bool = True) -> Self:
-        """Run what has no finished run yet, one after the other.
+        """Run what has no finished run yet, one after the other, or a group at once.
 
         Every run is a process start of its own, and is stopped if this process ends.
 
         Raises
         ------
         RunFailedError
-            If a run fails; the runs before it are kept.
+            If a run fails; the runs before it are kept, those beside it are stopped.
         RunStoppedError
             If somebody stops a run.
         """
         with self._executing():
-            missing = self.missing
-            shown = Progress(self.name, len(missing), quiet=not progress)
-            for slot in missing:
-                self._run_slot(slot, shown)
-                if slot == self._second_look():
+            starts = grouped(self.missing, self.together)
+            shown = Progress(self.name, len(starts), quiet=not progress)
+            for slots in starts:
+                self._run_at_once(slots, shown)
+                if self._second_look() in slots:
                     shown.say(self._needed())
             shown.close()
         return self
@@ -255,21 +275,25 @@ class Study:
         done, planned = len(self._finished()), len(self.order)
         return f"<Study {self.study_id} {done} of {planned} runs finished>"
 
-    def _run_slot(self, slot: Slot, progress: Progress) -> None:
-        progress.start(f"{slot.arm}, repeat {slot.repeat + 1}")
-        run = self._launch(slot)
+    def _run_at_once(self, slots: Sequence[Slot], progress: Progress) -> None:
+        labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
+        progress.start(" + ".join(labels))
+        start = len(self._content["runs"])
+        runs: list[Run] = []
         try:
-            run.wait(on_poll=progress.poll)
-        except RunError as error:
-            error.add_note(
-                f"nbkit.Study.open({self.study_id!r}).resume() runs what is missing."
-            )
-            raise
-        except KeyboardInterrupt:
-            run.stop(by="interrupt")
+            for slot in slots:
+                runs.append(self._launch(slot, start))
+            wait_for_all(runs, progress.poll)
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            end_all(runs, by="interrupt" if interrupted else "study")
+            if isinstance(error, RunError):
+                me = f"nbkit.Study.open({self.study_id!r})"
+                error.add_note(f"{me}.resume() runs what is missing.")
             raise
         finally:
-            progress.end(run)
+            for label, run in zip(labels, runs, strict=False):
+                progress.end(run, label)
 
     def _second_look(self) -> Slot | None:
         """Return the last start of the second repeat, if more repeats are planned.
@@ -278,7 +302,9 @@ class Study:
         difference too often: so progress speaks of it a single time.
         """
         second = [slot for slot in self.order if slot.repeat == 1]
-        return second[-1] if second and self.repeats > 2 else None
+        # Of arms that run at once only their own report knows what to compare.
+        too_early = self.repeats <= 2 or self.together
+        return None if too_early else second[-1]
 
     def _needed(self) -> str:
         """Return how many repeats the study is estimated to need, in words."""
@@ -290,14 +316,18 @@ class Study:
         except NotEnoughDataError:
             return ""  # a run that measured nothing is the report's to complain of
 
-    def _launch(self, slot: Slot) -> Run:
+    def _launch(self, slot: Slot, start: int) -> Run:
+        content = self._content
         tags = {
+            **before_start(self.kind, self.plan, content["arms"][slot.arm]),
             "study": self.study_id,
             "arm": slot.arm,
             "repeat": str(slot.repeat),
         }
-        content = self._content
-        with _environment(self.environment):
+        beside = [arm for group in self.together if slot.arm in group for arm in group]
+        if beside:
+            tags["together"] = "; ".join(beside)
+        with variables_set(self.environment):
             run = launch(
                 ExperimentConfig(**content["arms"][slot.arm]),
                 on_owner_exit="stop",
@@ -305,7 +335,7 @@ class Study:
                 tags=tags,
             )
         entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
-        self._write(runs=[*content["runs"], entry])
+        self._write(runs=[*content["runs"], {**entry, "start": start}])
         return run
 
     @property
@@ -322,16 +352,7 @@ class Study:
         write_json(self.paths.study, {**self._content, **changes})
 
     def _finished(self) -> dict[Slot, Run]:
-        finished: dict[Slot, Run] = {}
-        for entry in self._content["runs"]:
-            try:
-                run = attach(entry["run_id"])
-            except RunNotFoundError:
-                # Its folder was removed: that slot has to be run again.
-                continue
-            if run.state is RunState.FINISHED:
-                finished[Slot(entry["arm"], entry["repeat"])] = run
-        return finished
+        return finished_runs(self._content["runs"], self.together)
 
     @contextmanager
     def _executing(self) -> Iterator[None]:
@@ -339,7 +360,7 @@ class Study:
         executor = self._content["executor"]
         if executor is not None:
             self._refuse_while_alive(ProcessIdentity.from_dict(executor))
-            self._wait_for_the_last_run()
+            self._wait_for_the_last_runs()
         self._write(executor=ProcessIdentity.of().to_dict())
         try:
             yield
@@ -356,31 +377,19 @@ class Study:
         )
         raise RunError(message)
 
-    def _wait_for_the_last_run(self) -> None:
-        """Let the run of an executor that was killed come to its end.
+    def _wait_for_the_last_runs(self) -> None:
+        """Let the runs of an executor that was killed come to their end.
 
-        It is being stopped, because its owner is gone.
+        They are being stopped, because their owner is gone.
         """
-        for entry in self._content["runs"][-1:]:
+        entries = self._content["runs"]
+        for entry in entries:
+            if entry.get("start") != entries[-1].get("start"):
+                continue
             try:
                 attach(entry["run_id"]).wait(raise_on_failure=False)
             except RunNotFoundError:
-                return
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process for a moment; children inherit."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+                continue
 
 
 def _study_id(name: str) -> str:

@@ -27,6 +27,7 @@ from nbkit.telemetry.cpus import usable_cpus
 from tests.bench.live_view import live_view_row
 from tests.bench.loaders import loader_rows
 from tests.bench.queued_runs import queue_rows
+from tests.bench.readspeed import readspeed_rows
 from tests.bench.rows import Row, ratio_row, row
 from tests.bench.server import server_rows
 from tests.bench.settings import (
@@ -58,6 +59,7 @@ def main() -> None:
         os.environ["NBKIT_HOME"] = home
         rows.append(listing_ten_thousand_runs(Path(home)))
     rows += loader_rows()
+    rows += readspeed_rows()
     rows += server_rows()
     rows.append(live_view_row())
     BUILD.mkdir(exist_ok=True)

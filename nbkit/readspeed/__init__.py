@@ -1,0 +1,43 @@
+"""How fast storage reads: sequential and random, from a cold and from a warm cache.
+
+Needs neither root nor torch. What is imported here loads when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbkit.readspeed.cache import Coldness, check_cold, make_cold, resident_share
+    from nbkit.readspeed.measuring import ReadSpeed, measure
+
+_HOMES = {
+    "Coldness": "nbkit.readspeed.cache",
+    "ReadSpeed": "nbkit.readspeed.measuring",
+    "check_cold": "nbkit.readspeed.cache",
+    "make_cold": "nbkit.readspeed.cache",
+    "measure": "nbkit.readspeed.measuring",
+    "resident_share": "nbkit.readspeed.cache",
+}
+
+__all__ = [
+    "Coldness",
+    "ReadSpeed",
+    "check_cold",
+    "make_cold",
+    "measure",
+    "resident_share",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    message = f"module 'nbkit.readspeed' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,125 @@
+"""fio, where it is installed: the same work, done by the tool that everybody knows.
+
+References
+----------
+https://fio.readthedocs.io/en/latest/fio_doc.html
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nbkit.errors import NbkitError
+from nbkit.readspeed.work import Work
+
+__all__ = ["fio_version", "read"]
+
+
+def fio_version() -> str | None:
+    """Return the installed version, such as ``fio-3.33``; None without fio."""
+    program = shutil.which("fio")
+    if program is None:
+        return None
+    done = subprocess.run([program, "--version"], capture_output=True, text=True)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+@dataclass(frozen=True)
+class _Done:
+    seconds: float
+    total_bytes: int
+
+
+def read(work: Work, seed: int, on_start: Callable[[int], None] | None = None) -> float:
+    """Let fio do the work once, and return how many seconds it took.
+
+    Parameters
+    ----------
+    work
+        Of one file.
+    seed
+        Of the order, where that is left to chance.
+    on_start
+        Told the process that reads.
+
+    Raises
+    ------
+    NbkitError
+        If fio fails, or has read something else.
+    """
+    [file] = work.files
+    program = shutil.which("fio") or "fio"
+    name = f"--filename={_escaped(str(file))}"
+    process = subprocess.Popen(
+        [program, *_options(work, seed), name],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        if on_start is not None:
+            on_start(process.pid)
+        said, complaints = process.communicate()
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    done = _parse(said) if process.returncode == 0 else None
+    if done is None or done.total_bytes != work.total_bytes:
+        have = f"{done.total_bytes:,} bytes" if done else "nothing"
+        complaint = complaints.strip().splitlines()[-1:] or ["no reason given"]
+        message = (
+            f"fio read {have} of {file}, not {work.total_bytes:,} ({complaint[0]}); "
+            "use engine='own'."
+        )
+        raise NbkitError(message)
+    return done.seconds
+
+
+def _options(work: Work, seed: int) -> list[str]:
+    each = work.total_bytes // work.threads
+    return [
+        "--name=readspeed",
+        f"--rw={'read' if work.pattern == 'sequential' else 'randread'}",
+        f"--bs={work.operation_bytes}",
+        f"--size={each}",
+        # Every job has a part of the file to itself.
+        f"--offset_increment={each}",
+        f"--numjobs={work.threads}",
+        f"--randseed={seed}",
+        f"--direct={int(work.direct)}",
+        "--ioengine=psync",
+        "--thread",
+        "--group_reporting",
+        "--readonly",
+        "--allow_file_create=0",
+        # What is in the page cache has been seen to before; no hint to the kernel,
+        # because neither dd nor a loader of images gives one.
+        "--invalidate=0",
+        "--fadvise_hint=0",
+        "--eta=never",
+        "--output-format=json",
+    ]
+
+
+def _escaped(path: str) -> str:
+    """Return a path in which a colon separates nothing."""
+    return path.replace(":", r"\:")
+
+
+def _parse(said: str) -> _Done | None:
+    """Return what fio's JSON says; notes may stand before it."""
+    start = said.find("{")
+    if start < 0:
+        return None
+    [job] = json.loads(said[start:])["jobs"]
+    found = job["read"]
+    if job["error"] or not found["bw_bytes"]:
+        return None
+    # The rate is kept exactly; the time is rounded to milliseconds.
+    return _Done(found["io_bytes"] / found["bw_bytes"], found["io_bytes"])

@@ -1,0 +1,82 @@
+"""The file that is made where there is none to read, and is removed again."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nbkit.errors import ConfigError
+from nbkit.store.metrics import store_error
+
+__all__ = ["made_file"]
+
+_NAME = ".nbkit-readspeed-"
+_PIECE_BYTES = 2**22
+_LEFT_FREE = 0.1
+"""Part of the free space that nobody should lose to a measurement."""
+_ABANDONED_AFTER_SECONDS = 86_400
+
+
+@contextmanager
+def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """Make a file of random bytes in a folder, and remove it in the end.
+
+    Random, because some storage compresses, or keeps equal blocks once.
+
+    Parameters
+    ----------
+    folder
+        Exists, and may be written.
+    size_bytes
+        Of the file.
+
+    Raises
+    ------
+    ConfigError
+        If there is too little space, or the folder is none.
+    StoreError
+        If the folder cannot be written.
+    """
+    if not folder.is_dir():
+        message = f"{folder} is no folder; name a file, or a folder that exists."
+        raise ConfigError(message)
+    space = os.statvfs(folder)
+    usable = int((1 - _LEFT_FREE) * space.f_bavail * space.f_frsize)
+    if size_bytes > usable:
+        message = (
+            f"total_bytes={size_bytes:,} needs a file that large, but {folder} has "
+            f"room for {usable:,} bytes, with {_LEFT_FREE:.0%} left free; use less, or "
+            "name a file that is there."
+        )
+        raise ConfigError(message)
+    _remove_abandoned(folder)
+    path = folder / f"{_NAME}{uuid.uuid4().hex}"
+    try:
+        _write(path, size_bytes)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write(path: Path, size_bytes: int) -> None:
+    try:
+        with path.open("xb", buffering=0) as file:
+            for start in range(0, size_bytes, _PIECE_BYTES):
+                file.write(os.urandom(min(_PIECE_BYTES, size_bytes - start)))
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise store_error(path, error) from error
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what a process that was killed has left behind long ago."""
+    for path in folder.glob(f"{_NAME}*"):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
+                path.unlink()
+        except OSError:
+            continue  # its own process has just removed it, or it is another user's

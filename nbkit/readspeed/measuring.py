@@ -1,0 +1,316 @@
+"""`measure`: how fast a file, or a place, is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from nbkit import statistics
+from nbkit.errors import ConfigError
+from nbkit.readspeed import fio, reader
+from nbkit.readspeed.cache import Coldness, make_cold, warm_up
+from nbkit.readspeed.made_file import made_file
+from nbkit.readspeed.meter import Interval, Meter
+from nbkit.readspeed.places import describe_place
+from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern, Work, work_on
+from nbkit.statistics import Summary
+from nbkit.store.record import utc_now
+
+__all__ = ["Cache", "Engine", "ReadSpeed", "Reading", "measure"]
+
+Cache: TypeAlias = Literal["cold", "warm"]
+Engine: TypeAlias = Literal["auto", "own", "fio"]
+
+# dd bs=512k count=2048, as NetApp's report has it.
+_SEQUENTIAL_BYTES = 512 * 2**10
+_TOTAL_BYTES = 2**30
+_RANDOM_BYTES = 112 * 2**10
+"""The mean file of ImageNet has 110 kB; in whole blocks."""
+_RANDOM_THREADS = 16
+
+_FIO_FROM_BYTES = 2**30
+"""Each of fio's threads counts its own time, in milliseconds: of a few, which threads
+in memory need, a sum of theirs is no rate."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading of everything."""
+
+    started: str
+    """ISO 8601, in UTC."""
+    seconds: float
+    bytes_per_second: float
+    operations_per_second: float
+    coldness: Coldness
+    """What was known of the page cache right before."""
+    device_bytes: int | None
+    """What the device delivered meanwhile, to whomever; None where nobody counts."""
+    intervals: tuple[Interval, ...]
+    """What was read over time, by the counters of `ReadSpeed.counted_by`."""
+
+
+@dataclass(frozen=True)
+class ReadSpeed:
+    """How fast something was read, every repeat of it."""
+
+    path: str
+    """What was asked for."""
+    what: str
+    """What was read, in a few words: a test file that was made, a file, files."""
+    pattern: Pattern
+    cache: Cache
+    engine: str
+    """``own reader`` or fio's version."""
+    engine_reason: str
+    """Why this one."""
+    operation_bytes: int
+    threads: int
+    direct: bool
+    total_bytes: int
+    """Read in each repeat."""
+    num_operations: int
+    """Done in each repeat."""
+    storage: dict[str, Any]
+    """See `nbkit.readspeed.places.describe_place`."""
+    counted_by: str
+    """Whose counters the intervals are: ``device nvme0n1p1``, ``reading process``."""
+    readings: tuple[Reading, ...]
+
+    @property
+    def bytes_per_second(self) -> Summary:
+        """Over the repeats, which are of one process: no interval."""
+        rates = [one.bytes_per_second for one in self.readings]
+        return statistics.summarise(rates, independent=False)
+
+    @property
+    def mean_bytes_per_second(self) -> float:
+        """Mean of the repeats' rates, as NetApp's report prints it."""
+        return sum(r.bytes_per_second for r in self.readings) / len(self.readings)
+
+    @property
+    def coldness(self) -> Coldness:
+        """The least that was known before any repeat."""
+        return min(
+            (one.coldness for one in self.readings),
+            key=lambda known: (known.proven, known.state == "client cold"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ReadSpeed:
+        """Return what `to_dict` has written."""
+        readings = tuple(
+            Reading(
+                **{
+                    **one,
+                    "coldness": Coldness(**one["coldness"]),
+                    "intervals": tuple(Interval(**each) for each in one["intervals"]),
+                }
+            )
+            for one in values["readings"]
+        )
+        return cls(**{**values, "readings": readings})
+
+    def __str__(self) -> str:
+        rate = self.bytes_per_second
+        return (
+            f"{self.path}: {self.pattern}, {self.coldness}: median "
+            f"{rate.median / 1e9:.2f} GB/s, {rate.minimum / 1e9:.2f} to "
+            f"{rate.maximum / 1e9:.2f} ({rate.n} repeats; {self.threads} x "
+            f"{self.operation_bytes / 1024:g} KiB by {self.engine}; {self.what})"
+        )
+
+
+def measure(
+    path: str | os.PathLike[str],
+    *,
+    files: Sequence[Path] | None = None,
+    pattern: Pattern = "sequential",
+    cache: Cache = "cold",
+    repeats: int = 5,
+    operation_bytes: int | None = None,
+    total_bytes: int = _TOTAL_BYTES,
+    threads: int | None = None,
+    engine: Engine = "auto",
+    direct: bool = False,
+    on_repeat: Callable[[int], None] | None = None,
+) -> ReadSpeed:
+    """Read a file, or files, several times, and return how fast that was.
+
+    Before every repeat the page cache is brought into the state that is asked for, and
+    what is known of it then is kept. Nothing is written but a test file, where there
+    is nothing to read.
+
+    Parameters
+    ----------
+    path
+        A file; or a folder, in which a test file of ``total_bytes`` is made, and
+        removed at the end whatever happens.
+    files
+        What to read, such as the files of a data set below ``path``; nothing is
+        written then.
+    pattern
+        ``sequential``, which is ``dd`` with one thread; or ``random``.
+    cache
+        ``cold``: everything is dropped from the page cache, and it is proven that it is
+        gone. ``warm``: everything is read once before.
+    repeats
+        Readings.
+    operation_bytes
+        Of one read; None is 512 KiB, with ``random`` 112 KiB, about an image. Give the
+        size of the largest file to read whole files.
+    total_bytes
+        To read in each repeat; a file may have less. 1 GiB is 2,048 times 512 KiB.
+    threads
+        That read at once, each in a part of its own; None is 1, with ``random`` 16.
+    engine
+        ``own``, ``fio``, or ``auto``: fio where it is installed, there is one file and
+        1 GiB or more is read of it.
+    direct
+        Pass the page cache by (O_DIRECT), where the file system can.
+    on_repeat
+        Told the number of each repeat before it begins, from 0.
+
+    Raises
+    ------
+    ConfigError
+        If an argument cannot be used, or there is no space for the test file.
+    NotColdError
+        If ``cache="cold"`` cannot be had: pages stay in memory, or the file system is
+        memory.
+    StoreError
+        If the test file cannot be written.
+
+    Examples
+    --------
+    >>> nbkit.readspeed.measure("/scratch", pattern="random")  # doctest: +SKIP
+    """
+    place = Path(path).expanduser().absolute()
+    is_random = pattern == "random"
+    operation_bytes = operation_bytes or (
+        _RANDOM_BYTES if is_random else _SEQUENTIAL_BYTES
+    )
+    threads = threads or (_RANDOM_THREADS if is_random else 1)
+    _check(pattern, cache, engine, repeats, operation_bytes, total_bytes, threads)
+    if direct and operation_bytes % ALIGNMENT_BYTES:
+        message = (
+            f"operation_bytes={operation_bytes} is no multiple of {ALIGNMENT_BYTES}, "
+            "which direct=True needs; use one, or direct=False."
+        )
+        raise ConfigError(message)
+    with _to_read(place, files, total_bytes) as (found, what):
+        work = work_on(
+            found,
+            pattern,
+            operation_bytes=operation_bytes,
+            total_bytes=total_bytes,
+            threads=threads,
+            direct=direct,
+        )
+        name, reason = _engine(engine, work)
+        readings = []
+        meter = Meter(found[0])
+        for number in range(repeats):
+            if on_repeat is not None:
+                on_repeat(number)
+            meter = Meter(found[0])
+            readings.append(_one(work, cache, name, number, meter))
+        return ReadSpeed(
+            path=str(place),
+            what=what,
+            pattern=pattern,
+            cache=cache,
+            engine=name,
+            engine_reason=reason,
+            operation_bytes=operation_bytes,
+            threads=threads,
+            direct=direct,
+            total_bytes=work.total_bytes,
+            num_operations=work.num_operations,
+            storage=describe_place(found[0]),
+            counted_by=meter.source,
+            readings=tuple(readings),
+        )
+
+
+def _check(pattern: str, cache: str, engine: str, repeats: int, *sizes: int) -> None:
+    lines = [
+        f"{name}={value!r} is not one of {', '.join(known)}."
+        for name, value, known in (
+            ("pattern", pattern, ("sequential", "random")),
+            ("cache", cache, ("cold", "warm")),
+            ("engine", engine, ("auto", "own", "fio")),
+        )
+        if value not in known
+    ]
+    names = ("repeats", "operation_bytes", "total_bytes", "threads")
+    lines += [
+        f"{name}={value} is below 1; use 1 or more."
+        for name, value in zip(names, (repeats, *sizes), strict=True)
+        if value < 1
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+@contextmanager
+def _to_read(
+    place: Path, files: Sequence[Path] | None, total_bytes: int
+) -> Iterator[tuple[Sequence[Path], str]]:
+    """Give what to read, and what it is; a test file is there as long as this lasts."""
+    if files is not None:
+        yield files, "1 file" if len(files) == 1 else f"{len(files):,} files"
+    elif place.is_file():
+        yield [place], "1 file"
+    else:
+        with made_file(place, total_bytes) as path:
+            yield [path], "test file, made for this and removed"
+
+
+def _engine(asked: Engine, work: Work) -> tuple[str, str]:
+    """Return which engine reads, and why."""
+    if asked == "own":
+        return "own reader", "asked for"
+    if len(work.files) > 1:
+        if asked == "fio":
+            message = f"engine='fio' reads 1 file, not {len(work.files)}; use 'own'."
+            raise ConfigError(message)
+        return "own reader", "many files are read"
+    if asked == "auto" and work.total_bytes < _FIO_FROM_BYTES:
+        return "own reader", "fio counts milliseconds, too coarse for so little"
+    version = fio.fio_version()
+    if version is not None:
+        return version, "asked for" if asked == "fio" else "installed"
+    if asked == "fio":
+        message = "engine='fio': it is not installed; install it, or use 'own'."
+        raise ConfigError(message)
+    return "own reader", "fio is not installed"
+
+
+def _one(work: Work, cache: Cache, engine: str, seed: int, meter: Meter) -> Reading:
+    used = sorted({number for part in work.parts for number, _, _ in part})
+    files = [work.files[number] for number in used]
+    coldness = make_cold(files) if cache == "cold" else warm_up(files)
+    started = utc_now()
+    with meter:
+        if engine == "own reader":
+            seconds = reader.read(work, seed)
+        else:
+            seconds = fio.read(work, seed, meter.watch)
+    return Reading(
+        started=started,
+        seconds=seconds,
+        bytes_per_second=work.total_bytes / seconds,
+        operations_per_second=work.num_operations / seconds,
+        coldness=coldness,
+        device_bytes=meter.bytes_read,
+        intervals=meter.intervals,
+    )

@@ -1,0 +1,150 @@
+"""What is read over time: throughput, operations and their size, a few times a second.
+
+Where a block device of this machine holds the files, its own counters tell: that is
+what arrives at the storage, after readahead and the page cache. Other processes' reads
+of the same device count too. Elsewhere (a file server, an overlay) only what the
+reading process asked for is known.
+
+References
+----------
+https://docs.kernel.org/block/stat.html
+https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io)
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from nbkit.readspeed.places import block_device
+
+__all__ = ["Interval", "Meter"]
+
+_SECTOR_BYTES = 512
+"""The unit of the counters, whatever the device has."""
+
+
+_Look: TypeAlias = tuple[float, int, int]
+"""When, operations so far, and bytes."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What was read between two looks at the counters."""
+
+    seconds: float
+    """From the beginning of the first interval to the end of this one."""
+    bytes_per_second: float
+    operations_per_second: float
+    operation_bytes: float | None
+    """Mean size; None without operations."""
+
+
+class Meter:
+    """Looks at counters while something is read; a context.
+
+    Parameters
+    ----------
+    path
+        What is read.
+    period_seconds
+        Between two looks.
+    """
+
+    def __init__(self, path: Path, period_seconds: float = 0.1) -> None:
+        self._device = block_device(path)
+        self._period_seconds = period_seconds
+        self._pid = os.getpid()
+        self._looks: list[_Look] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def source(self) -> str:
+        """Whose counters they are: ``device nvme0n1p1`` or ``reading process``."""
+        if self._device is None:
+            return "reading process"
+        return f"device {self._device.resolve().name}"
+
+    @property
+    def intervals(self) -> tuple[Interval, ...]:
+        """What was read, from one look to the next; empty where nobody tells.
+
+        Without what lies before the first operation and behind the last: an engine of
+        its own needs a moment to start.
+        """
+        pairs = [
+            (before, now)
+            for before, now in itertools.pairwise(self._looks)
+            # The reading process may have changed between two looks.
+            if now[0] > before[0] and now[1] >= before[1] and now[2] >= before[2]
+        ]
+        busy = [n for n, (before, now) in enumerate(pairs) if now[1] > before[1]]
+        if not busy:
+            return ()
+        pairs = pairs[busy[0] : busy[-1] + 1]
+        return tuple(_interval(before, now, pairs[0][0][0]) for before, now in pairs)
+
+    @property
+    def bytes_read(self) -> int | None:
+        """Bytes that the device delivered; None where only a process is watched."""
+        if self._device is None or len(self._looks) < 2:
+            return None
+        return self._looks[-1][2] - self._looks[0][2]
+
+    def watch(self, pid: int) -> None:
+        """Say which process reads, if it is not this one."""
+        self._pid = pid
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(self._period_seconds):
+            self._look()
+
+    def _look(self) -> None:
+        counted = self._count()
+        if counted is not None:
+            self._looks.append((time.perf_counter(), *counted))
+
+    def _count(self) -> tuple[int, int] | None:
+        """Return operations and bytes since the device, or the process, began."""
+        try:
+            if self._device is not None:
+                fields = (self._device / "stat").read_text().split()
+                return int(fields[0]), int(fields[2]) * _SECTOR_BYTES
+            lines = Path(f"/proc/{self._pid}/io").read_text().splitlines()
+        except OSError:
+            return None  # the process has ended, or is not ours to look at
+        named = dict(line.split(": ") for line in lines)
+        return int(named["syscr"]), int(named["rchar"])
+
+
+def _interval(before: _Look, now: _Look, began: float) -> Interval:
+    seconds = now[0] - before[0]
+    operations, size = now[1] - before[1], now[2] - before[2]
+    return Interval(
+        now[0] - began,
+        size / seconds,
+        operations / seconds,
+        size / operations if operations else None,
+    )

@@ -1,0 +1,118 @@
+"""What is read: the same operations for every engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from nbkit.errors import ConfigError
+
+__all__ = ["ALIGNMENT_BYTES", "Operation", "Pattern", "Work", "work_on"]
+
+Pattern: TypeAlias = Literal["sequential", "random"]
+
+Operation: TypeAlias = tuple[int, int, int]
+"""Number of the file, offset and length in bytes."""
+
+ALIGNMENT_BYTES = 4096
+"""Of offsets and lengths, where the page cache is passed by (O_DIRECT)."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations of several threads; no byte is read twice.
+
+    One file is divided into as many equal parts as there are threads, and each thread
+    reads its part from front to back, or its blocks in an order of chance.
+    """
+
+    files: tuple[Path, ...]
+    pattern: Pattern
+    operation_bytes: int
+    """Of one operation; less at the end of each of several files."""
+    threads: int
+    direct: bool
+    parts: tuple[tuple[Operation, ...], ...]
+    """What each thread reads, in the order of the files."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all operations."""
+        return sum(length for part in self.parts for _, _, length in part)
+
+    @property
+    def num_operations(self) -> int:
+        """Of all threads together."""
+        return sum(map(len, self.parts))
+
+    def in_order(self, seed: int) -> Iterator[list[Operation]]:
+        """Yield what each thread reads, in the order in which it does."""
+        for number, part in enumerate(self.parts):
+            operations = list(part)
+            if self.pattern == "random":
+                random.Random(f"{seed}/{number}").shuffle(operations)
+            yield operations
+
+
+def work_on(
+    files: Sequence[Path],
+    pattern: Pattern,
+    *,
+    operation_bytes: int,
+    total_bytes: int,
+    threads: int,
+    direct: bool,
+) -> Work:
+    """Return what to read of some files.
+
+    Parameters
+    ----------
+    files
+        One large file, or many. Of many, the first are read until there are enough
+        bytes; with ``random``, files are drawn from all of them.
+    pattern, operation_bytes, total_bytes, threads, direct
+        See `nbkit.readspeed.measure`.
+
+    Raises
+    ------
+    ConfigError
+        If the files hold too little for one operation a thread.
+    """
+    sizes = [path.stat().st_size for path in files]
+    if len(files) == 1:
+        # Whole operations alone, so that every engine reads the same.
+        count = min(sizes[0], total_bytes) // operation_bytes
+        every = [(0, n * operation_bytes, operation_bytes) for n in range(count)]
+    else:
+        every = list(_of_several(sizes, pattern, operation_bytes, total_bytes))
+    each = len(every) // threads
+    if each == 0:
+        message = (
+            f"{files[0]} and {len(files) - 1} more files hold {sum(sizes):,} bytes, "
+            f"{threads} threads need {threads * operation_bytes:,} for one operation "
+            "each; use larger files, fewer threads or smaller operations."
+        )
+        raise ConfigError(message)
+    ends = list(accumulate([each] * threads))
+    parts = tuple(tuple(every[end - each : end]) for end in ends)
+    return Work(tuple(files), pattern, operation_bytes, threads, direct, parts)
+
+
+def _of_several(
+    sizes: Sequence[int], pattern: Pattern, operation_bytes: int, total_bytes: int
+) -> Iterator[Operation]:
+    numbers = list(range(len(sizes)))
+    if pattern == "random":
+        random.Random(0).shuffle(numbers)
+    left = total_bytes
+    for number in numbers:
+        for offset in range(0, sizes[number], operation_bytes):
+            length = min(operation_bytes, sizes[number] - offset)
+            if length > left:
+                return
+            left -= length
+            yield number, offset, length

@@ -1,0 +1,165 @@
+"""Process starts of a study: which are made at once, and how they end as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from nbkit.errors import ConfigError, RunNotFoundError
+from nbkit.launch.run import Run, attach
+from nbkit.store.record import RunState
+from nbkit.study.order import Slot
+
+__all__ = [
+    "check_together",
+    "end_all",
+    "finished_runs",
+    "grouped",
+    "variables_set",
+    "wait_for_all",
+]
+
+
+def check_together(
+    together: Sequence[Sequence[str]], arms: Sequence[str], control: str | None
+) -> None:
+    """Check that arms can be started together.
+
+    Parameters
+    ----------
+    together
+        Names of arms, group by group.
+    arms
+        Every arm of the study, in its order.
+    control
+        The arm that is measured twice.
+
+    Raises
+    ------
+    ConfigError
+        If a group is none of the arms' own order, or shares an arm with another.
+    """
+    used: set[str] = set()
+    for group in together:
+        first = list(arms).index(group[0]) if group and group[0] in arms else 0
+        if len(group) < 2 or list(arms[first : first + len(group)]) != list(group):
+            message = (
+                f"together={list(group)!r} is not two or more arms that follow each "
+                f"other in {list(arms)!r}; name them in that order."
+            )
+            raise ConfigError(message)
+        if control in group or used & set(group):
+            message = (
+                f"together={list(group)!r} has an arm that is the control, or in "
+                "another group too; give it a group of its own."
+            )
+            raise ConfigError(message)
+        used |= set(group)
+
+
+def grouped(
+    slots: Sequence[Slot], together: Sequence[Sequence[str]]
+) -> list[list[Slot]]:
+    """Return the slots in their order, those that are started at once in one list."""
+    group_of = {arm: set(group) for group in together for arm in group}
+    found: list[list[Slot]] = []
+    for slot in slots:
+        last = found[-1][0] if found else None
+        if (
+            last is not None
+            and last.repeat == slot.repeat
+            and slot.arm in group_of.get(last.arm, ())
+        ):
+            found[-1].append(slot)
+        else:
+            found.append([slot])
+    return found
+
+
+def finished_runs(
+    entries: Sequence[Mapping[str, Any]], together: Sequence[Sequence[str]]
+) -> dict[Slot, Run]:
+    """Return the finished run of every slot that needs no other.
+
+    Parameters
+    ----------
+    entries
+        What a study keeps of its runs: ``arm``, ``repeat``, ``run_id``, and in
+        ``start`` the same number for those that were started at once.
+    together
+        Names of arms that are started at once. What ran beside a run that did not
+        finish was alone for a part of its time: it does not count.
+    """
+    group_of = {arm: tuple(group) for group in together for arm in group}
+    finished: dict[Slot, Run] = {}
+    at_once: dict[tuple[int, str], tuple[Slot, Run]] = {}
+    for entry in entries:
+        try:
+            run = attach(entry["run_id"])
+        except RunNotFoundError:
+            # Its folder was removed: that slot has to be run again.
+            continue
+        if run.state is not RunState.FINISHED:
+            continue
+        slot = Slot(entry["arm"], entry["repeat"])
+        if slot.arm in group_of:
+            at_once[entry["start"], slot.arm] = slot, run
+        else:
+            finished[slot] = run
+    for (start, arm), (slot, run) in at_once.items():
+        if all((start, other) in at_once for other in group_of[arm]):
+            finished[slot] = run
+    return finished
+
+
+def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
+    """Wait until every run has finished, or the first of them has not.
+
+    Parameters
+    ----------
+    runs
+        Started at once.
+    on_poll
+        Called about ten times a second with the first run, for progress.
+
+    Raises
+    ------
+    RunFailedError
+        If one failed; the others go on.
+    RunStoppedError
+        If somebody stopped one; the others go on.
+    """
+
+    def look(_: Run) -> None:
+        on_poll(runs[0])
+        for run in runs:
+            if run.state.is_final:
+                run.wait()
+
+    for run in runs:
+        run.wait(on_poll=look)
+
+
+def end_all(runs: Sequence[Run], *, by: str) -> None:
+    """End every run that goes on; return when nothing of them is left."""
+    for run in runs:
+        run.stop(by=by, wait=False)
+    for run in runs:
+        run.stop(by=by)
+
+
+@contextmanager
+def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process for a moment; children inherit."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

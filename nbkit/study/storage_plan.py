@@ -1,0 +1,353 @@
+"""What the storage notebook will measure on this machine, decided beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, get_args
+
+from nbkit import registry
+from nbkit.analysis.audit_claims import CACHE_FACTOR, cache_evidence
+from nbkit.analysis.emulated import EmulatedStep, emulated_step
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.readspeed.measuring import Cache, Engine
+from nbkit.study import wording
+from nbkit.study.parameters import Parameters
+from nbkit.study.report_parts import Note
+from nbkit.study.scaling_plan import Devices, find_devices
+from nbkit.study.storage_data import FORMS
+from nbkit.study.storage_places import (
+    Place,
+    Source,
+    copies_of,
+    find_places,
+    name_and_path,
+)
+from nbkit.telemetry.machine import describe_machine
+
+__all__ = ["STAGES", "StoragePlan", "plan"]
+
+STAGES = ("load", "emulate", "train")
+"""Images as fast as the loader gives them; for GPUs whose computing is emulated; for a
+training."""
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "forms": ["files", "webdataset"],
+    "stages": list(STAGES),
+    "precision": "fp16",
+    "model": "resnet50",
+    "batch_size_per_gpu": 256,
+    "image_size": 224,
+    "warmup_steps": 5,
+    "repeats": 5,
+    "read_bytes": 2**30,
+    "read_repeats": 5,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    "forms": ["files", "webdataset"],
+    "stages": ["load", "emulate"],
+    "precision": "fp32",
+    "model": "resnet18",
+    "batch_size_per_gpu": 16,
+    "image_size": 224,
+    "warmup_steps": 2,
+    "repeats": 1,
+    "read_bytes": 2**27,
+    "read_repeats": 3,
+}
+_CPU_EMULATES = "A100"
+_EMULATED_MODEL, _EMULATED_PRECISION = "resnet50", "fp16"
+"""What demand is asked of: the model of every report, in the format that is fastest."""
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """What will be measured; a notebook shows its notes."""
+
+    places: tuple[Place, ...]
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm."""
+    stage_of: Mapping[str, tuple[str, str]]
+    """Stage and name of the source, by arm."""
+    control: str | None
+    devices: Devices
+    repeats: int
+    cache: Cache
+    """How the data are before each run."""
+    emulated: EmulatedStep | None
+    """The GPU whose demand is asked about; None if nobody published one."""
+    gpus: int
+    read_engine: Engine
+    """What reads without a loader."""
+    read_bytes: int
+    read_repeats: int
+    memory_bytes: int | None
+    """Of this host."""
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that somebody set."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
+        return {
+            "places": [asdict(place) for place in self.places],
+            "stage_of": {arm: list(one) for arm, one in self.stage_of.items()},
+            "is_cpu": self.devices.is_cpu,
+            "cache": self.cache,
+            "emulated": None if self.emulated is None else self.emulated.to_dict(),
+            "gpus": self.gpus,
+            "memory_bytes": self.memory_bytes,
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> StoragePlan:
+    """Return what to measure for these parameters; no run is started.
+
+    Folders get the built-in photographs, as files and packed, unless they have them.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used, or there is no room for the photographs.
+    NotEnoughDataError
+        If nobody has published how fast the GPU to emulate is.
+    DeviceError
+        If devices are missing.
+    """
+    p = parameters
+    _check(p)
+    devices = find_devices(p.device, p.engine, p.gpus)
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values: dict[str, Any] = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    _check_words(values)
+    emulated, unknown = _emulated(p, values, devices)
+    if emulated is None:
+        values["stages"] = [one for one in values["stages"] if one != "emulate"]
+    places = tuple(find_places(p, values))
+    sources = [source for place in places for source in place.sources]
+    _check_sizes(sources, values)
+    _check_kinds(places, p.cache)
+    arms, stage_of = _arms(sources, values, devices, emulated)
+    control = next(iter(arms)) if p.control else None
+    config = next(iter(arms.values()))
+    registry.resolve("engines", config.engine)().check(config)
+    memory_bytes = describe_machine(gpus=False)["memory_total_bytes"]
+    return StoragePlan(
+        places=places,
+        arms=arms,
+        stage_of=stage_of,
+        control=control,
+        devices=devices,
+        repeats=values["repeats"],
+        cache=p.cache,
+        emulated=emulated,
+        gpus=p.gpus,
+        read_engine=p.read_engine,
+        read_bytes=values["read_bytes"],
+        read_repeats=values["read_repeats"],
+        memory_bytes=memory_bytes,
+        notes=(
+            *_stand_in(p, devices),
+            *unknown,
+            *_where(places),
+            *_guard(places, memory_bytes, copies_of(p, values)),
+            _what(values, arms, p),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check(p: Parameters) -> None:
+    lines = [
+        f"{name}={p[name]} is below 1; use 1 or more."
+        for name in ("gpus", "epochs", "repeats", "replicate", "read_bytes")
+        if p[name] is not None and p[name] < 1
+    ]
+    lines += [
+        f"{name}={p[name]!r} is not one of {', '.join(known)}."
+        for name, known in (
+            ("cache", get_args(Cache)),
+            ("read_engine", get_args(Engine)),
+        )
+        if p[name] not in known
+    ]
+    if p.engine != "local" and p.cache == "cold":
+        lines.append(
+            f"cache='cold': engine={p.engine!r} may start runs elsewhere, but only "
+            "this one's memory can be seen; use engine='local' or cache='warm'."
+        )
+    names = [name_and_path(one)[0] for one in (*(p.paths or []), *(p.data or []))]
+    lines += [
+        f"{names.count(name)} places are called {name!r}, 1 may be; name them, as in "
+        f"nas=/mnt/nas,local=/scratch."
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _check_words(values: Mapping[str, Any]) -> None:
+    lines = [
+        f"{name}={','.join(values[name])}: {word!r} is not one of {', '.join(known)}."
+        for name, known in (("forms", FORMS), ("stages", STAGES))
+        for word in values[name]
+        if word not in known
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _check_sizes(sources: Sequence[Source], values: Mapping[str, Any]) -> None:
+    """Refuse data of which an epoch has nothing to measure behind the warm-up."""
+    batch = values["batch_size_per_gpu"] * values["gpus"]
+    for source in sources:
+        steps = source.images // batch
+        if steps <= values["warmup_steps"]:
+            message = (
+                f"{source.name} has {source.images:,} images, {steps} steps of "
+                f"{batch}, but {values['warmup_steps']} steps are warm-up; use a "
+                "smaller batch_size_per_gpu, or a larger replicate."
+            )
+            raise ConfigError(message)
+
+
+def _check_kinds(places: Sequence[Place], cache: str) -> None:
+    """Refuse to call cold what lies in memory."""
+    lines = [
+        f"cache='cold': {place.name} lies on {place.storage['file_system']}, which is "
+        "memory and never cold; use cache='warm', or another place."
+        for place in places
+        if cache == "cold" and place.storage["kind"] == "memory"
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _emulated(
+    p: Parameters, values: Mapping[str, Any], devices: Devices
+) -> tuple[EmulatedStep | None, list[str]]:
+    """Return the GPU whose demand is asked about, or why there is none."""
+    gpu_name = p.gpu or devices.name or (_CPU_EMULATES if devices.is_cpu else "H100")
+    try:
+        found = emulated_step(
+            gpu_name,
+            _EMULATED_MODEL,
+            _EMULATED_PRECISION,
+            values["batch_size_per_gpu"],
+        )
+    except NotEnoughDataError as error:
+        if p.gpu is not None:
+            raise
+        return None, [f"No demand is compared, and no GPU emulated: {error}"]
+    return found, []
+
+
+def _arms(
+    sources: Sequence[Source],
+    values: Mapping[str, Any],
+    devices: Devices,
+    emulated: EmulatedStep | None,
+) -> tuple[dict[str, ExperimentConfig], dict[str, tuple[str, str]]]:
+    arms: dict[str, ExperimentConfig] = {}
+    stage_of: dict[str, tuple[str, str]] = {}
+    gpu_name = "" if emulated is None else emulated.row.gpu_name
+    words = {"load": "loader", "emulate": f"as {gpu_name}", "train": "training"}
+    for stage in values["stages"]:
+        for source in sources:
+            arm = f"{source.name}, {words[stage]}"
+            arms[arm] = _config(source, stage, values, devices, emulated)
+            stage_of[arm] = stage, source.name
+    return arms, stage_of
+
+
+def _config(
+    source: Source,
+    stage: str,
+    values: Mapping[str, Any],
+    devices: Devices,
+    emulated: EmulatedStep | None,
+) -> ExperimentConfig:
+    names = ("batch_size_per_gpu", "image_size", "loader", "epochs", "warmup_steps")
+    given = {name: values[name] for name in (*names, "seed", "gpus", "engine")}
+    if stage == "train":
+        given |= {name: values[name] for name in ("model", "precision")}
+    elif stage == "emulate" and emulated is not None:
+        given["emulated_step_seconds"] = emulated.seconds
+    return ExperimentConfig(
+        task="train" if stage == "train" else "load",
+        **given,
+        data=source.data,
+        name=f"storage {source.name} {stage}",
+        device=devices.device_type,
+        oversubscribe=devices.is_cpu and values["gpus"] > devices.count,
+        tensorboard=False,
+    )
+
+
+def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
+    if devices.is_cpu:
+        why = "device=cpu was asked for" if p.device == "cpu" else "no GPU is here"
+        yield (
+            f"CPU, functional: {why}. Reads are those of this machine; how fast images "
+            "are decoded is that of its CPUs, and no GPU computes anything."
+        )
+
+
+def _where(places: Sequence[Place]) -> Iterable[str]:
+    for place in places:
+        if place.is_ours:
+            size = sum(source.bytes for source in place.sources)
+            yield (
+                f"{place.name}: {wording.size(size)} of photographs lie in "
+                f"{place.folder} in folders called nbkit-photos; they stay for the "
+                "next time, remove them when nobody needs them."
+            )
+        else:
+            yield f"{place.name}: {place.folder} is read, and nothing is written there."
+
+
+def _guard(
+    places: Sequence[Place], memory_bytes: int | None, copies: int
+) -> Iterable[str]:
+    """Yield that even the largest data are too small for a test of storage."""
+    largest, is_ours = max(
+        ((source, place.is_ours) for place in places for source in place.sources),
+        key=lambda one: one[0].bytes,
+    )
+    evidence = memory_bytes and cache_evidence(largest.bytes, memory_bytes, 1)
+    if not memory_bytes or not evidence:
+        return
+    needed = math.ceil(copies * CACHE_FACTOR * memory_bytes / largest.bytes)
+    remedy = f"-p replicate {needed}" if is_ours else "More data"
+    yield (
+        f"Cache test, {largest.name}: {evidence}, so that every epoch but a proven "
+        f"cold first one can come from memory. {remedy} would make it a test of "
+        "storage."
+    )
+
+
+def _what(
+    values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
+) -> str:
+    count = len(arms) + bool(p.control)
+    reads = f"{values['read_bytes'] / 2**20:g} MiB"
+    starts = f"{values['repeats']} process start{'s' * (values['repeats'] > 1)} of each"
+    return (
+        f"{reads} are read {values['read_repeats']} times in order and at random, cold "
+        f"and warm; then {count} arms of {values['epochs']} epochs, {starts}, "
+        f"{count * values['repeats']} in all, each {p.cache} at its start."
+    )

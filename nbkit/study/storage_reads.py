@@ -1,0 +1,191 @@
+"""Reads of every place, before any image is decoded: in order and at random."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.datasets.find import find
+from nbkit.readspeed.made_file import made_file
+from nbkit.readspeed.measuring import Cache, ReadSpeed, measure
+from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern
+from nbkit.study.report_parts import Table
+from nbkit.study.storage_places import Place
+from nbkit.study.storage_plan import StoragePlan
+
+__all__ = ["Reads", "read"]
+
+_PATTERNS: tuple[Pattern, ...] = ("sequential", "random")
+_FILES_DRAWN = 20_000
+"""Of a data set of many files: to ask a server for the size of a million takes long."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How fast every place was read; a notebook shows the table."""
+
+    found: tuple[tuple[str, ReadSpeed], ...]
+    """By name of the place."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a study keeps of it, as JSON values."""
+        return {
+            "reads": [
+                {"place": place, "speed": speed.to_dict()}
+                for place, speed in self.found
+            ]
+        }
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Reads:
+        """Return what a study's plan has kept."""
+        return cls(
+            tuple(
+                (one["place"], ReadSpeed.from_dict(one["speed"]))
+                for one in plan.get("reads", [])
+            )
+        )
+
+    @property
+    def table(self) -> Table:
+        """Every place's rates."""
+        speeds = [speed for _, speed in self.found]
+        return Table(
+            "Measured: reads alone, without a loader",
+            [
+                *("place", "reads", "page cache before", "GB/s, median"),
+                *("lowest to highest", "mean", "repeats", "reads/s", "each"),
+                *("threads", "by"),
+            ],
+            [_cells(place, speed) for place, speed in self.found],
+            self._notes,
+            {
+                "bytes_per_second": [one.bytes_per_second.median for one in speeds],
+                "mean_bytes_per_second": [one.mean_bytes_per_second for one in speeds],
+                "operation_bytes": [one.operation_bytes for one in speeds],
+                "total_bytes": [one.total_bytes for one in speeds],
+            },
+        )
+
+    @property
+    def _notes(self) -> list[str]:
+        reasons = dict.fromkeys(
+            f"{place}: {speed.coldness}" for place, speed in self.found
+        )
+        engines = dict.fromkeys(
+            f"{place}: read by {speed.engine} ({speed.engine_reason})"
+            for place, speed in self.found
+        )
+        return [
+            *(f"{one}." for one in reasons),
+            *(f"{one}." for one in engines),
+            "Repeats follow one another in one process, so that they have a range and "
+            "no interval. One thread reads 512 KiB after 512 KiB as dd does, and the "
+            "mean is what NetApp's report prints of five; warm reads are those of "
+            "memory, not of storage. Cold means that no page is in this machine's page "
+            "cache; a disk's, a controller's or a virtual machine's host's own caches "
+            "tell nobody.",
+        ]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return self.table._repr_mimebundle_()
+
+
+def _cells(place: str, speed: ReadSpeed) -> list[str]:
+    rate = speed.bytes_per_second
+    operations = sum(one.operations_per_second for one in speed.readings)
+    proven = ", proven" if speed.coldness.proven else ""
+    return [
+        place,
+        speed.pattern,
+        f"{speed.coldness.state}{proven}",
+        f"{rate.median / 1e9:.3g}",
+        f"{rate.minimum / 1e9:.3g} to {rate.maximum / 1e9:.3g}",
+        f"{speed.mean_bytes_per_second / 1e9:.3g}",
+        f"{rate.n}",
+        f"{operations / len(speed.readings):,.0f}",
+        f"{speed.operation_bytes / 1024:,.0f} KiB",
+        f"{speed.threads}",
+        speed.engine,
+    ]
+
+
+def read(plan: StoragePlan) -> Reads:
+    """Read every place of a plan, cold and warm, and say how far it is.
+
+    Raises
+    ------
+    NotColdError
+        If what is to be cold cannot be had out of memory.
+    StoreError
+        If a test file cannot be written.
+    """
+    found = []
+    for place in plan.places:
+        # Memory is never cold.
+        is_memory = place.storage["kind"] == "memory"
+        caches: tuple[Cache, ...] = ("warm",) if is_memory else ("cold", "warm")
+        with _to_read(place, plan.read_bytes) as files:
+            for pattern in _PATTERNS:
+                for cache in caches:
+                    speed = measure(
+                        place.folder,
+                        files=files,
+                        pattern=pattern,
+                        cache=cache,
+                        repeats=plan.read_repeats,
+                        operation_bytes=_operation_bytes(place, pattern, files),
+                        total_bytes=plan.read_bytes,
+                        engine=plan.read_engine,
+                    )
+                    found.append((place.name, speed))
+                    sys.stdout.write(f"{_said(place, speed)}\n")
+                    sys.stdout.flush()
+    return Reads(tuple(found))
+
+
+@contextmanager
+def _to_read(place: Place, size_bytes: int) -> Iterator[list[Path]]:
+    """Give what to read: files of a data set, or a test file as long as this lasts."""
+    if place.is_ours:
+        with made_file(Path(place.folder), size_bytes) as path:
+            yield [path]
+    else:
+        yield _own_files(place)
+
+
+def _said(place: Place, speed: ReadSpeed) -> str:
+    what = "a test file, made for this" if place.is_ours else speed.what
+    rate = speed.bytes_per_second.median / 1e9
+    return (
+        f"{place.name}: {what}, {speed.pattern}, {speed.cache}: {rate:.3g} GB/s by "
+        f"{speed.engine}"
+    )
+
+
+def _own_files(place: Place) -> list[Path]:
+    """Return files of a data set, drawn from all where there are very many."""
+    listing = find(place.sources[0].data)
+    names = listing.files
+    if len(names) > _FILES_DRAWN:
+        names = sorted(random.Random(0).sample(names, _FILES_DRAWN))
+    return [listing.root / name for name in names]
+
+
+def _operation_bytes(
+    place: Place, pattern: Pattern, files: Sequence[Path]
+) -> int | None:
+    """Return how much a read takes: at random an image, in whole blocks."""
+    if pattern == "sequential":
+        return None
+    source = place.sources[0]
+    if not place.is_ours and source.files >= source.images:
+        return max(path.stat().st_size for path in files)
+    return math.ceil(source.bytes_per_image / ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -1,0 +1,261 @@
+"""Tables of the storage report: epochs, supply against demand, places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbkit import statistics
+from nbkit.analysis.audit_claims import cache_evidence
+from nbkit.analysis.storage import UTILIZATION_NEEDED, Demand, Supply
+from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Summary
+from nbkit.study import wording
+from nbkit.study.arms_tables import rate_interval, ratio_interval
+from nbkit.study.report_parts import Note, Table
+from nbkit.study.storage_places import Place, Source
+from nbkit.study.storage_rows import EpochRow
+
+__all__ = [
+    "comparison_table",
+    "epochs_table",
+    "name_of_test",
+    "places_table",
+    "supply_table",
+    "utilization_cell",
+]
+
+
+def epochs_table(
+    rows: Sequence[EpochRow], sources: Sequence[Source], *, is_cpu: bool
+) -> Table:
+    """Return images/s and utilization, the first epoch apart from the later ones.
+
+    Parameters
+    ----------
+    rows
+        One an arm.
+    sources
+        Their data.
+    is_cpu
+        Whether CPU processes stood in for GPUs.
+    """
+    sizes = {source.name: source.bytes for source in sources}
+    where = "with CPU processes (functional)" if is_cpu else "on GPUs"
+    return Table(
+        f"Measured {where}: epochs",
+        [
+            *("arm", "page cache before", "images/s, first epoch"),
+            *("95 % interval (runs)", "later epochs", "95 % interval"),
+            *("busy, first epoch", "busy, later", "verdict", "data wait"),
+            "arrived",
+        ],
+        [_epoch_cells(row, sizes[row.source]) for row in rows],
+        [
+            "Images/s: images over time without warm-up, of each run; the median over "
+            "runs. The first epoch of a cold run comes from the storage, the later "
+            "ones from wherever the data fit.",
+            "Busy: share of the time in which an emulated accelerator computes, its "
+            "first step left out (MLPerf Storage); "
+            f"{UTILIZATION_NEEDED:.0%} are asked for, and a verdict needs "
+            f"{MINIMUM_RUNS} runs. The computing is a pause as long as a published "
+            "rate says: nothing is computed.",
+            "Arrived: what the disks of this host, or its network cards for a file "
+            "server, delivered while a run went on, to whomever, beside the size of "
+            "the data. Once, with several epochs, means that the later ones came from "
+            "memory; less than once, that the first one did.",
+        ],
+        {
+            "first_images_per_second": [_median(row.first) for row in rows],
+            "later_images_per_second": [_median(row.later) for row in rows],
+            "first_utilization": [_median(row.first_utilization) for row in rows],
+            "later_utilization": [_median(row.later_utilization) for row in rows],
+            "arrived_bytes": [row.arrived_bytes for row in rows],
+            "runs": [row.n for row in rows],
+        },
+    )
+
+
+def _epoch_cells(row: EpochRow, size_bytes: int) -> list[str | None]:
+    return [
+        row.arm,
+        row.cache,
+        _rate(row.first),
+        f"{_interval(row.first) or wording.UNKNOWN} ({row.n})",
+        _rate(row.later),
+        _interval(row.later),
+        utilization_cell(row.first_utilization),
+        utilization_cell(row.later_utilization),
+        row.verdict,
+        wording.percent(row.data_wait_share),
+        None
+        if row.arrived_bytes is None
+        else f"{wording.size(row.arrived_bytes)} "
+        f"({row.arrived_bytes / size_bytes:.2f} x)",
+    ]
+
+
+def utilization_cell(found: Summary | None) -> str | None:
+    """Return a utilization with its interval as text."""
+    if found is None:
+        return None
+    middle = wording.percent(found.median)
+    if found.ci_low is None or found.ci_high is None:
+        return middle
+    # An interval of logarithms may reach beyond what can be.
+    high = min(found.ci_high, 1.0)
+    return f"{middle} ({found.ci_low * 100:.1f} to {high * 100:.1f})"
+
+
+def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | Note:
+    """Return what files, packs and places give, each against the first.
+
+    Parameters
+    ----------
+    rows
+        One an arm; those of the loader alone are compared.
+    control
+        The first arm, measured once more; None without one.
+    """
+    loads = [row for row in rows if row.stage == "load" and row.first_runs]
+    if len(loads) < 2:
+        return Note(["One data set was loaded, so that there is nothing to compare."])
+    base, *others = loads
+    twin = next((row for row in others if row.arm == control), None)
+    floors = {
+        name: statistics.noise_floor(
+            getattr(base, name), getattr(twin, name), name=base.arm
+        )
+        for name in ("first_runs", "later_runs")
+        if twin is not None and getattr(base, name) and getattr(twin, name)
+    }
+    said = [f"{floor.sentence}" for floor in floors.values()] or [
+        "No control: no arm was measured twice, so these runs do not say how large a "
+        "difference chance alone makes."
+    ]
+    return Table(
+        f"Images/s against {base.arm}",
+        [
+            *("arm", "first epoch", "95 % interval", "verdict"),
+            *("later epochs", "95 % interval", "verdict"),
+        ],
+        [
+            [
+                row.arm,
+                *_against(row, base, "first_runs", floors.get("first_runs")),
+                *_against(row, base, "later_runs", floors.get("later_runs")),
+            ]
+            for row in others
+        ],
+        said,
+    )
+
+
+def _against(
+    row: EpochRow, base: EpochRow, name: str, floor: NoiseFloor | None
+) -> list[str | None]:
+    ours, theirs = getattr(row, name), getattr(base, name)
+    if not ours or not theirs:
+        return [None, None, None]
+    found = statistics.ratio(ours, theirs, noise_floor=floor)
+    ends = ratio_interval(found.ci_low, found.ci_high)
+    return [f"{found.estimate:.3f}", ends, found.verdict]
+
+
+def _median(found: Summary | None) -> float | None:
+    return None if found is None else found.median
+
+
+def _rate(found: Summary | None) -> str | None:
+    return None if found is None else wording.rate(found.median)
+
+
+def _interval(found: Summary | None) -> str | None:
+    return None if found is None else rate_interval(found.ci_low, found.ci_high)
+
+
+def supply_table(
+    supplies: Sequence[Supply], demand: Demand | None, notes: Sequence[str]
+) -> Table | Note:
+    """Return what every place gives, as a part of what is asked for."""
+    if not supplies:
+        return Note(["Nothing was measured that could be held against a demand."])
+    asked = None if demand is None else demand.bytes_per_second
+    said = []
+    if demand is not None:
+        said = [
+            f"Asked for, not measured: {demand.gpus} x {demand.gpu_name} at "
+            f"{wording.rate(demand.images_per_second)} images/s, "
+            f"{demand.bytes_per_image / 1e3:,.0f} kB each, are "
+            f"{demand.bytes_per_second / 1e9:.3g} GB/s. One GPU's rate: "
+            f"{demand.source}."
+        ]
+    return Table(
+        "Supply against demand",
+        ["place", "measured", "GB/s", "lowest to highest", "n", "of the demand"],
+        [
+            [
+                one.place,
+                one.what,
+                f"{one.bytes_per_second.median / 1e9:.3g}",
+                f"{one.bytes_per_second.minimum / 1e9:.3g} to "
+                f"{one.bytes_per_second.maximum / 1e9:.3g}",
+                f"{one.bytes_per_second.n}",
+                None
+                if asked is None
+                else f"{one.bytes_per_second.median / asked:.2f} x",
+            ]
+            for one in supplies
+        ],
+        [*said, *notes],
+        {"bytes_per_second": [one.bytes_per_second.median for one in supplies]},
+    )
+
+
+def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
+    """Return on what the data lie, and whether they are too small to test it."""
+    rows = []
+    for place in places:
+        storage = place.storage
+        for source in place.sources:
+            times = source.bytes / memory_bytes if memory_bytes else None
+            rows.append(
+                [
+                    source.name,
+                    f"{source.images:,} images in {source.files:,} "
+                    f"file{'s' * (source.files != 1)}",
+                    wording.size(source.bytes),
+                    None if times is None else f"{times:.2g}",
+                    name_of_test(source, memory_bytes),
+                    storage.get("file_system"),
+                    storage.get("source"),
+                    storage.get("device_model"),
+                    storage.get("options"),
+                ]
+            )
+    return Table(
+        "Where the data lie",
+        [
+            *("data", "of", "size", "times the memory", "so it is a"),
+            *("file system", "device or server", "model", "mount options"),
+        ],
+        rows,
+        [
+            "MLPerf Storage asks for data of five times the memory of all hosts; "
+            "below that, epochs can come from memory, and the test is one of caches."
+        ],
+    )
+
+
+def name_of_test(source: Source, memory_bytes: int | None) -> str | None:
+    """Return what a data set of this size can test; None where the memory is unknown.
+
+    Parameters
+    ----------
+    source
+        The data set.
+    memory_bytes
+        Of the host.
+    """
+    if not memory_bytes:
+        return None
+    evidence = cache_evidence(source.bytes, memory_bytes, 1)
+    return "storage test" if evidence is None else "cache test"

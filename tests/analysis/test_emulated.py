@@ -1,0 +1,36 @@
+"""The time that stands in for a GPU follows from a published rate, which is named."""
+
+import pytest
+
+from nbkit.analysis.emulated import emulated_step
+from nbkit.analysis.published import lookup
+from nbkit.errors import NotEnoughDataError
+
+
+def test_it_is_the_fastest_published_result_of_that_gpu_model_and_precision():
+    found = emulated_step("NVIDIA H200", "resnet50", "fp16", 256)
+
+    rates = [
+        row.images_per_second
+        for row in lookup(
+            gpu_name="H200-SXM-141GB", model="resnet50", precision="fp16", world_size=1
+        )
+        if row.images_per_second and not row.compile
+    ]
+    assert found.images_per_second == max(rates)
+    assert found.seconds == pytest.approx(256 / max(rates))
+    assert "H200" in found.source
+    assert found.row.publisher in found.source
+
+
+def test_twice_the_batch_takes_twice_as_long():
+    one, two = (emulated_step("A10", "resnet50", "fp16", n).seconds for n in (32, 64))
+
+    assert two == pytest.approx(2 * one)
+
+
+def test_what_nobody_published_is_refused_with_what_somebody_did():
+    with pytest.raises(NotEnoughDataError, match=r"'K80' has 0 .* V100-SXM2-32GB"):
+        emulated_step("K80", "resnet50", "fp32", 32)
+    with pytest.raises(NotEnoughDataError, match="use one of no GPU"):
+        emulated_step("V100-SXM2-32GB", "squeezenet1_0", "fp32", 32)

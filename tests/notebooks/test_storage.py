@@ -1,0 +1,70 @@
+"""The storage notebook under plain papermill, from its parameters to its report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbkit
+from nbkit.store.paths import runs_folder, studies_folder
+from nbkit.store.record import RunState
+from nbkit.study.headline import headline
+from nbkit.study.report import REPORT_MIME
+from tests.datasets.images import write_folder
+from tests.disk import tmp_path
+from tests.notebooks.executing import execute
+
+__all__ = ["tmp_path"]
+
+
+def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
+    data = write_folder(tmp_path / "images", images_per_class=40)
+
+    done = execute(
+        "storage",
+        tmp_path / "out.ipynb",
+        *("-p", "data", f"here={data}", "-p", "device", "cpu", "-p", "gpu", "V100"),
+        *("-p", "batch_size_per_gpu", "8", "-p", "image_size", "32"),
+        *("-p", "stages", "emulate,train", "-p", "model", "tiny"),
+    )
+
+    assert done.returncode == 0, done.terminal
+    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
+    assert "application/vnd.jupyter.widget-view+json" not in kinds
+    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    assert "CPU, functional: device=cpu was asked for" in done.text
+    assert "Cache test, here:" in done.text
+    assert "by own reader" in done.text
+    assert "[1/2] here, as V100" in done.text
+    assert "[2/2] here, training, repeat 1: finished" in done.text
+    picture, answer = (output.data for output in done.cells[-1].outputs)
+    assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
+    text = answer["text/plain"]
+    assert text.startswith("CPU, functional: cache test: here keeps 1 emulated V100")
+    assert "(cold, proven; 1 run, not enough runs; 90 % are asked for)" in text
+    report = answer[REPORT_MIME]
+    emulated, trained = report["result"]["rows"]
+    assert 0 < emulated["first_utilization"]["median"] <= 1
+    assert trained["first_utilization"] is None
+    assert trained["first"]["median"] > 0
+    assert trained["later"]["median"] > 0
+    assert json.loads(Path(report["result_file"]).read_text())["answer"]
+    assert "data:image/png;base64," in Path(report["page"]).read_text()
+    assert "page cache before" in headline(done.path)
+    runs = nbkit.runs()
+    assert [run.state for run in runs] == [RunState.FINISHED] * 2
+    assert [run.record["tags"]["cache_proven"] for run in runs] == ["yes"] * 2
+
+
+def test_bad_parameters_are_all_named_before_anything_is_read(tmp_path):
+    done = execute(
+        "storage",
+        tmp_path / "out.ipynb",
+        *("-p", "path", "/scratch", "-p", "epochs", "many"),
+    )
+
+    assert done.returncode == 1
+    assert "Did you mean 'paths'?" in done.text
+    assert "epochs='many' is not a whole number" in done.text
+    assert not studies_folder().exists()
+    assert not runs_folder().exists()

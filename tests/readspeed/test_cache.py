@@ -1,0 +1,155 @@
+"""Cold is proven, never assumed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nbkit.errors import NotColdError
+from nbkit.readspeed import cache, check_cold, make_cold, resident_share
+from nbkit.readspeed.places import kind_of
+from nbkit.telemetry.storage import read_mounts
+
+
+def test_a_file_that_was_just_written_is_in_memory_and_can_be_proven_gone(file):
+    assert resident_share(file) == 1.0
+
+    known = make_cold(file)
+
+    assert (known.state, known.proven, known.resident_share) == ("cold", True, 0.0)
+    assert str(known).startswith("cold, proven")
+    assert resident_share(file) == 0.0
+
+
+def test_what_was_read_in_part_is_in_memory_in_part(file):
+    make_cold(file)
+    descriptor = os.open(file, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
+    os.pread(descriptor, 2 * 2**20, 4 * 2**20)
+    os.close(descriptor)
+
+    share = resident_share(file)
+
+    assert share is not None
+    assert 0 < share < 1
+
+
+def test_a_forgotten_page_cache_is_caught_and_left_as_it_is(file):
+    with pytest.raises(NotColdError, match=r"100\.0% is in memory") as refused:
+        check_cold(file)
+
+    assert "call the run warm" in str(refused.value)
+    assert resident_share(file) == 1.0
+
+
+def test_pages_that_another_process_has_mapped_stay_and_are_refused(file, held):
+    with held(file), pytest.raises(NotColdError, match="mapped or locked"):
+        make_cold(file)
+
+    assert make_cold(file).proven
+
+
+def test_one_warm_file_among_many_is_enough(tmp_path, held):
+    files = [tmp_path / f"{number}.bin" for number in range(600)]
+    for path in files:
+        path.write_bytes(b"x" * 10_000)
+    assert make_cold(files).proven
+
+    with (
+        held(files[599]),
+        pytest.raises(NotColdError, match=r"0\.bin and 599 more files: 0\.2%"),
+    ):
+        make_cold(files)
+
+
+def test_warming_up_says_how_much_stayed(file):
+    make_cold(file)
+
+    known = cache.warm_up(file)
+
+    assert (known.state, known.proven, known.resident_share) == ("warm", False, 1.0)
+
+
+def test_an_empty_file_is_cold(tmp_path):
+    (tmp_path / "empty").touch()
+
+    assert make_cold(tmp_path / "empty").proven
+
+
+def test_memory_is_never_cold():
+    folder = next(
+        mount.mount_point
+        for mount in read_mounts()
+        if mount.file_system == "tmpfs" and os.access(mount.mount_point, os.W_OK)
+    )
+    with tempfile.NamedTemporaryFile(dir=folder) as made:
+        made.write(b"x" * 10_000)
+        with pytest.raises(NotColdError, match="tmpfs, which is memory and never cold"):
+            make_cold(Path(made.name))
+
+
+def test_who_may_not_write_a_file_is_not_told_and_nothing_is_guessed():
+    with _ordinary_user():
+        known = make_cold(Path("/etc/passwd"))
+
+    assert (known.state, known.proven, known.resident_share) == (
+        "not provable",
+        False,
+        None,
+    )
+    assert "only those who may write a file" in str(known)
+
+
+@contextmanager
+def _ordinary_user() -> Iterator[None]:
+    """Be somebody to whom a system file does not belong."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.mark.parametrize(
+    ("file_system", "said"),
+    [
+        ("nfs4", "client cold, server unknown (nfs4"),
+        ("fuse.sshfs", "client cold, server unknown (fuse.sshfs"),
+        ("zfs", "not provable (zfs has a cache of its own"),
+    ],
+)
+def test_what_lies_beyond_the_page_cache_is_not_claimed(
+    file, monkeypatch, file_system, said
+):
+    # A server of one's own would need root; the name of the file system decides.
+    named = {"file_system": file_system}
+    monkeypatch.setattr(cache, "describe_storage", lambda path: named)
+
+    known = make_cold(file)
+
+    assert str(known).startswith(said)
+    assert not known.proven
+
+
+@pytest.mark.parametrize(
+    ("file_system", "kind"),
+    [
+        ("ext4", "local"),
+        ("xfs", "local"),
+        (None, "local"),
+        ("lustre", "network"),
+        ("fuse", "network"),
+        ("fuseblk", "local"),
+        ("ramfs", "memory"),
+        ("zfs", "own cache"),
+    ],
+)
+def test_kinds_of_file_systems(file_system, kind):
+    assert kind_of(file_system) == kind

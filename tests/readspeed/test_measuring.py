@@ -1,0 +1,198 @@
+"""Reading speeds: what is read, in which state, by which engine, with nothing left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, NotColdError
+from nbkit.readspeed import ReadSpeed, measure, reader, resident_share
+from nbkit.readspeed.work import Work
+
+MEGABYTE = 2**20
+
+
+@pytest.mark.parametrize("engine", ["own", "fio"])
+@pytest.mark.parametrize("pattern", ["sequential", "random"])
+def test_a_folder_gets_a_test_file_which_is_read_cold_and_removed(
+    tmp_path, engine, pattern
+):
+    found = measure(
+        tmp_path,
+        pattern=pattern,
+        engine=engine,
+        repeats=2,
+        total_bytes=16 * MEGABYTE,
+        operation_bytes=128 * 1024,
+    )
+
+    assert list(tmp_path.iterdir()) == []
+    assert found.total_bytes == 16 * MEGABYTE
+    assert found.num_operations == 128
+    assert found.threads == (1 if pattern == "sequential" else 16)
+    assert found.engine.startswith("own" if engine == "own" else "fio-")
+    assert found.engine_reason == "asked for"
+    assert "test file" in found.what
+    assert len(found.readings) == found.bytes_per_second.n == 2
+    assert found.bytes_per_second.ci_low is None
+    for one in found.readings:
+        assert one.bytes_per_second * one.seconds == pytest.approx(16 * MEGABYTE)
+        assert one.coldness.state == "cold"
+        assert one.coldness.proven
+        assert one.device_bytes is None or one.device_bytes >= 16 * MEGABYTE
+    assert found.storage["file_system"]
+    assert "cold, proven" in str(found)
+
+
+def test_a_record_survives_json(tmp_path):
+    found = measure(tmp_path, repeats=1, total_bytes=MEGABYTE, engine="own")
+
+    assert ReadSpeed.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_a_file_is_read_and_nothing_is_written(file):
+    before = hashlib.sha256(file.read_bytes()), file.stat().st_mtime_ns
+
+    found = measure(file, repeats=1, engine="own", operation_bytes=MEGABYTE)
+
+    assert found.what == "1 file"
+    assert found.total_bytes == 8 * MEGABYTE
+    after = hashlib.sha256(file.read_bytes()), file.stat().st_mtime_ns
+    assert (before[0].digest(), before[1]) == (after[0].digest(), after[1])
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_many_files_are_read_whole_by_the_own_reader(tmp_path):
+    files = [tmp_path / f"{number}.jpg" for number in range(40)]
+    for number, path in enumerate(files):
+        path.write_bytes(bytes(1000 + number))
+
+    found = measure(
+        tmp_path,
+        files=files,
+        pattern="random",
+        operation_bytes=2000,
+        threads=4,
+        repeats=1,
+    )
+
+    assert found.num_operations == 40
+    assert found.total_bytes == sum(1000 + number for number in range(40))
+    assert (found.engine, found.engine_reason) == ("own reader", "many files are read")
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+
+
+def test_warm_is_what_was_read_just_before(file):
+    found = measure(file, cache="warm", repeats=2, engine="own")
+
+    assert found.coldness.state == "warm"
+    assert found.coldness.resident_share == 1.0
+    assert "warm (read once before" in str(found)
+
+
+@pytest.mark.parametrize("engine", ["own", "fio"])
+def test_a_warm_file_that_is_declared_cold_is_refused(file, held, engine):
+    with held(file), pytest.raises(NotColdError, match="is in memory"):
+        measure(file, engine=engine)
+
+
+def test_direct_reads_leave_nothing_in_memory(file):
+    found = measure(file, direct=True, engine="own", repeats=1)
+
+    assert found.direct
+    assert resident_share(file) == 0.0
+
+
+@pytest.mark.parametrize("engine", ["own", "fio"])
+def test_an_interrupt_leaves_neither_file_nor_process(tmp_path, engine):
+    program = (
+        "import sys, nbkit\n"
+        "say = lambda number: print(number, flush=True)\n"
+        "nbkit.readspeed.measure(sys.argv[1], engine=sys.argv[2], repeats=10**6,\n"
+        "    total_bytes=2**22, on_repeat=say)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), engine],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == "0\n"
+        assert len(list(tmp_path.iterdir())) == 1
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert "KeyboardInterrupt" in process.stderr.read()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_space_is_said_before_anything_is_written(tmp_path):
+    with pytest.raises(ConfigError, match=r"needs a file that large, but .* has room"):
+        measure(tmp_path, total_bytes=2**60)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"pattern": "zigzag"}, "'zigzag' is not one of sequential, random"),
+        ({"cache": "lukewarm"}, "'lukewarm' is not one of cold, warm"),
+        ({"repeats": 0}, "repeats=0 is below 1"),
+        ({"threads": -1}, "threads=-1 is below 1"),
+        ({"direct": True, "operation_bytes": 1000}, "no multiple of 4096"),
+        ({"operation_bytes": 2**30}, "smaller operations"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(file, arguments, said):
+    with pytest.raises(ConfigError, match=said):
+        measure(file, **arguments)
+
+
+def test_fio_reads_one_file(file):
+    with pytest.raises(ConfigError, match="engine='fio' reads 1 file, not 2"):
+        measure(file.parent, files=[file, file], engine="fio", threads=1)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="nowhere is no folder"):
+        measure(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("length", [MEGABYTE, 9 * MEGABYTE])
+def test_a_file_that_became_shorter_is_an_error_and_every_thread_ends(file, length):
+    operations = ((0, 0, MEGABYTE),), ((0, 8 * MEGABYTE, length),)
+    work = Work((file,), "sequential", length, 2, False, operations)
+
+    with pytest.raises(OSError, match="became shorter"):
+        reader.read(work, 0)
+
+
+def test_the_room_is_reached_through_the_facade_without_torch(tmp_path):
+    assert nbkit.readspeed.measure is measure
+    assert "readspeed" in dir(nbkit)
+    with pytest.raises(AttributeError, match="no attribute 'mesure'"):
+        nbkit.readspeed.mesure(tmp_path)
+
+
+def test_fio_is_the_choice_where_its_clock_is_fine_enough(tmp_path, file):
+    # A hole is read as fast as memory; what matters here is who reads it.
+    large = tmp_path / "large.bin"
+    with large.open("wb") as made:
+        made.truncate(2**30)
+
+    few = measure(file, repeats=1)
+    many = measure(large, repeats=1, cache="warm", operation_bytes=2**24)
+
+    assert few.engine == "own reader"
+    assert "fio counts milliseconds" in few.engine_reason
+    assert many.engine.startswith("fio-")
+    assert many.engine_reason == "installed"

@@ -1,0 +1,84 @@
+"""The same operations for every engine, and no byte twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbkit.readspeed.meter import Meter
+from nbkit.readspeed.work import work_on
+
+BLOCK = 64 * 1024
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / f"{number}.bin" for number in range(20)]
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes(BLOCK + 100 * number))
+    return paths
+
+
+def work(files, pattern, **changes):
+    values = {
+        "operation_bytes": BLOCK,
+        "total_bytes": 2**30,
+        "threads": 1,
+        "direct": False,
+        **changes,
+    }
+    return work_on(files, pattern, **values)
+
+
+@pytest.mark.parametrize("pattern", ["sequential", "random"])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_threads_share_a_file_in_equal_parts(file, pattern, threads):
+    found = work([file], pattern, threads=threads)
+
+    orders = list(found.in_order(seed=1))
+
+    assert [len(order) for order in orders] == [128 // threads] * threads
+    every = [operation for order in orders for operation in order]
+    assert sorted(every) == [(0, n * BLOCK, BLOCK) for n in range(128)]
+    for part, order in zip(found.parts, orders, strict=True):
+        assert sorted(order) == sorted(part)
+        assert (order == list(part)) is (pattern == "sequential")
+
+
+def test_another_repeat_has_another_order_and_the_same_seed_the_same(file):
+    found = work([file], "random", threads=2)
+
+    assert list(found.in_order(1)) == list(found.in_order(1))
+    assert list(found.in_order(1)) != list(found.in_order(2))
+
+
+def test_a_rest_that_fills_no_operation_is_left_out_of_one_file(file):
+    assert work([file], "sequential", total_bytes=BLOCK * 3 + 1).num_operations == 3
+    assert work([file], "sequential", threads=3).num_operations == 126
+
+
+def test_of_many_files_every_byte_is_read_to_the_end(files):
+    found = work(files, "sequential")
+
+    assert found.total_bytes == sum(path.stat().st_size for path in files)
+
+
+def test_with_random_files_are_drawn_from_all_of_them(files):
+    found = work(files, "random", operation_bytes=2 * BLOCK, total_bytes=5 * 2 * BLOCK)
+
+    drawn = [number for number, _, _ in found.parts[0]]
+    assert len(set(drawn)) == len(drawn)
+    assert drawn != sorted(drawn)
+    assert found.total_bytes <= 5 * 2 * BLOCK
+
+
+def test_without_a_device_the_reading_process_counts(file):
+    nowhere = Path("/proc/self/status")  # of no device, like a file on a server
+    with Meter(nowhere) as meter:
+        file.read_bytes()
+
+    assert meter.source == "reading process"
+    assert meter.bytes_read is None
+    read = [one.operations_per_second for one in meter.intervals]
+    assert sum(read) > 0

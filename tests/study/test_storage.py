@@ -1,0 +1,206 @@
+"""What the storage report says follows from what was read and measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from nbkit.readspeed import measure
+from nbkit.readspeed.places import describe_place
+from nbkit.statistics import summarise
+from nbkit.study.report import Figure, Table
+from nbkit.study.storage import StorageResult
+from nbkit.study.storage_places import Place, Source
+from nbkit.study.storage_reads import Reads
+from nbkit.study.storage_rows import EpochRow
+from tests.disk import on_disk
+
+EMULATED = {
+    "seconds": 0.1,
+    "images_per_second": 3411.0,
+    "gpu_name": "A100-80GB",
+    "source": "3,411 images/s of resnet50, published by NVIDIA, 2022",
+    "title": "NVIDIA's table",
+    "url": "https://example.org/table",
+}
+
+
+def row(stage, *, runs=5, first=600.0, busy=None, **facts):
+    spread = [1 + 0.002 * (n - runs // 2) for n in range(runs)]
+    values = {
+        "arm": f"nas, {stage}",
+        "stage": stage,
+        "source": "nas",
+        "n": runs,
+        "first": summarise([first * one for one in spread]),
+        "later": summarise([2 * first * one for one in spread]),
+        "first_utilization": busy and summarise([busy * one for one in spread]),
+        "later_utilization": None,
+        "data_wait_share": 0.97,
+        "arrived_bytes": 88 * 10**6,
+        "first_runs": tuple(first * one for one in spread),
+        "later_runs": tuple(2 * first * one for one in spread),
+        "cache": "cold, proven",
+        "is_proven": True,
+        **facts,
+    }
+    return EpochRow(**values)
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory):
+    """Return how fast a file was read just now, in order and at random."""
+    with on_disk(tmp_path_factory.mktemp("reads")) as folder:
+        path = folder / "file.bin"
+        path.write_bytes(os.urandom(2**23))
+        return [
+            ("nas", measure(path, cache=cache, pattern=pattern, repeats=2, threads=1))
+            for pattern in ("sequential", "random")
+            for cache in ("cold", "warm")
+        ]
+
+
+@pytest.fixture
+def result(reads, tmp_path):
+    """Return what a study of one place says."""
+    source = Source("nas", "/mnt/nas", "image folder", 400, 400, 44 * 10**6)
+    return StorageResult(
+        rows=[row("load"), row("emulate", busy=0.35)],
+        reads=Reads(tuple(reads)),
+        places=(Place("nas", "/mnt/nas", (source,), False, describe_place(tmp_path)),),
+        plan={
+            "is_cpu": False,
+            "cache": "cold",
+            "emulated": EMULATED,
+            "gpus": 8,
+            "memory_bytes": 10**12,
+            "notes": ["said first"],
+            "chosen": {"data": ["nas=/mnt/nas"], "repeats": 5},
+        },
+        repeats=5,
+        conditions={"device_name": "a GPU", "study_id": "s"},
+    )
+
+
+def cells(table, first):
+    """Return the first row that begins so, by column."""
+    found = next(one for one in table.rows if one[0] == first)
+    return dict(zip(table.columns, found, strict=True))
+
+
+def test_first_and_later_epochs_stand_apart_beside_how_cold_they_began(result):
+    load = cells(result.table, "nas, load")
+
+    assert load["page cache before"] == "cold, proven"
+    assert load["images/s, first epoch"] == "600.0"
+    assert load["later epochs"] == "1,200"
+    assert load["95 % interval (runs)"].endswith("(5)")
+    assert load["busy, first epoch"] is None
+    assert load["verdict"] is None
+    assert load["arrived"] == "84 MiB (2.00 x)"
+
+
+def test_a_starved_accelerator_is_called_so_and_five_runs_are_needed(result):
+    assert cells(result.table, "nas, emulate")["verdict"] == "starved"
+
+    few = replace(result, rows=[row("emulate", runs=2, busy=0.35)])
+    assert cells(few.table, "nas, emulate")["verdict"] == "not enough runs"
+    assert "2 runs, not enough runs" in few.answer
+
+
+def test_a_pack_is_compared_with_files_and_the_control_says_what_is_noise(result):
+    packed = row("load", first=900.0, source="nas", arm="nas, packed")
+    twin = row("load", arm="nas, load again")
+    both = replace(result, rows=[row("load"), packed, twin], control="nas, load again")
+
+    found = cells(both.comparison, "nas, packed")
+    assert (found["first epoch"], found["verdict"]) == ("1.500", "faster")
+    assert "noise floor" in both.comparison.notes[0]
+    assert "nothing to compare" in result.comparison.to_text()
+
+
+def test_reads_show_their_range_the_mean_and_what_cold_rests_on(result):
+    table = result.reads.table
+
+    assert [one[1:3] for one in table.rows] == [
+        ["sequential", "cold, proven"],
+        ["sequential", "warm"],
+        ["random", "cold, proven"],
+        ["random", "warm"],
+    ]
+    assert "no page in this machine's memory" in " ".join(table.notes)
+    assert {one[-1] for one in table.rows} == {"own reader"}
+    assert "fio counts milliseconds" in " ".join(table.notes)
+
+
+def test_demand_is_a_published_rate_and_supply_a_measured_one(result):
+    table = result.supply
+
+    assert isinstance(table, Table)
+    asked = 8 * 3411 * 110_000
+    assert result.demand.bytes_per_second == pytest.approx(asked)
+    first, *others = table.notes
+    assert first.startswith("Asked for, not measured: 8 x A100-80GB at 27,288 images/s")
+    assert "published by NVIDIA" in first
+    assert any("MLPerf Storage assumes 919.5 images/s" in note for note in others)
+    loader = next(one for one in table.rows if "first epoch" in one[1])
+    assert loader[-1] == f"{600 * 110_000 / asked:.2f} x"
+    assert not any("warm" in one[1] for one in table.rows)
+
+
+def test_the_answer_names_the_gpu_the_coldness_and_the_limit(result):
+    assert result.answer.startswith(
+        "cache test: nas keeps 8 emulated A100-80GB busy 35.0 % of the first epoch "
+        "(cold, proven; 5 runs, starved; 90 % are asked for)."
+    )
+    assert "GB/s" in result.answer
+
+
+def test_without_a_gpu_to_emulate_nothing_is_compared(result):
+    alone = replace(result, plan={**result.plan, "emulated": None})
+    alone = replace(alone, rows=[row("load")])
+
+    assert alone.demand is None
+    assert "no GPU's demand was compared" in alone.answer
+    assert alone.report().to_dict()["result"]["demand"] is None
+
+
+def test_a_small_data_set_is_a_cache_test_and_a_large_one_is_not(result):
+    assert cells(result.where, "nas")["so it is a"] == "cache test"
+
+    large = replace(result, plan={**result.plan, "memory_bytes": 10**6})
+    assert cells(large.where, "nas")["so it is a"] == "storage test"
+    assert large.answer.startswith("nas keeps")
+
+
+def test_cpu_numbers_say_so(result):
+    on_cpu = replace(result, plan={**result.plan, "is_cpu": True})
+
+    assert on_cpu.answer.startswith("CPU, functional: cache test: nas keeps")
+    assert "CPU processes (functional)" in on_cpu.table.caption
+
+
+def test_the_charts_tell_measured_from_published_by_mark_and_legend(result):
+    assert isinstance(result.figure, Figure)
+    text = str(result.figure.chart.to_dict())
+
+    assert "asked for by 8 x A100-80GB" in text
+    assert "By a rate that others published" in text
+    assert "nas: random reads, cold" in text
+    assert result.figure.png
+    for figure in result.over_time:
+        assert figure.png
+
+
+def test_the_report_keeps_every_reading_and_what_to_do_next(result):
+    report = result.report().to_dict()
+
+    assert report["next_step"] == (
+        "papermill notebooks/storage.ipynb out.ipynb -p data nas=/mnt/nas -p repeats 5"
+    )
+    assert len(report["result"]["reads"][0]["speed"]["readings"]) == 2
+    assert report["notes"][0] == "said first"
+    assert any("no page of them is left" in one for one in report["method"])
+    assert Reads.of(report["result"]) == result.reads

@@ -1,0 +1,116 @@
+"""Before a start the data are what the study declares, or nothing starts."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, NotColdError
+from nbkit.readspeed import resident_share
+from nbkit.store.paths import manifests_folder
+from nbkit.study import storage_data
+from nbkit.study.kinds import before_start
+from nbkit.study.storage_data import described_data, put_photos
+from tests.datasets.images import write_folder
+from tests.disk import tmp_path
+from tests.readspeed.conftest import held
+
+__all__ = ["held", "tmp_path"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_folder(tmp_path / "data")
+
+
+@pytest.fixture
+def study(data):
+    """Return a storage study of one arm; nothing of it has run."""
+    config = ExperimentConfig(
+        task="load",
+        data=str(data),
+        device="cpu",
+        epochs=2,
+        warmup_steps=1,
+        batch_size_per_gpu=2,
+        image_size=32,
+    )
+    plan = {"cache": "cold"}
+    return nbkit.Study.create("storage", {"load": config}, kind="storage", plan=plan)
+
+
+def test_a_warm_run_declared_cold_is_refused_before_it_starts(study, data, held):
+    with (
+        held(data / "train/apple/0 0.png"),
+        pytest.raises(NotColdError, match="is in memory, but 0 % may be"),
+    ):
+        study.run(progress=False)
+
+    assert list(nbkit.runs()) == []
+
+
+def test_cold_data_are_proven_and_the_record_will_say_so(study, data):
+    arm = study.arms["load"].model_dump()
+
+    tags = before_start(study.kind, study.plan, arm)
+
+    assert (tags["cache"], tags["cache_proven"]) == ("cold", "yes")
+    assert tags["cache_reason"]
+    assert resident_share(list(data.rglob("*.*"))) == 0.0
+
+
+def test_images_are_looked_at_before_they_are_dropped(study, data, capsys):
+    # Else the first run would read them all, and find a warm cache.
+    for _ in range(2):
+        before_start(study.kind, study.plan, study.arms["load"].model_dump())
+
+    assert len(list(manifests_folder().glob("*.jsonl"))) == 1
+    assert capsys.readouterr().out.count("Looking once at every image") == 1
+
+
+def test_warm_data_are_read_first(study, data):
+    tags = before_start("storage", {"cache": "warm"}, study.arms["load"].model_dump())
+
+    assert (tags["cache"], tags["cache_proven"]) == ("warm", "no")
+    assert resident_share(list(data.rglob("*.*"))) == 1.0
+
+
+def test_another_kind_of_study_does_nothing_before_a_start():
+    assert before_start(None, {}, {}) == {}
+    assert before_start("scaling", {}, {"data": "synthetic"}) == {}
+
+
+@pytest.fixture
+def few_photos(tmp_path, monkeypatch):
+    """Let the built-in set be small here."""
+    folder = write_folder(tmp_path / "photos")
+    monkeypatch.setattr(storage_data, "photos_folder", lambda: folder)
+    return folder
+
+
+def test_photographs_are_put_in_every_form_and_found_again(tmp_path, few_photos):
+    place = tmp_path / "place"
+    place.mkdir()
+
+    put = put_photos(place, 3, ["files", "tfrecord"])
+
+    assert list(put) == ["files", "tfrecord"]
+    for form, kind in (("files", "image folder"), ("tfrecord", "tfrecord")):
+        described = described_data(str(put[form]))
+        assert described["kind"] == kind
+        assert described["images"] == 3 * 12
+        assert described["bytes"] > 0
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    assert put_photos(place, 3, ["files", "tfrecord"]) == put
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+def test_too_little_room_is_said_with_both_numbers(tmp_path, few_photos):
+    place = tmp_path / "place"
+    place.mkdir()
+
+    with pytest.raises(ConfigError, match=r"needs [\d,]+ bytes, but .* has [\d,]+"):
+        put_photos(place, 10**12, ["files"])
+
+    assert list(place.iterdir()) == []

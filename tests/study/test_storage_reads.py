@@ -1,0 +1,112 @@
+"""Every place is read as its images are, and what arrives on a host is counted."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from nbkit.study import storage_data
+from nbkit.study.storage_over_time import arrived_bytes, epoch_moments
+from nbkit.study.storage_plan import plan
+from nbkit.study.storage_reads import Reads, read
+from tests.datasets.images import write_folder
+from tests.disk import tmp_path
+from tests.study.test_storage_plan import parameters
+
+__all__ = ["tmp_path"]
+
+
+@pytest.fixture
+def images(tmp_path):
+    return write_folder(tmp_path / "nas")
+
+
+def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
+    before = sorted(images.rglob("*"))
+    sizes = [path.stat().st_size for path in images.rglob("*.*")]
+
+    reads = read(plan(parameters(data=f"nas={images}", read_repeats=1)))
+
+    speeds = {(one.pattern, one.cache): one for place, one in reads.found}
+    assert list(speeds) == [
+        ("sequential", "cold"),
+        ("sequential", "warm"),
+        ("random", "cold"),
+        ("random", "warm"),
+    ]
+    random = speeds["random", "cold"]
+    assert random.operation_bytes == max(sizes)
+    assert random.num_operations == 16  # one a thread: 18 files, 16 threads
+    assert speeds["sequential", "cold"].total_bytes == sum(sizes)
+    assert all(one.engine == "own reader" for one in speeds.values())
+    assert sorted(images.rglob("*")) == before
+    assert "nas: 18 files, random, cold" in capsys.readouterr().out
+    assert Reads.of(json.loads(json.dumps(reads.facts))) == reads
+
+
+def test_a_folder_gets_photographs_and_a_test_file_that_is_removed(
+    tmp_path, images, monkeypatch
+):
+    monkeypatch.setattr(storage_data, "photos_folder", lambda: images)
+    place = tmp_path / "place"
+    place.mkdir()
+    asked = parameters(
+        paths=f"here={place}",
+        forms="webdataset",
+        replicate=2,
+        read_bytes=2**20,
+        read_repeats=1,
+    )
+
+    planned = plan(asked)
+    reads = read(planned)
+
+    [source] = planned.places[0].sources
+    assert (source.name, source.kind) == ("here, webdataset", "webdataset")
+    assert source.images == 24
+    said = " ".join(planned.notes)
+    assert "they stay for the next time" in said
+    assert re.search(r"-p replicate \d{4,} would make it a test of storage", said)
+    assert [path.name for path in place.iterdir()] == ["nbkit-photos-2"]
+    random = next(one for _, one in reads.found if one.pattern == "random")
+    # The mean image, in whole blocks.
+    assert random.operation_bytes % 4096 == 0
+    assert 0 <= random.operation_bytes - source.bytes_per_image < 4096
+
+
+def run_with(folder, samples):
+    """Return a run whose sampler wrote these (Unix time, bytes of disk, of network)."""
+    (folder / "system").mkdir()
+    lines = [{"kind": "header"}]
+    lines += [
+        {
+            "kind": "sample",
+            "t": t,
+            "host": {"disk_read_bytes": disk, "net_rx_bytes": network},
+        }
+        for t, disk, network in samples
+    ]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (folder / "system" / "host.jsonl").write_text(text)
+    return SimpleNamespace(paths=SimpleNamespace(root=folder))
+
+
+def test_what_arrives_is_counted_by_disks_or_by_network_cards(tmp_path):
+    run = run_with(tmp_path, [(10, 0, 0), (11, 5 * 10**6, 1), (13, 5 * 10**6, 7)])
+
+    assert arrived_bytes(run, from_network=False) == 5 * 10**6
+    assert arrived_bytes(run, from_network=True) == 7
+    assert epoch_moments([("a", run)], {"a": False}) == [
+        {"series": "a", "seconds": 1, "value": 5.0},
+        {"series": "a", "seconds": 3, "value": 0.0},
+    ]
+
+
+def test_where_nobody_counts_it_is_unknown(tmp_path):
+    run = run_with(tmp_path, [(10, None, None), (11, None, None)])
+
+    assert arrived_bytes(run, from_network=False) is None
+    assert epoch_moments([("a", run)], {"a": False}) == []
