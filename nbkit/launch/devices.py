@@ -79,6 +79,9 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
         holds one, or a named one is unknown.
     """
     cpus = max(1, int(usable_cpus()))
+    if config.cpus is not None:
+        _refuse_unusable_cpus(config.cpus)
+        cpus = min(cpus, len(config.cpus))
     cpus_per_rank = _threads() or max(1, cpus // config.gpus)
     count = config.gpus
     if config.device == "replay":
@@ -264,8 +267,18 @@ def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
             f"CPUs (affinity and quota); use gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
-    numbers = sorted(os.sched_getaffinity(0))
+    numbers = sorted(config.cpus or os.sched_getaffinity(0))
     return [Candidate(f"cpu-{number}", f"CPU {number}") for number in numbers]
+
+
+def _refuse_unusable_cpus(cpus: Sequence[int]) -> None:
+    usable = os.sched_getaffinity(0)
+    if not usable.issuperset(cpus):
+        message = (
+            f"cpus={tuple(cpus)}: this process may use CPUs "
+            f"{', '.join(map(str, sorted(usable)))} only; name some of these."
+        )
+        raise DeviceError(message)
 
 
 def _threads() -> int | None:

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from nbkit.config import ExperimentConfig
-from nbkit.worker.rank import Rank, bind_cpus
+from nbkit.worker.rank import Rank, bind_cpus, keep_to_cpus
 
 
 def main() -> None:
@@ -20,6 +20,8 @@ def main() -> None:
             # cuBLAS is only deterministic with a fixed workspace:
             # https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        if config.cpus is not None:
+            keep_to_cpus(config.cpus)
         if config.cpu_binding == "cores":
             bind_cpus(rank)
         from torch.distributed.elastic.multiprocessing.errors import record

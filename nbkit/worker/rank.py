@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 
-__all__ = ["Rank", "bind_cpus"]
+__all__ = ["Rank", "bind_cpus", "keep_to_cpus"]
 
 
 @dataclass
@@ -118,6 +118,24 @@ class Rank:
 
     def _on_sigterm(self, number: int, frame: object) -> None:
         self.stop_requested = True
+
+
+def keep_to_cpus(cpus: Collection[int]) -> None:
+    """Keep this process, and those that it will start, on particular CPUs.
+
+    Raises
+    ------
+    ConfigError
+        If it may not use one of them.
+    """
+    usable = os.sched_getaffinity(0)
+    if not usable.issuperset(cpus):
+        message = (
+            f"cpus={tuple(cpus)}: a rank may use CPUs "
+            f"{', '.join(map(str, sorted(usable)))} only; name some of these."
+        )
+        raise ConfigError(message)
+    os.sched_setaffinity(0, cpus)
 
 
 def bind_cpus(rank: Rank) -> list[int]:

@@ -1,0 +1,329 @@
+"""Jobs at once against the same job alone: overlap, slowdown, fairness, total.
+
+A *round* is one time that several jobs are started together. A job's rate in a round is
+the median over those of its measured steps during which every other job of the round
+was measured too: before and after that, one of them had the machine to itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from nbkit import statistics
+from nbkit.statistics import NoiseFloor, Ratio, RunsNeeded, Summary
+
+__all__ = [
+    "MINIMUM_OVERLAP",
+    "AloneRuns",
+    "Effect",
+    "Job",
+    "Overlap",
+    "Round",
+    "Together",
+    "fairness",
+    "fastest_over_slowest",
+    "overlap",
+]
+
+MINIMUM_OVERLAP = 0.5
+"""A round counts if its jobs were measured at once for at least this part of the time
+that the quickest of them was measured: with less, most of what was seen of that job is
+not a job among others."""
+
+Step = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The time in which all jobs of a round were measured."""
+
+    seconds: float
+    share: float
+    """Of the time that the quickest job was measured: 0 to 1."""
+    steps: tuple[tuple[Step, ...], ...]
+    """Of each job, those that lie in it as a whole."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the round counts."""
+        return self.share >= MINIMUM_OVERLAP and all(self.steps)
+
+    @property
+    def images_per_second(self) -> tuple[float | None, ...]:
+        """Of each job, the median over its steps; None without one."""
+        return tuple(
+            median(statistics.step_images_per_second(steps)) if steps else None
+            for steps in self.steps
+        )
+
+
+def overlap(jobs: Sequence[Sequence[Step]]) -> Overlap:
+    """Return the time in which all jobs of a round were measured.
+
+    Parameters
+    ----------
+    jobs
+        Measured steps of each job, in order, with ``t`` (Unix time of their end) and
+        ``step_time_seconds``.
+    """
+    if not all(jobs):
+        return Overlap(0.0, 0.0, tuple(() for _ in jobs))
+    begins = [_begin(steps[0]) for steps in jobs]
+    ends = [steps[-1]["t"] for steps in jobs]
+    first, last = max(begins), min(ends)
+    quickest = min(end - begin for begin, end in zip(begins, ends, strict=True))
+    seconds = max(0.0, last - first)
+    return Overlap(
+        seconds=seconds,
+        share=seconds / quickest if quickest > 0 else 0.0,
+        steps=tuple(
+            tuple(step for step in steps if _begin(step) >= first and step["t"] <= last)
+            for steps in jobs
+        ),
+    )
+
+
+def _begin(step: Step) -> float:
+    return step["t"] - step["step_time_seconds"]
+
+
+def fairness(shares: Sequence[float]) -> float:
+    """Return Jain's index: 1 if all get alike, 1/n if one of n gets everything.
+
+    Parameters
+    ----------
+    shares
+        What each gets, such as its rate over its rate alone; not below 0, and not all
+        of them 0.
+
+    References
+    ----------
+    R. Jain, D. Chiu and W. Hawe, A quantitative measure of fairness and discrimination
+    for resource allocation in shared computer systems, DEC-TR-301 (1984),
+    https://arxiv.org/abs/cs/9809099
+    """
+    total = math.fsum(shares)
+    return total**2 / (len(shares) * math.fsum(share**2 for share in shares))
+
+
+def fastest_over_slowest(shares: Sequence[float]) -> float:
+    """Return the largest share over the smallest one."""
+    return max(shares) / min(shares)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round measured."""
+
+    repeat: int
+    run_ids: tuple[str, ...]
+    overlap: Overlap
+
+    @property
+    def counts(self) -> bool:
+        """Whether its jobs overlapped for long enough."""
+        return self.overlap.is_enough
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Images/s by job; of a round that counts."""
+        return tuple(rate for rate in self.overlap.images_per_second if rate)
+
+
+@dataclass(frozen=True)
+class AloneRuns:
+    """A job alone: one number a process start."""
+
+    arm: str
+    rates: Mapping[int, float]
+    """Images/s by repeat: the median over the measured steps."""
+
+    @property
+    def images_per_second(self) -> Summary | None:
+        """Over process starts; None without one."""
+        rates = list(self.rates.values())
+        return statistics.summarise(rates) if rates else None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job among others, against the same job alone."""
+
+    arm: str
+    world_size: int
+    alone: AloneRuns
+    rates: tuple[float, ...]
+    """Images/s by round that counts."""
+    noise_floor: NoiseFloor | None = None
+
+    @property
+    def images_per_second(self) -> Summary | None:
+        """Over rounds; None without one that counts."""
+        return statistics.summarise(self.rates) if self.rates else None
+
+    @cached_property
+    def kept(self) -> Ratio | None:
+        """Its rate over that of the job alone; None where one of the two is missing."""
+        if not self.rates or not self.alone.rates:
+            return None
+        return statistics.ratio(
+            self.rates,
+            list(self.alone.rates.values()),
+            a_name=self.arm,
+            b_name=self.alone.arm,
+            noise_floor=self.noise_floor,
+        )
+
+    @property
+    def slowdown(self) -> tuple[float, float | None, float | None] | None:
+        """Rate alone over rate among others, and its 95 % interval; above 1 is slower.
+
+        None where nothing can be compared.
+        """
+        kept = self.kept
+        if kept is None:
+            return None
+        low = None if kept.ci_high is None else 1 / kept.ci_high
+        high = None if kept.ci_low is None else 1 / kept.ci_low
+        return 1 / kept.estimate, low, high
+
+    @cached_property
+    def needed(self) -> RunsNeeded | None:
+        """How many repeats settle whether it is slower; None before there are two."""
+        if min(len(self.rates), len(self.alone.rates)) < 2:
+            return None
+        return statistics.runs_needed(self.rates, list(self.alone.rates.values()))
+
+
+@dataclass(frozen=True)
+class Together:
+    """Jobs at once, in one setting, against the same jobs alone."""
+
+    name: str
+    """Such as ``1,1, pinned``."""
+    setting: str
+    """Such as ``pinned``."""
+    jobs: tuple[Job, ...]
+    rounds: tuple[Round, ...]
+    noise_floor: NoiseFloor | None = None
+
+    @property
+    def counted(self) -> list[Round]:
+        """The rounds whose jobs overlapped for long enough."""
+        return [one for one in self.rounds if one.counts]
+
+    @property
+    def totals(self) -> list[float]:
+        """Images/s of all jobs together, by round that counts."""
+        return [math.fsum(one.rates) for one in self.counted]
+
+    @property
+    def images_per_second(self) -> Summary | None:
+        """The total over rounds; None without one that counts."""
+        return statistics.summarise(self.totals) if self.totals else None
+
+    @property
+    def sums_alone(self) -> list[float]:
+        """Images/s of the same jobs alone, added, by repeat that all have."""
+        repeats = set(self.jobs[0].alone.rates)
+        repeats = repeats.intersection(*(job.alone.rates for job in self.jobs))
+        return [
+            math.fsum(job.alone.rates[repeat] for job in self.jobs)
+            for repeat in sorted(repeats)
+        ]
+
+    @cached_property
+    def total_kept(self) -> Ratio | None:
+        """The total over the sum of the jobs alone; None where one is missing."""
+        return self._ratio(self.sums_alone, "the same jobs alone, added")
+
+    def against_one_job(self, one_job: AloneRuns) -> Ratio | None:
+        """Return the total over the rate of one job on all of the devices."""
+        return self._ratio(list(one_job.rates.values()), one_job.arm)
+
+    def against(self, other: Together) -> Ratio | None:
+        """Return the total over that of the same jobs in another setting."""
+        return self._ratio(other.totals, f"{other.name}, together")
+
+    def _ratio(self, base: Sequence[float], base_name: str) -> Ratio | None:
+        if not self.totals or not base:
+            return None
+        return statistics.ratio(
+            self.totals,
+            base,
+            a_name=f"{self.name}, together",
+            b_name=base_name,
+            noise_floor=self.noise_floor,
+        )
+
+    @property
+    def fairness(self) -> Summary | None:
+        """Jain's index over rounds, of each job's rate over its rate alone."""
+        indices = [fairness(shares) for shares in self._shares]
+        return statistics.summarise(indices) if indices else None
+
+    @property
+    def fastest_over_slowest(self) -> Summary | None:
+        """Over rounds, of each job's rate over its rate alone."""
+        ratios = [fastest_over_slowest(shares) for shares in self._shares]
+        return statistics.summarise(ratios) if ratios else None
+
+    @property
+    def _shares(self) -> list[list[float]]:
+        alone = [job.alone.images_per_second for job in self.jobs]
+        known = [summary.median for summary in alone if summary is not None]
+        if len(known) < len(alone):
+            return []
+        return [
+            [rate / base for rate, base in zip(one.rates, known, strict=True)]
+            for one in self.counted
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values, every round and every number that was computed."""
+        return {
+            "name": self.name,
+            "setting": self.setting,
+            "jobs": [
+                {
+                    "arm": job.arm,
+                    "world_size": job.world_size,
+                    "alone": job.alone.arm,
+                    "images_per_second": list(job.rates),
+                    "slowdown": job.slowdown and list(job.slowdown),
+                    "verdict": job.kept and job.kept.verdict,
+                }
+                for job in self.jobs
+            ],
+            "totals": self.totals,
+            "total_over_sum": self.total_kept and asdict(self.total_kept),
+            "fairness": self.fairness and asdict(self.fairness),
+            "rounds": [
+                {
+                    "repeat": one.repeat,
+                    "run_ids": list(one.run_ids),
+                    "overlap_seconds": one.overlap.seconds,
+                    "overlap_share": one.overlap.share,
+                    "counts": one.counts,
+                }
+                for one in self.rounds
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a setting does: images/s with it over images/s without."""
+
+    measured: str
+    """What ran, such as ``1,1, together``."""
+    what: str
+    """The setting, such as ``pinned over not pinned``."""
+    ratio: Ratio
+    is_together: bool
+    """Whether jobs ran at once, and it is their total."""

@@ -1,0 +1,268 @@
+"""What the notebook of concurrent jobs shows: slowdown, fairness, total, settings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from nbkit.analysis.charts_concurrent import slowdown_chart
+from nbkit.analysis.concurrent import Effect, Job, Together
+from nbkit.analysis.concurrent_published import published_rounds
+from nbkit.statistics import MINIMUM_RUNS
+from nbkit.study import concurrent_tables as tables
+from nbkit.study.concurrent_plan import ConcurrentPlan, plan
+from nbkit.study.concurrent_rounds import Measured, measured
+from nbkit.study.conditions import (
+    WELCH,
+    conditions,
+    describe_images,
+    how_measured,
+    where_and_when,
+)
+from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.source_tables import by_source
+from nbkit.study.study import Study
+
+__all__ = [
+    "ConcurrentPlan",
+    "ConcurrentResult",
+    "by_source",
+    "plan",
+    "report",
+    "result",
+]
+
+_QUESTION = "Does each job keep its speed when several train at once?"
+_JAIN = Source(
+    "R. Jain, D. Chiu and W. Hawe, A quantitative measure of fairness, DEC-TR-301 "
+    "(1984)",
+    "https://arxiv.org/abs/cs/9809099",
+)
+
+
+@dataclass(frozen=True)
+class ConcurrentResult:
+    """What a study says about jobs at once."""
+
+    measured: Measured
+    notes: Sequence[str]
+    chosen: Mapping[str, Any]
+    """Parameters that somebody set."""
+    repeats: int
+    is_cpu: bool
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+
+    @property
+    def device_type(self) -> Literal["cuda", "cpu"]:
+        """On what the runs computed."""
+        return "cpu" if self.is_cpu else "cuda"
+
+    @property
+    def together(self) -> Sequence[Together]:
+        """Jobs at once, in the plan's order."""
+        return self.measured.together
+
+    @property
+    def table(self) -> Table:
+        """The headline: each job among others against the same job alone."""
+        where = "on CPU slots (functional)" if self.is_cpu else "on GPUs"
+        own = [self._control_sentence, *self._left_out]
+        if not self.is_cpu:
+            own.append(
+                "Jobs but the first have other GPUs than the job alone: that all are "
+                "equally fast is assumed."
+            )
+        return tables.jobs_table(self.together, where, own)
+
+    @property
+    def totals(self) -> Table:
+        """All jobs together against the sum of them alone, and against one job."""
+        return tables.totals_table(self.together, self.measured.one_jobs)
+
+    @property
+    def settings(self) -> Table | Note:
+        """What pinning and storage of one's own give, or that nothing was varied."""
+        if not self.effects:
+            return Note(["One setting was measured: pinned=false,true compares two."])
+        return tables.settings_table(self.effects)
+
+    @property
+    def rounds(self) -> Table:
+        """Every round with its overlap, its devices and its runs."""
+        return tables.rounds_table(self.together, self.measured.places)
+
+    @property
+    def published(self) -> Table:
+        """What others have published of jobs at once, recomputed."""
+        return tables.published_table(published_rounds())
+
+    @property
+    def published_jobs(self) -> Table:
+        """The jobs that others have published, one by one."""
+        return tables.published_jobs_table(published_rounds())
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The answer as a picture."""
+        jobs: dict[str, list[Job]] = {}
+        for one in self.together:
+            jobs.setdefault(one.setting, []).extend(one.jobs)
+        title = "How much slower is a job among others?"
+        return Figure(
+            title,
+            slowdown_chart(
+                jobs, published_rounds(), device_type=self.device_type, title=title
+            ),
+        )
+
+    @cached_property
+    def effects(self) -> list[Effect]:
+        """Images/s with pinning, or storage of one's own, over images/s without."""
+        return self.measured.effects
+
+    @property
+    def answer(self) -> str:
+        """What the data say: slowdown, fairness and total, then what pinning gives."""
+        parts = [_said(one) for one in self.together]
+        parts += [
+            f"{effect.what.capitalize()}: {effect.ratio.sentence}"
+            for effect in self.effects
+            if effect.is_together
+        ]
+        text = " ".join(parts)
+        return f"CPU, functional: {text}" if self.is_cpu else text
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        parts = (
+            *(self.table, self.totals, self.settings, self.rounds),
+            *(self.published, self.published_jobs),
+        )
+        more = [
+            sentence
+            for part in parts
+            if isinstance(part, Note)
+            for sentence in part.sentences
+        ]
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            notes=[*self.notes, *self._left_out, *more],
+            tables=[part for part in parts if isinstance(part, Table)],
+            figures=[self.figure],
+            method=[
+                *how_measured(self.repeats),
+                "At once: jobs of a round are started together, and only steps during "
+                "which every one of them was measured count.",
+                *describe_images(self.conditions),
+                where_and_when(self.conditions),
+            ],
+            sources=[WELCH, _JAIN, *_sources()],
+            result={
+                "schema": 1,
+                "quantity": "slowdown",
+                "origin": "measured",
+                "functional_only": self.is_cpu,
+                "conditions": dict(self.conditions),
+                **self.measured.to_dict(),
+                "published": [asdict(one) for one in published_rounds()],
+            },
+            next_step=self._next_step,
+        )
+
+    @property
+    def _control_sentence(self) -> str:
+        if self.measured.control is not None:
+            return self.measured.control.sentence
+        return (
+            "No control: no job alone was measured twice, so these runs do not say how "
+            "large a difference chance alone makes."
+        )
+
+    @property
+    def _left_out(self) -> list[str]:
+        return [
+            f"{one.name}: {len(one.rounds) - len(one.counted)} of {len(one.rounds)} "
+            "rounds are left out, because their jobs were measured at once for too "
+            "short a time; more steps make the time longer."
+            for one in self.together
+            if len(one.counted) < len(one.rounds)
+        ]
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.chosen)
+        if self.is_cpu:
+            chosen.pop("device", None)
+        if self.repeats < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        options = "".join(
+            f" -p {name} {shlex.quote(_as_text(value))}"
+            for name, value in chosen.items()
+        )
+        command = f"papermill notebooks/concurrent_jobs.ipynb out.ipynb{options}"
+        return f"on a machine with GPUs: {command}" if self.is_cpu else command
+
+
+def result(study: Study) -> ConcurrentResult:
+    """Return what a study says, from the store alone.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the study has no finished run.
+    """
+    runs = [run for many in study.runs_by_arm().values() for run in many]
+    facts = {**conditions(runs), "study_id": study.study_id}
+    return ConcurrentResult(
+        measured=measured(study),
+        notes=study.plan["notes"],
+        chosen=study.plan["chosen"],
+        repeats=study.repeats,
+        is_cpu={run.summary.device_type for run in runs} == {"cpu"},
+        conditions=facts,
+    )
+
+
+def report(study: Study) -> Report:
+    """Return the report of a study of concurrent jobs; `nbkit.report` saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the study has no finished run.
+    """
+    return result(study).report()
+
+
+def _said(one: Together) -> str:
+    """Return what jobs at once show, in words."""
+    slowdown, total = tables.slowdown_text(one.jobs), one.total_kept
+    if slowdown is None or total is None or one.fairness is None:
+        return (
+            f"{one.name} at once: nothing is shown, because its jobs were not measured "
+            "at once for long enough, or not alone."
+        )
+    return (
+        f"{one.name} at once: slowdown {slowdown} against the same job alone, fairness "
+        f"{one.fairness.median:.4f}; {total.sentence}"
+    )
+
+
+def _sources() -> list[Source]:
+    """Return where the published numbers of tables and chart are printed."""
+    rows = [row for one in published_rounds() for row in one.rows]
+    return [
+        Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
+    ]
+
+
+def _as_text(value: Any) -> str:
+    """Return a parameter as papermill's command line says it."""
+    if isinstance(value, list):
+        return ",".join(map(_as_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

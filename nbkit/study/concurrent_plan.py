@@ -1,0 +1,351 @@
+"""What the notebook of concurrent jobs will measure, decided before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig, LoaderConfig
+from nbkit.errors import ConfigError, DeviceError
+from nbkit.launch.devices import visible_gpus
+from nbkit.launch.start import existing_data
+from nbkit.study.concurrent_copies import copies_of, copy_data
+from nbkit.study.concurrent_cpus import cpu_shares, cpus_by_core, shared_cores
+from nbkit.study.concurrent_layouts import Planned, Setting
+from nbkit.study.parameters import Parameters
+from nbkit.study.report_parts import Note
+from nbkit.study.scaling_plan import Devices, find_devices
+from nbkit.telemetry.cpus import usable_cpus
+
+__all__ = ["ConcurrentPlan", "plan"]
+
+_MOST_JOBS = 8
+"""By default: the GPUs of a large server."""
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "pinned": [False],
+    "model": "resnet50",
+    "precision": "fp16",
+    "batch_size_per_gpu": 256,
+    "image_size": 224,
+    # Jobs do not start at the same moment: some seconds of difference have to be small
+    # against the time that they are measured.
+    "steps": 300,
+    "warmup_steps": 20,
+    "repeats": 5,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    "pinned": [False, True],
+    "model": "resnet18",
+    "precision": "fp32",
+    "batch_size_per_gpu": 16,
+    "image_size": 64,
+    "steps": 30,
+    "warmup_steps": 4,
+    "repeats": 2,
+}
+_CONFIG_FIELDS = (
+    *("model", "precision", "batch_size_per_gpu", "image_size", "loader", "steps"),
+    "warmup_steps",
+)
+_STORAGE = ("shared", "separate")
+
+
+@dataclass(frozen=True)
+class ConcurrentPlan:
+    """What will be measured; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm: jobs alone, and each job among others."""
+    planned: tuple[Planned, ...]
+    control: str | None
+    """The arm that is measured a second time: the first job alone, or none."""
+    devices: Devices
+    repeats: int
+    environment: Mapping[str, str]
+    """Environment variables that every run gets."""
+    data: str
+    copies: tuple[Path, ...]
+    """Of the data, one a job; empty where storage is shared."""
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any]
+    """Parameters that somebody set."""
+
+    @property
+    def together(self) -> list[list[str]]:
+        """Arms that are started at once, group by group."""
+        return [one.jobs for one in self.planned if len(one.sizes) > 1]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
+        return {
+            "planned": [asdict(one) for one in self.planned],
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    def copy_data(self) -> Note:
+        """Make the copies of the data that jobs will read; say which there are.
+
+        Raises
+        ------
+        StoreError
+            If a copy cannot be written.
+        """
+        return Note(copy_data(self.data, self.copies))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> ConcurrentPlan:
+    """Return what to measure for these parameters; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used; the text names every bad one.
+    DeviceError
+        If the jobs do not fit on this machine at once.
+    """
+    p = parameters
+    _check_values(p)
+    devices = _devices(p)
+    layouts = _layouts(p, devices)
+    jobs = layouts[0]
+    values = _with_defaults(p, devices)
+    by_core = cpus_by_core()
+    shares = cpu_shares([cpu for cpu, _ in by_core], jobs)
+    if shares is None and True in values["pinned"]:
+        message = (
+            f"pinned=true needs a CPU for each of {sum(jobs)} devices, and "
+            f"{len(by_core)} are usable here; use pinned=false."
+        )
+        raise ConfigError(message)
+    separate = "separate" in p.storage
+    copies = copies_of(values["data"], p.copies or [], len(jobs)) if separate else ()
+    threads = max(1, int(usable_cpus()) // sum(jobs))
+    planned = tuple(
+        Planned(sizes, Setting(storage, pinned))
+        for storage in dict.fromkeys(p.storage)
+        for pinned in dict.fromkeys(values["pinned"])
+        for sizes in layouts
+    )
+    arms: dict[str, ExperimentConfig] = {}
+    for one in planned:
+        for names in (one.alone, one.jobs):
+            for place, name in enumerate(names):
+                if name not in arms:
+                    arms[name] = _config(
+                        one, place, name, values, devices, shares, copies, threads
+                    )
+    for config in arms.values():
+        registry.resolve("engines", config.engine)().check(config)
+    return ConcurrentPlan(
+        arms=arms,
+        planned=planned,
+        control=planned[0].alone[0] if p.control else None,
+        devices=devices,
+        repeats=values["repeats"],
+        environment={"OMP_NUM_THREADS": str(threads)},
+        data=values["data"],
+        copies=copies,
+        notes=(
+            *_stand_in(p, devices),
+            _what(planned, devices, values["repeats"], control=p.control),
+            *_pinning(values["pinned"], shares, by_core),
+            *_storage(p.storage, copies),
+            _conditions(next(iter(arms.values())), p.seed, threads),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check_values(p: Parameters) -> None:
+    lines = []
+    if p.layout is not None and (not p.layout or min(p.layout) < 1):
+        lines.append(
+            f"layout={_listed(p.layout)} has a job without a device; use 1 or more for "
+            "each job, such as 1,1."
+        )
+    if p.layout == [1]:
+        lines.append(
+            "layout=1 is one job on one device, with nothing to compare; use 1,1."
+        )
+    if p.repeats is not None and p.repeats < 1:
+        lines.append(f"repeats={p.repeats} is below 1; use 1 or more.")
+    lines += [
+        f"storage={name!r} is not one of {' and '.join(_STORAGE)}; use one or both."
+        for name in p.storage
+        if name not in _STORAGE
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _devices(p: Parameters) -> Devices:
+    """Return what there is; of a divided GPU, jobs of one device take its instances."""
+    found = find_devices(p.device, "local", sum(p.layout or [1]))
+    if found.is_cpu or any(size > 1 for size in p.layout or [1]):
+        return found
+    return Devices("cuda", len(visible_gpus(p.device)), found.name)
+
+
+def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
+    """Return the sizes of the jobs at once, then of the one job on all devices.
+
+    Raises
+    ------
+    DeviceError
+        If the jobs do not fit at once.
+    """
+    default = 2 if devices.is_cpu else max(2, min(devices.count, _MOST_JOBS))
+    asked: list[int] = p.layout or [1] * default
+    # One job has nothing beside it: its devices are compared as jobs of one each.
+    jobs = tuple(asked) if len(asked) > 1 else (1,) * asked[0]
+    total = sum(jobs)
+    if total > devices.count:
+        what = "usable CPUs" if devices.is_cpu else "GPUs"
+        message = (
+            f"layout={_listed(jobs)} needs {total} devices at once, and there are "
+            f"{devices.count} {what}; use a smaller layout, or a machine with {total}."
+        )
+        raise DeviceError(message)
+    # A run of several ranks takes no MIG instances: they cannot reach each other.
+    fits = devices.is_cpu or total <= find_devices(p.device, "local", total).count
+    is_wanted = p.one_job or len(asked) == 1
+    return [jobs, (total,)] if is_wanted and fits else [jobs]
+
+
+def _with_defaults(p: Parameters, devices: Devices) -> dict[str, Any]:
+    """Return the parameters, those left open chosen for the device."""
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values: dict[str, Any] = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    if p.warmup_steps is None:
+        # A short run still has something to measure.
+        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
+    values["data"] = existing_data(values["data"])
+    return values
+
+
+def _config(
+    one: Planned,
+    place: int,
+    name: str,
+    values: Mapping[str, Any],
+    devices: Devices,
+    shares: Sequence[tuple[int, ...]] | None,
+    copies: Sequence[Path],
+    threads: int,
+) -> ExperimentConfig:
+    """Return the configuration of one job of a layout, by its place in it."""
+    # The configuration itself checks what a notebook's parameters say.
+    given: dict[str, Any] = {field: values[field] for field in _CONFIG_FIELDS}
+    data = values["data"]
+    if one.setting.storage == "separate":
+        data = str(copies[place])
+    if data != "synthetic":
+        # As many for a job alone as for one among others.
+        given["loader_config"] = LoaderConfig(num_workers=max(1, threads - 1))
+    if one.setting.pinned and shares is not None:
+        own = shares[place] if len(one.sizes) > 1 else sum(shares, ())
+        given.update(cpus=own, cpu_binding="cores")
+    return ExperimentConfig(
+        **given,
+        name=f"concurrent {name}",
+        gpus=one.sizes[place],
+        data=data,
+        # Jobs of their own train on images and weights of their own.
+        seed=values["seed"] + place,
+        device=devices.device_type,
+        # Nobody looks at the curves of some hundred steps; they take CPU time.
+        tensorboard=False,
+    )
+
+
+def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
+    if devices.is_cpu:
+        why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU"
+        yield (
+            f"CPU, functional: {why}, so CPU processes stand in for GPUs, and of jobs "
+            "on GPUs the numbers say nothing. What jobs at once cost on the CPUs of "
+            "this machine, and what pinning gives there, they do say."
+        )
+
+
+def _what(
+    planned: Sequence[Planned], devices: Devices, repeats: int, *, control: bool
+) -> str:
+    """Return how much is measured."""
+    jobs = planned[0].sizes
+    one_job = any(len(one.sizes) == 1 for one in planned)
+    groups = sum(len(one.sizes) > 1 for one in planned)
+    alone = len({name for one in planned for name in one.alone})
+    starts = (groups + alone + control) * repeats
+    runs = (groups * len(jobs) + alone + control) * repeats
+    beside = f", and 1 job on all {sum(jobs)} devices" if one_job else ""
+    twice = f"; {planned[0].alone[0]} twice (A/A control)" if control else ""
+    what = "CPU slots" if devices.is_cpu else "GPUs"
+    return (
+        f"{len(jobs)} jobs at once on {what} of their own ({_listed(jobs)}), against "
+        f"the same job alone{beside}{twice}. Repeats of each, in balanced order: "
+        f"{repeats}; {starts} starts, {runs} runs in all."
+    )
+
+
+def _pinning(
+    pinned: Sequence[bool],
+    shares: Sequence[tuple[int, ...]] | None,
+    by_core: Sequence[tuple[int, str]],
+) -> Iterator[str]:
+    if True not in pinned or shares is None:
+        return
+    each = ", ".join(
+        f"job {number} CPU {_listed(share)}"
+        for number, share in enumerate(shares, start=1)
+    )
+    yield (
+        f"Pinned: every job and its loading processes stay on CPUs of their own "
+        f"({each}), a job alone on those of its place; not pinned, the kernel moves "
+        "them as it likes."
+    )
+    if shared_cores(shares, by_core):
+        yield "Some of these CPUs are threads of one core, which jobs then share."
+
+
+def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
+    if copies:
+        yield (
+            f"Storage {' and '.join(dict.fromkeys(storage))}: separate means a copy "
+            f"for each job, in {', '.join(sorted({str(c.parent) for c in copies}))}. "
+            "Whether images come from a disk or from the page cache is not controlled."
+        )
+
+
+def _conditions(config: ExperimentConfig, seed: int, threads: int) -> str:
+    """Return what all arms have in common."""
+    size = config.image_size
+    source = (
+        "synthetic data"
+        if config.data == "synthetic"
+        else f"images of {config.data} through the {config.loader} loader"
+    )
+    return (
+        f"Conditions: {config.model}, {config.precision}, {config.batch_size_per_gpu} "
+        f"images of {size} x {size} pixels per device and step, {source}, seed {seed} "
+        f"for the first job and one more for each next; threads of a rank: {threads}; "
+        f"{config.steps} steps of which the first {config.warmup_steps} are warm-up."
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))

@@ -1,0 +1,233 @@
+"""What the notebook of concurrent jobs will measure follows from its parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ConfigError, DeviceError
+from nbkit.study.concurrent_cpus import cpu_shares, cpus_by_core, shared_cores
+from nbkit.study.concurrent_layouts import Planned, Setting
+from nbkit.study.concurrent_plan import plan
+from nbkit.study.parameters import Parameters
+from tests.telemetry.fake_nvml.fake_driver import FakeGpu
+
+DEFAULTS = {
+    "layout": None,
+    "one_job": True,
+    "pinned": None,
+    "storage": ["shared"],
+    "copies": None,
+    "model": None,
+    "precision": None,
+    "batch_size_per_gpu": None,
+    "image_size": None,
+    "data": "synthetic",
+    "loader": "torch",
+    "steps": None,
+    "warmup_steps": None,
+    "repeats": None,
+    "control": True,
+    "seed": 7,
+    "device": "cpu",
+}
+
+
+def parameters(**changes):
+    values = {**DEFAULTS, **changes}
+    origins = {n: "papermill" if n in changes else "default" for n in values}
+    return Parameters(values, origins)
+
+
+@pytest.fixture
+def cpus(monkeypatch):
+    """Let this process have eight CPUs, as far as a plan looks."""
+
+    def has(count):
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(count)))
+        for module in ("study.scaling_plan", "study.concurrent_plan", "launch.devices"):
+            monkeypatch.setattr(f"nbkit.{module}.usable_cpus", lambda: float(count))
+
+    has(8)
+    return has
+
+
+def test_on_cpus_two_jobs_are_measured_pinned_and_not(cpus):
+    planned = plan(parameters())
+
+    assert planned.together == [
+        ["1,1 job 1", "1,1 job 2"],
+        ["1,1 job 1, pinned", "1,1 job 2, pinned"],
+    ]
+    assert [*planned.arms][:4] == ["1 alone", "1,1 job 1", "1,1 job 2", "2 alone"]
+    assert planned.control == "1 alone"
+    assert planned.environment == {"OMP_NUM_THREADS": "4"}
+    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
+    assert "of jobs on GPUs the numbers say nothing" in planned.notes[0]
+    assert "14 starts, 18 runs" in planned.notes[1]
+
+
+def test_pinned_jobs_have_cpus_of_their_own_and_the_others_may_use_all(cpus):
+    arms = plan(parameters()).arms
+
+    first, second = arms["1,1 job 1, pinned"], arms["1,1 job 2, pinned"]
+    assert first.cpus is not None
+    assert second.cpus is not None
+    assert len(first.cpus) == len(second.cpus) == 4
+    assert not {*first.cpus} & {*second.cpus}
+    assert arms["1 alone, pinned"].cpus == first.cpus
+    assert arms["2 alone, pinned"].cpus == (*first.cpus, *second.cpus)
+    assert {arms[name].cpus for name in arms if "pinned" not in name} == {None}
+
+
+def test_every_job_is_like_the_same_job_alone_but_for_its_seed(cpus):
+    arms = plan(parameters()).arms
+
+    alone, first, second = (
+        arms[name] for name in ("1 alone", "1,1 job 1", "1,1 job 2")
+    )
+    assert first == alone.replace(name=first.name)
+    assert second == alone.replace(name=second.name, seed=8)
+
+
+@pytest.mark.parametrize(
+    ("layout", "one_job", "named"),
+    [
+        ([2, 2], False, ["2,2"]),
+        ([2, 2], True, ["2,2", "4"]),
+        ([1, 3], False, ["1,3"]),
+        ([2], False, ["1,1", "2"]),
+    ],
+)
+def test_a_layout_is_what_was_asked_for(cpus, layout, one_job, named):
+    found = plan(parameters(layout=layout, one_job=one_job, pinned=[False]))
+
+    assert [one.name for one in found.planned] == named
+    assert [Planned.of(one) for one in found.facts["planned"]] == [*found.planned]
+
+
+def test_on_gpus_every_gpu_has_a_job_and_nothing_is_pinned(drive, cpus):
+    drive(*(FakeGpu(f"GPU-{letter}") for letter in "abc"))
+
+    found = plan(parameters(device="auto"))
+
+    assert [one.name for one in found.planned] == ["1,1,1", "3"]
+    assert found.repeats == 5
+    assert {config.device for config in found.arms.values()} == {"cuda"}
+    assert {config.cpus for config in found.arms.values()} == {None}
+    assert "CPU, functional" not in str(found.notes)
+
+
+def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
+    with pytest.raises(DeviceError, match=r"layout=4,8 needs 12 devices .* 8 usable"):
+        plan(parameters(layout=[4, 8]))
+
+
+def test_every_bad_value_is_named_at_once():
+    with pytest.raises(ConfigError) as raised:
+        plan(parameters(layout=[1], repeats=0, storage=["mine"]))
+
+    said = str(raised.value)
+    assert "layout=1 is one job on one device" in said
+    assert "repeats=0 is below 1" in said
+    assert "storage='mine' is not one of shared and separate" in said
+
+
+def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
+    data, copies = tmp_path / "images", tmp_path / "copies"
+    (data / "cat").mkdir(parents=True)
+    (data / "cat" / "1.txt").write_text("an image")
+
+    found = plan(
+        parameters(
+            data=str(data),
+            storage=["shared", "separate"],
+            copies=[str(copies)],
+            pinned=[False],
+            one_job=False,
+        )
+    )
+
+    assert not copies.exists()
+    said = found.copy_data().sentences
+    first, second = copies / "images-job-1", copies / "images-job-2"
+    assert (second / "cat" / "1.txt").read_text() == "an image"
+    assert "remove it when you are done" in said[0]
+    assert "is there already" in found.copy_data().sentences[0]
+    arms = found.arms
+    assert arms["1,1 job 1"].data == arms["1,1 job 2"].data == str(data)
+    assert arms["1,1 job 1, separate"].data == str(first)
+    assert arms["1,1 job 2, separate"].data == str(second)
+    assert arms["1 alone, separate"].data == str(first)
+    workers = {config.loader_config.num_workers for config in arms.values()}
+    assert workers == {3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "data='synthetic' is none"),
+        ({"data": "."}, "copies names 0 folders for the copies of 2 jobs"),
+        ({"data": ".", "copies": ["a", "b", "c"]}, "copies names 3 folders"),
+    ],
+)
+def test_separate_storage_needs_a_folder_and_places_for_its_copies(cpus, changes, said):
+    with pytest.raises(ConfigError, match=said):
+        plan(parameters(storage=["separate"], **changes))
+
+
+def test_shared_storage_copies_nothing(cpus):
+    [said] = plan(parameters()).copy_data().sentences
+
+    assert said == "All jobs read the same data: nothing is copied."
+
+
+def topology(root, cores):
+    """Write which CPUs are threads of one core, as the kernel does."""
+    for cpu, core in cores.items():
+        folder = root / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text("0\n")
+        (folder / "core_cpus_list").write_text(f"{core}\n")
+
+
+def test_jobs_get_whole_cores_where_second_threads_are_numbered_last(cpus, tmp_path):
+    cpus(4)
+    topology(tmp_path, {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"})
+
+    by_core = cpus_by_core(tmp_path)
+    shares = cpu_shares([cpu for cpu, _ in by_core], [1, 1])
+
+    assert shares == [(0, 2), (1, 3)]
+    assert not shared_cores(shares, by_core)
+
+
+def test_jobs_that_have_to_share_a_core_are_noticed(cpus, tmp_path):
+    cpus(2)
+    topology(tmp_path, {0: "0-1", 1: "0-1"})
+    by_core = cpus_by_core(tmp_path)
+
+    assert shared_cores([(0,), (1,)], by_core)
+
+
+def test_a_cpu_of_which_nothing_is_known_is_a_core(cpus, tmp_path):
+    cpus(3)
+
+    assert [cpu for cpu, _ in cpus_by_core(tmp_path)] == [0, 1, 2]
+
+
+def test_cpus_are_shared_out_by_devices_and_what_is_left_over_stays_free():
+    assert cpu_shares(range(10), [1, 2]) == [(0, 1, 2), (3, 4, 5, 6, 7, 8)]
+    assert cpu_shares([5], [1, 1]) is None
+
+
+def test_pinning_needs_a_cpu_for_every_device(drive, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+
+    with pytest.raises(ConfigError, match="pinned=true needs a CPU for each of 2"):
+        plan(parameters(device="auto", pinned=[True]))
+
+
+def test_the_names_of_settings_say_what_they_add():
+    assert Setting("separate", pinned=True).name == "separate, pinned"
+    assert Setting("shared", pinned=False).name == "not pinned"

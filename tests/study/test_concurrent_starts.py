@@ -1,0 +1,120 @@
+"""Arms of a study that are started at once begin, fail, end and are redone as one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, RunFailedError
+from nbkit.store.record import RunState
+from nbkit.study.machines_load import _why_not
+from nbkit.study.order import Slot
+from nbkit.study.starts import finished_runs, grouped
+from tests.waiting import wait_until
+
+SLOTS = [Slot(arm, repeat) for repeat in range(2) for arm in ("alone", "a", "b")]
+
+
+def both_in_a_step():
+    """Return the two runs of the store once both have done a step."""
+    runs = nbkit.runs()
+    return runs if len(runs) == 2 and all(run.metrics() for run in runs) else None
+
+
+def test_slots_of_a_group_are_one_start_in_every_repeat():
+    order = [*SLOTS[:3], *reversed(SLOTS[3:])]
+
+    starts = grouped(order, [["a", "b"]])
+
+    assert [[slot.arm for slot in slots] for slots in starts] == [
+        ["alone"],
+        ["a", "b"],
+        ["b", "a"],
+        ["alone"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("together", "control", "said"),
+    [
+        ([["a"]], None, "not two or more arms"),
+        ([["a", "c"]], None, "not two or more arms that follow each other"),
+        ([["a", "x"]], None, "not two or more arms"),
+        ([["a", "b"], ["b", "c"]], None, "in another group too"),
+        ([["a", "b"]], "b", "the control"),
+    ],
+)
+def test_a_group_has_to_be_arms_of_its_own(small, together, control, said):
+    arms = {name: small() for name in "abc"}
+
+    with pytest.raises(ConfigError, match=said):
+        nbkit.Study.create("demo", arms, together=together, control=control)
+
+
+def test_a_failing_job_stops_the_others_and_the_round_is_redone(small, capsys):
+    slow = small(gpus=1, model="slow", steps=100_000)
+    arms = {"good": slow, "bad": small(model="raises")}
+    study = nbkit.Study.create("demo", arms, together=[["good", "bad"]])
+
+    with pytest.raises(RunFailedError, match="the bad rank raises") as failed:
+        study.run()
+
+    assert study.study_id in failed.value.__notes__[0]
+    good, bad = (nbkit.attach(one["run_id"]) for one in entries(study))
+    assert (good.state, bad.state) == (RunState.STOPPED, RunState.FAILED)
+    assert good.cause["by"] == "study"
+    assert [slot.arm for slot in study.missing] == ["good", "bad"]
+
+    quick = small(gpus=1, steps=3, warmup_steps=1).model_dump(mode="json")
+    content = json.loads(study.paths.study.read_text())
+    content["arms"] = {"good": quick, "bad": quick}
+    study.paths.study.write_text(json.dumps(content))
+    study.resume()
+
+    assert study.missing == []
+    runs = study.runs_by_arm()
+    assert [len(many) for many in runs.values()] == [1, 1]
+    assert {one["start"] for one in entries(study)[2:]} == {2}
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("[1/1] good, repeat 1: stopped") for line in lines)
+    assert any(line.startswith("[1/1] bad, repeat 1: failed") for line in lines)
+    assert any(line.startswith("[1/1] bad, repeat 1: finished") for line in lines)
+
+    [quick_run] = runs["good"]
+    assert quick_run.record["tags"]["together"] == "good; bad"
+    assert "beside other jobs" in str(_why_not(quick_run))
+
+    # Two that finished count for nothing if they were not started at once.
+    finished = [
+        {"arm": arm, "repeat": 0, "run_id": many[0].run_id, "start": start}
+        for start, (arm, many) in enumerate(runs.items())
+    ]
+    assert finished_runs(finished, [["good", "bad"]]) == {}
+    assert len(finished_runs(finished, [])) == 2
+
+
+def test_an_interrupt_stops_every_run_that_was_started_at_once(small):
+    slow = small(gpus=1, model="slow", steps=100_000)
+    study = nbkit.Study.create("demo", {"a": slow, "b": slow}, together=[["a", "b"]])
+    code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, study.study_id], stderr=subprocess.PIPE, text=True
+    ) as executor:
+        runs = wait_until(both_in_a_step, "a step of both runs", 120)
+        executor.send_signal(signal.SIGINT)
+        _, errors = executor.communicate(timeout=120)
+
+    assert "KeyboardInterrupt" in errors
+    assert [run.state for run in runs] == [RunState.STOPPED] * 2
+    assert {run.cause["by"] for run in runs} == {"interrupt"}
+    assert json.loads(study.paths.study.read_text())["executor"] is None
+
+
+def entries(study):
+    """Return what the study keeps of its runs, in the order of their starts."""
+    return json.loads(study.paths.study.read_text())["runs"]
