@@ -14,9 +14,11 @@ from pydantic import ValidationInfo, field_validator
 from nbkit.config.model import Model, reads_store
 from nbkit.registry import Kind, names, suggest
 
-__all__ = ["DEFAULT_STEPS", "ExperimentChecks"]
+__all__ = ["DEFAULT_STEPS", "PROFILED_STEPS", "ExperimentChecks"]
 
 DEFAULT_STEPS = 100
+PROFILED_STEPS = 5
+"""Steps behind the warm-up that ``profile`` takes out of what is measured."""
 
 
 class ExperimentChecks(Model):
@@ -119,6 +121,31 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         return value
 
+    @field_validator("profile", check_fields=False)
+    @classmethod
+    def _profile_leaves_steps_to_measure(
+        cls, value: bool, info: ValidationInfo
+    ) -> bool:
+        if not value:
+            return value
+        if info.data.get("task") != "train":
+            message = (
+                f"traces task='train', not {info.data.get('task')!r}; leave it out: "
+                "your own code can call torch.profiler"
+            )
+            raise ValueError(message)
+        steps = info.data.get("steps")
+        if steps is None and info.data.get("epochs") is None:
+            steps = DEFAULT_STEPS
+        needed = info.data.get("warmup_steps", 0) + PROFILED_STEPS + 1
+        if steps is not None and steps < needed:
+            message = (
+                f"leaves none of steps={steps} to measure behind the warm-up and "
+                f"{PROFILED_STEPS} profiled steps; use steps={needed} or more"
+            )
+            raise ValueError(message)
+        return value
+
     @field_validator("crop_area_max", check_fields=False)
     @classmethod
     def _crop_range(cls, value: float, info: ValidationInfo) -> float:
@@ -184,5 +211,16 @@ class ExperimentChecks(Model):
                 f"gpus={gpus} ranks need {gpus} devices, but devices names "
                 f"{len(devices)}; use gpus={len(devices)} or oversubscribe=True"
             )
+            raise ValueError(message)
+        return value
+
+    @field_validator("cpus", check_fields=False)
+    @classmethod
+    def _cpus_fit(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if value is not None and not value:
+            message = "names no CPU; name one or more, or leave it at None"
+            raise ValueError(message)
+        if value is not None and len(set(value)) != len(value):
+            message = "names a CPU twice; name each once"
             raise ValueError(message)
         return value

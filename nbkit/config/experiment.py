@@ -113,8 +113,9 @@ class ExperimentConfig(ExperimentChecks):
     subfolder a class, or ``train/`` and ``val/`` of such folders), of the CSV file of a
     multi-label set, or of a folder of WebDataset, RecordIO or TFRecord files."""
     loader: str = "torch"
-    """Loader of image files, by its registered name: ``torch``, ``dali`` or ``naive``
-    (one image after the other, for comparison); synthetic data needs none."""
+    """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
+    (steps that can be put together, of TFRecord files) or ``naive`` (one image after
+    the other); the last two are for comparison. Synthetic data needs none."""
     loader_config: LoaderConfig = LoaderConfig()
     """Settings of the loader."""
     unreadable_images: Literal["stop", "skip"] = "stop"
@@ -144,6 +145,9 @@ class ExperimentConfig(ExperimentChecks):
     """Complete checkpoints kept; older ones are removed."""
     tensorboard: bool = True
     """Write TensorBoard event files."""
+    profile: bool = False
+    """Keep a torch.profiler trace of three steps of rank 0 in the run's folder; the
+    five steps behind the warm-up are not measured then."""
 
     # Reproducibility
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
@@ -163,6 +167,9 @@ class ExperimentConfig(ExperimentChecks):
     """Particular GPUs, by NVML index or UUID; None takes the first free ones."""
     oversubscribe: bool = False
     """Allow several ranks on a device; records and reports say so."""
+    cpus: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    """Particular CPUs, by number, that the ranks and their loading processes stay on;
+    None lets them run wherever their launcher may."""
     cpu_binding: Literal["none", "cores"] = "none"
     """``cores`` gives every rank an equal share of the usable CPUs of its own."""
     engine: str = "local"

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from nbkit.config.model import Model
+from nbkit.config.pipeline import pipeline_steps
 
 __all__ = ["AllReduceConfig", "DaliConfig", "LoaderConfig"]
 
@@ -31,15 +32,25 @@ class LoaderConfig(Model):
     """How a loader reads; a loader says which of these it uses."""
 
     num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
-    """Loading processes per GPU (``dali``: threads); None shares the usable CPUs
-    between the ranks, one of them left to the training process, and takes 32 at the
-    most. ``naive`` uses none."""
+    """Loading processes per GPU (``dali`` and ``tfrecord``: threads); None shares the
+    usable CPUs between the ranks, one of them left to the training process, and takes
+    32 at the most. ``naive`` uses none."""
     prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
-    """Batches that each loading process of ``torch`` prepares ahead."""
+    """Batches that each loading process of ``torch``, and the last ``prefetch`` of
+    ``tfrecord``, prepares ahead."""
     pin_memory: bool | None = None
     """Copy through page-locked host memory (``torch``); None does so on GPUs only."""
+    pipeline: str = "chexnet_new"
+    """What ``tfrecord`` does, in which order: ``chexnet_old``, ``chexnet_new``, or
+    steps such as ``list,shard,interleave,shuffle,map_and_batch,prefetch``."""
     dali: DaliConfig = DaliConfig()
     """Settings of ``dali`` alone."""
+
+    @field_validator("pipeline")
+    @classmethod
+    def _is_a_pipeline(cls, value: str) -> str:
+        pipeline_steps(value)
+        return value
 
 
 class AllReduceConfig(Model):

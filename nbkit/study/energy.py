@@ -11,7 +11,7 @@ from typing import Any
 from nbkit import statistics
 from nbkit.launch.run import Run
 
-__all__ = ["joules_per_image"]
+__all__ = ["joules_per_image", "system_samples"]
 
 _FEWEST_SAMPLES = 5
 """Inside the window. A sampler looks once a second, and between two looks the counter
@@ -81,7 +81,7 @@ def _counters(path: Path) -> dict[str, list[tuple[float, float]]]:
     The counter of a partitioned GPU is that of all its instances.
     """
     found: dict[str, list[tuple[float, float]]] = {}
-    for row in _samples(path):
+    for row in system_samples(path):
         for gpu in row["gpus"]:
             points = found.setdefault(gpu.get("uuid") or str(gpu.get("index")), [])
             joules, parts = gpu.get("energy_joules"), gpu.get("mig_instances")
@@ -90,7 +90,8 @@ def _counters(path: Path) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def _samples(path: Path) -> Iterator[dict[str, Any]]:
+def system_samples(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield every sample of one sampler's file."""
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):

@@ -68,6 +68,17 @@ def ponders(num_classes=1000, weights=None):
     return model
 
 
+def lags(num_classes=1000, weights=None):
+    """Computes for 40 ms longer on one rank, in every step."""
+
+    def burn(call):
+        end = time.thread_time() + 0.04
+        while int(os.environ["RANK"]) == BAD_RANK and time.thread_time() < end:
+            pass
+
+    return _Tiny(num_classes, burn)
+
+
 def stubborn(num_classes=1000, weights=None):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return slow(num_classes)

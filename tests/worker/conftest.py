@@ -29,11 +29,12 @@ def opened(tmp_path_factory):
     all_data = []
 
     def load(root, batch_size=2, rank=0, world_size=1, **fields):
-        workers = fields.pop("num_workers", 0)
+        loading = {"num_workers": fields.pop("num_workers", 0)}
+        loading |= fields.pop("loader_config", {})
         config = ExperimentConfig(
             data=str(root),
             image_size=32,
-            loader_config={"num_workers": workers},
+            loader_config=loading,
             **fields,
         )
         manifest = None if root == "synthetic" else manifest_of(root, folder)

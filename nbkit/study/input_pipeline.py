@@ -1,0 +1,87 @@
+"""What the input pipeline notebook calls: plan, tuner, result, report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.study.arm_rows import ArmRun, arm_run
+from nbkit.study.arms import Arms, finished_arms
+from nbkit.study.conditions import conditions
+from nbkit.study.input_pipeline_plan import PipelinePlan, plan
+from nbkit.study.input_pipeline_result import PipelineResult
+from nbkit.study.input_pipeline_tables import steps_table
+from nbkit.study.report import Report
+from nbkit.study.study import Study
+from nbkit.study.tuner import Tuned, tune_plan
+
+__all__ = [
+    "PipelinePlan",
+    "PipelineResult",
+    "Tuned",
+    "plan",
+    "report",
+    "result",
+    "steps_table",
+    "tune_plan",
+]
+
+
+def result(study: Study) -> PipelineResult:
+    """Return what a study says, from the store alone.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    runs = finished_arms(study)
+    baseline, configs = study.plan["baseline"], study.arms
+    if baseline not in runs:
+        message = (
+            f"baseline {baseline!r} of study {study.study_id} has 0 finished runs, 1 "
+            "is needed; resume() the study."
+        )
+        raise NotEnoughDataError(message)
+    largest = {
+        arm: [_window_run(run) for run in many]
+        for arm, many in runs.items()
+        if configs[arm].world_size == configs[baseline].world_size
+    }
+    control = study.control[1] if study.control else None
+    arms = Arms(largest, baseline, control)
+    if arms.row(baseline).images_per_second is None:
+        message = (
+            f"arm {baseline!r}, with which all others are compared, has a run of 0 "
+            "measured steps; use more steps, or a smaller batch if the data are few."
+        )
+        raise NotEnoughDataError(message)
+    facts = conditions([run for many in runs.values() for run in many])
+    # It differs from arm to arm.
+    facts.pop("loader", None)
+    return PipelineResult(
+        arms=arms,
+        configs=configs,
+        runs=runs,
+        plan=study.plan,
+        repeats=study.repeats,
+        conditions={**facts, "study_id": study.study_id},
+    )
+
+
+def report(study: Study) -> Report:
+    """Return the report of a study of pipelines; `nbkit.report` calls and saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    return result(study).report()
+
+
+def _window_run(run: Run) -> ArmRun:
+    """Return a run in numbers, its rate that of the whole window."""
+    rate = run.summary.images_per_second_mean
+    return replace(arm_run(run), images_per_second=rate)

@@ -1,0 +1,374 @@
+"""What a study of input pipelines says: pipelines, tuner, sizes, cores, report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from nbkit import statistics
+from nbkit.analysis.charts_pipeline import (
+    Demand,
+    MeasuredPipeline,
+    devices_chart,
+    pipelines_chart,
+)
+from nbkit.analysis.scaling import INTERVAL
+from nbkit.analysis.tuning import Tuning
+from nbkit.config import ExperimentConfig
+from nbkit.launch.run import Run
+from nbkit.statistics import MINIMUM_RUNS, interval_in_words, median_of
+from nbkit.study import wording
+from nbkit.study.arms import ArmRow, Arms
+from nbkit.study.conditions import (
+    WELCH,
+    describe_images,
+    how_measured,
+    where_and_when,
+)
+from nbkit.study.idle_gpus import idle_sample_share
+from nbkit.study.input_pipeline_plan import BASELINE, arm_name
+from nbkit.study.input_pipeline_tables import (
+    CHEXNET,
+    GUIDE,
+    AtSize,
+    cores_table,
+    setting_words,
+    sizes_table,
+    steps_table,
+)
+from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.tuner import Tuned
+
+__all__ = ["PipelineResult"]
+
+_QUESTION = "Is my training starved by its input, and what would mend it?"
+_STATISTIC = (
+    "Images per second: median over runs of images of the measured window / its wall "
+    "time, data wait included, warm-up left out. Not the median over steps: an input "
+    "that delivers in bursts makes that the rate of a full buffer"
+)
+_NEW = "chexnet_new"
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """What a study says about pipelines and loaders."""
+
+    arms: Arms
+    """At the largest number of devices."""
+    configs: Mapping[str, ExperimentConfig]
+    """By arm, at every size."""
+    runs: Mapping[str, Sequence[Run]]
+    """Finished, by arm, at every size."""
+    plan: Mapping[str, Any]
+    """`PipelinePlan.facts`."""
+    repeats: int
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether ranks slept in the place of GPUs."""
+        return self.plan["emulated"] is not None
+
+    @cached_property
+    def tuning(self) -> Tuning | None:
+        """What the tuner did; None if it was not asked."""
+        values = self.plan["tuning"]
+        return None if values is None else Tuning.from_dict(values)
+
+    @property
+    def table(self) -> Table:
+        """The headline: every arm at the largest number of devices."""
+        where = "input measured, GPUs emulated" if self.is_emulated else "on GPUs"
+        arms = self.arms.runs
+        more = {"GPU at 0 %": {arm: wording.percent(self._idle(arm)) for arm in arms}}
+        notes = [
+            "GPU at 0 %: share of samples in which a GPU's utilization was 0 %; "
+            "unknown without GPUs."
+        ]
+        if self.is_emulated:
+            more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}
+            notes.append(
+                "AU: share of the time in which the emulated GPUs compute, by MLPerf "
+                "Storage's definition. The rest they wait for data, their own or "
+                "another rank's; data wait is their own alone."
+            )
+        return self.arms.table(
+            caption=f"{where[:1].upper()}{where[1:]}; ratios against "
+            f"{self.arms.baseline}",
+            more=more,
+            notes=notes,
+        )
+
+    @property
+    def steps(self) -> Table:
+        """The steps of both pipelines."""
+        return steps_table()
+
+    @property
+    def tuning_table(self) -> Table | Note:
+        """Every trial of the tuner."""
+        return Tuned(self.tuning).table
+
+    @cached_property
+    def sizes(self) -> list[AtSize]:
+        """Both whole pipelines at every number of devices."""
+        every = sorted({config.world_size for config in self.configs.values()})
+        rows = []
+        for size in every:
+            old, new = (self._rates(name, size) for name in (BASELINE, _NEW))
+            rows.append(
+                AtSize(
+                    size,
+                    statistics.summarise(old) if old else None,
+                    statistics.summarise(new) if new else None,
+                    statistics.ratio(new, old, a_name=_NEW, b_name=BASELINE)
+                    if old and new
+                    else None,
+                    self.demand(size),
+                )
+            )
+        return rows
+
+    @property
+    def sizes_table(self) -> Table:
+        """Throughput of both pipelines by number of devices."""
+        return sizes_table(self.sizes, self._device)
+
+    @property
+    def cores_table(self) -> Table:
+        """How many cores every arm needs to keep up with the devices."""
+        demand = self.demand(self._largest)
+        return cores_table(
+            {row.arm: (demand, row.cpu_ms_per_image) for row in self._own_rows},
+            self.plan["cores"],
+        )
+
+    def demand(self, size: int) -> float | None:
+        """Return the images/s that the devices would compute without data wait.
+
+        Emulated ones by what was published; real ones by what the arm that waited least
+        computed in the time that it did not wait.
+        """
+        emulated = self.plan["emulated"]
+        if emulated is not None:
+            return size * emulated["images_per_second"]
+        found = [
+            (run.summary.data_wait_share, run.summary.images_per_second_mean)
+            for arm, runs in self.runs.items()
+            for run in runs
+            if self.configs[arm].world_size == size
+        ]
+        known = [
+            (wait, rate / (1 - wait))
+            for wait, rate in found
+            if wait is not None and rate is not None and wait < 1
+        ]
+        return min(known)[1] if known else None
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The answer as a picture, and throughput over devices."""
+        demand = Demand(
+            self._demand_words,
+            self.is_emulated,
+            {
+                row.world_size: row.demand
+                for row in self.sizes
+                if row.demand is not None
+            },
+        )
+        asked = demand if demand.images_per_second else None
+        title = "What each input delivers"
+        chart = pipelines_chart(
+            [
+                self._measured(row, self.configs[row.arm].loader)
+                for row in self._own_rows
+                if row.images_per_second is not None
+            ],
+            asked,
+            title=title,
+        )
+        over = "Throughput of both pipelines by number of devices"
+        points = [
+            MeasuredPipeline(name, name, row.world_size, rate, None)
+            for row in self.sizes
+            for name, rate in ((BASELINE, row.old), (_NEW, row.new))
+            if rate is not None
+        ]
+        by_size = devices_chart(points, asked, device=self._device, title=over)
+        return [Figure(title, chart), Figure(over, by_size)]
+
+    @property
+    def answer(self) -> str:
+        """One sentence, computed from the data."""
+        size = self._largest
+        where = f"{size} {'emulated ' if self.is_emulated else ''}"
+        where += "GPU" if size == 1 else "GPUs"
+        fastest = self._fastest
+        best = self._row("tuned") or fastest
+        text = (
+            f"On {where}, {self._words(best.arm)} delivers {_rate(best)} images/s and "
+            f"ranks wait for data {wording.percent(best.data_wait_share)} of the time"
+        )
+        demand = self.demand(size)
+        if demand is not None:
+            text += f" ({wording.rate(demand)} images/s are asked for)"
+        if fastest != best:
+            text += f"; {self._words(fastest.arm)} delivers {_rate(fastest)}"
+        naive = self._row("naive")
+        if naive is not None and naive not in (best, fastest):
+            wait = wording.percent(naive.data_wait_share)
+            text += f"; naive delivers {_rate(naive)} and waits {wait}"
+        new = self._row(_NEW)
+        if new is not None and new.ratio is not None:
+            text += f"; {_NEW} delivers {_ratio_words(new)}"
+        return f"{text}."
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        tuned = self.tuning_table
+        emulated = self.plan["emulated"]
+        published = (
+            [Source(emulated["title"], emulated["url"])] if emulated is not None else []
+        )
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            notes=[
+                *self.plan["notes"],
+                *(tuned.sentences if isinstance(tuned, Note) else []),
+            ],
+            tables=[
+                self.table,
+                *([tuned] if isinstance(tuned, Table) else []),
+                self.sizes_table,
+                self.cores_table,
+                self.steps,
+                self.arms.certainty,
+            ],
+            figures=self.figures,
+            method=[
+                f"{_STATISTIC}.",
+                f"Intervals: {INTERVAL}.",
+                how_measured(self.repeats)[-1],
+                *describe_images(self.conditions),
+                where_and_when(self.conditions),
+            ],
+            sources=[WELCH, CHEXNET, GUIDE, *published],
+            result={
+                "schema": 1,
+                "quantity": "images_per_second",
+                "statistic": _STATISTIC,
+                "origin": "measured",
+                "emulated": emulated,
+                "conditions": dict(self.conditions),
+                **self.arms.to_dict(),
+                "idle_sample_share": {arm: self._idle(arm) for arm in self.arms.runs},
+                "sizes": [asdict(row) for row in self.sizes],
+                "tuning": self.plan["tuning"],
+            },
+            next_step=self._next_step,
+        )
+
+    @property
+    def _largest(self) -> int:
+        return int(self.plan["gpus"])
+
+    @property
+    def _device(self) -> str:
+        return "emulated GPUs" if self.is_emulated else "GPUs"
+
+    @property
+    def _demand_words(self) -> str:
+        emulated = self.plan["emulated"]
+        if emulated is None:
+            return "these GPUs"
+        return f"{emulated['gpu_name']}, published"
+
+    @property
+    def _own_rows(self) -> list[ArmRow]:
+        """Every arm but the control, whose rate is the noise floor's business."""
+        return [row for row in self.arms.rows if row.arm != self.arms.control]
+
+    @property
+    def _fastest(self) -> ArmRow:
+        known = [row for row in self._own_rows if row.images_per_second is not None]
+        return max(known, key=lambda row: row.images_per_second.median)  # type: ignore[union-attr]
+
+    def _row(self, name: str) -> ArmRow | None:
+        arm = arm_name(name, self._largest)
+        return next((row for row in self.arms.rows if row.arm == arm), None)
+
+    def _rates(self, name: str, size: int) -> list[float]:
+        runs = self.runs.get(arm_name(name, size), [])
+        rates = [run.summary.images_per_second_mean for run in runs]
+        return [rate for rate in rates if rate is not None]
+
+    def _idle(self, arm: str) -> float | None:
+        return median_of(self.runs[arm], idle_sample_share)
+
+    def _utilization(self, arm: str) -> float | None:
+        seconds = self.plan["emulated"]["seconds"]
+        return median_of(
+            self.runs[arm],
+            lambda run: statistics.accelerator_utilization(
+                [line for line in run.metrics(None) if line["kind"] == "step"], seconds
+            ),
+        )
+
+    def _measured(self, row: ArmRow, series: str) -> MeasuredPipeline:
+        assert row.images_per_second is not None
+        size = self._largest
+        return MeasuredPipeline(
+            row.arm, series, size, row.images_per_second, row.data_wait_share
+        )
+
+    def _words(self, arm: str) -> str:
+        """Return an arm's name, with what the tuner chose."""
+        name = arm.rpartition(",")[0]
+        if name == "tuned" and self.tuning is not None:
+            return f"the tuned input ({setting_words(self.tuning.chosen)})"
+        return name
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.plan["chosen"])
+        if self.repeats < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        options = "".join(
+            f" -p {name} {shlex.quote(_as_text(value))}"
+            for name, value in chosen.items()
+        )
+        return f"papermill notebooks/input_pipeline.ipynb out.ipynb{options}"
+
+
+def _rate(row: ArmRow) -> str:
+    rate = row.images_per_second
+    return wording.rate(None if rate is None else rate.median)
+
+
+def _ratio_words(row: ArmRow) -> str:
+    found = row.ratio
+    assert found is not None
+    text = f"{found.estimate:.2f} times"
+    if found.ci_low is not None and found.ci_high is not None:
+        ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
+        text += f" (95 % interval {ends})"
+    text += f" {BASELINE}"
+    if found.verdict == "not enough runs":
+        return f"{text}, not enough runs for a verdict ({min(found.n_a, found.n_b)})"
+    if found.verdict == "withheld":
+        return f"{text}, verdict withheld, because the control shows a difference too"
+    return f"{text}: {found.verdict}"
+
+
+def _as_text(value: Any) -> str:
+    """Return a parameter as papermill's command line says it."""
+    if isinstance(value, list):
+        return ",".join(map(_as_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,249 @@
+"""Tables of the input pipeline report: steps, trials, sizes, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nbkit.analysis.tuning import Setting, Tuning
+from nbkit.statistics import Ratio, Summary
+from nbkit.study import wording
+from nbkit.study.arms_tables import rate_interval, ratio_interval
+from nbkit.study.report_parts import Source, Table
+
+__all__ = [
+    "CHEXNET",
+    "GUIDE",
+    "AtSize",
+    "cores_table",
+    "setting_words",
+    "sizes_table",
+    "steps_table",
+    "tuning_table",
+]
+
+CHEXNET = Source(
+    "R. Vasudev and J. Lockman, Optimization techniques for training CheXNet on Dell "
+    "C4140 with Nvidia V100 GPUs (2019)",
+    "https://www.dell.com/support/kbdoc/en-us/000124384/optimization-techniques-for-"
+    "training-chexnet-on-dell-c4140-with-nvidia-v100-gpus",
+)
+"""The two pipelines, step by step."""
+
+GUIDE = Source(
+    "Dell EMC Ready Solutions for AI: Deep Learning with NVIDIA, architecture guide "
+    "(2018)"
+)
+"""The rule of how many workers."""
+
+_OLD = (
+    ("list the files", "list"),
+    ("make a TFRecordDataset of them", "read"),
+    ("load and preprocess images", "map"),
+    ("shard", "shard"),
+    ("shuffle", "shuffle"),
+    ("repeat", "the training's epochs"),
+    ("batch", "batch"),
+    ("prefetch", "prefetch"),
+)
+_NEW = (
+    ("list the files", "list"),
+    ("make a data set of their names", "list"),
+    ("shard", "shard"),
+    ("shuffle the files", "shuffle"),
+    ("parallel interleave", "interleave"),
+    ("prefetch records", "prefetch"),
+    ("shuffle the records", "shuffle"),
+    ("repeat", "the training's epochs"),
+    ("map and batch in one", "map_and_batch"),
+    ("prefetch", "prefetch"),
+)
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """Both whole pipelines at one number of devices."""
+
+    world_size: int
+    old: Summary | None
+    new: Summary | None
+    ratio: Ratio | None
+    """New over old."""
+    demand: float | None
+    """Images/s that the devices could compute."""
+
+
+def steps_table() -> Table:
+    """Return the eight and the ten steps of the source, and what does them here."""
+    rows = []
+    for number, new in enumerate(_NEW, start=1):
+        old = _OLD[number - 1] if number <= len(_OLD) else (None, None)
+        rows.append([f"{number}", *old, *new])
+    return Table(
+        "The two pipelines of the report on CheXNet",
+        ["step", "old, 8 steps", "here", "new, 10 steps", "here"],
+        rows,
+        [
+            "Steps and their order are the report's, as are 10 files in turn. There "
+            "they are TensorFlow's; here small steps of nbkit's own do the same, with "
+            "Pillow in threads. Of the report's settings two are changed: it shuffles "
+            "500 images, here at most a tenth of a rank's, and its old pipeline "
+            "prefetches as many batches as a batch has images, here prefetch_factor."
+        ],
+    )
+
+
+def setting_words(setting: Setting) -> str:
+    """Return a setting in words."""
+    one, many = ("thread", "threads") if _has_threads(setting) else _PROCESSES
+    what = one if setting.workers == 1 else many
+    return (
+        f"{setting.loader} with {setting.workers} {what} a rank and prefetch "
+        f"{setting.prefetch}"
+    )
+
+
+def tuning_table(tuning: Tuning) -> Table:
+    """Return every trial of the tuner, in order."""
+    rows = []
+    for number, trial in enumerate(tuning.trials, start=1):
+        setting = trial.setting
+        threads = _has_threads(setting)
+        rows.append(
+            [
+                f"{number}",
+                setting.loader,
+                None if threads else f"{setting.workers}",
+                f"{setting.workers}" if threads else None,
+                f"{setting.prefetch}",
+                wording.rate(trial.images_per_second),
+                _milliseconds(trial.cpu_ms_per_image),
+                wording.percent(trial.data_wait_share),
+                "chosen" if setting == tuning.chosen else "",
+                trial.why,
+            ]
+        )
+    trials = tuning.trials
+    return Table(
+        f"What the tuner tried: {len(trials)} of {tuning.grid_size} settings",
+        [
+            *("trial", "loader", "processes", "threads", "prefetch", "images/s"),
+            *("CPU ms/image", "data wait", "", "why it was tried"),
+        ],
+        rows,
+        [
+            f"Chosen: {setting_words(tuning.chosen)}, {tuning.why}.",
+            f"One run each, images of the measured window over its time; differences "
+            f"up to {tuning.margin * 100:.1f} % count as noise. The chosen setting is "
+            "measured again among the arms, because the best of several noisy numbers "
+            "flatters.",
+        ],
+        {
+            "images_per_second": [trial.images_per_second for trial in trials],
+            "cpu_ms_per_image": [trial.cpu_ms_per_image for trial in trials],
+            "data_wait_share": [trial.data_wait_share for trial in trials],
+            "run_id": [trial.run_id for trial in trials],
+        },
+    )
+
+
+def sizes_table(rows: Sequence[AtSize], device: str) -> Table:
+    """Return both pipelines by number of devices.
+
+    Parameters
+    ----------
+    rows
+        By growing size.
+    device
+        What a device is called in the plural.
+    """
+    return Table(
+        f"Throughput of both pipelines by {device}",
+        [
+            *(device, "old, images/s", "95 % interval", "new, images/s"),
+            *("95 % interval", "new / old", "95 % interval", "verdict", "demand"),
+        ],
+        [
+            [
+                f"{row.world_size}",
+                *_rate_cells(row.old),
+                *_rate_cells(row.new),
+                None if row.ratio is None else f"{row.ratio.estimate:.3f}",
+                None
+                if row.ratio is None
+                else ratio_interval(row.ratio.ci_low, row.ratio.ci_high),
+                None if row.ratio is None else row.ratio.verdict,
+                wording.rate(row.demand),
+            ]
+            for row in rows
+        ],
+        ["Demand: images/s that the devices would compute if no data were waited for."],
+        {
+            "old_images_per_second": [row.old and row.old.median for row in rows],
+            "new_images_per_second": [row.new and row.new.median for row in rows],
+            "demand_images_per_second": [row.demand for row in rows],
+        },
+    )
+
+
+def cores_table(
+    needs: Mapping[str, tuple[float | None, float | None]], cores: float
+) -> Table:
+    """Return how many cores every arm's loader needs to keep up with the devices.
+
+    Parameters
+    ----------
+    needs
+        By arm, demand in images/s and CPU time of an image in ms.
+    cores
+        That may be used here.
+    """
+    rows, numbers = [], []
+    for arm, (demand, cpu_ms) in needs.items():
+        needed = None if demand is None or cpu_ms is None else demand * cpu_ms / 1e3
+        numbers.append(needed)
+        enough = None if needed is None else "yes" if needed <= cores else "no"
+        rows.append(
+            [
+                arm,
+                wording.rate(demand),
+                _milliseconds(cpu_ms),
+                None if cpu_ms is None else wording.rate(1e3 / cpu_ms),
+                None if needed is None else f"{needed:.1f}",
+                enough,
+            ]
+        )
+    return Table(
+        "Cores that the input needs: demand / rate of a core",
+        [
+            *("arm", "demand, images/s", "CPU ms/image", "images/s of a core"),
+            *("cores needed", f"{cores:g} are enough"),
+        ],
+        rows,
+        [
+            "CPU time of an image is that of every process of the ranks: what a loader "
+            "reads and decodes in vain is in it, and without a GPU also what a GPU "
+            "would normalise. Cores needed is a lower bound: cores "
+            "that share caches, or one physical core, do less each."
+        ],
+        {"cores_needed": numbers},
+    )
+
+
+_PROCESSES = ("process", "processes")
+
+
+def _has_threads(setting: Setting) -> bool:
+    """Return whether a loader's workers are threads of the rank."""
+    return setting.loader in ("tfrecord", "dali")
+
+
+def _rate_cells(rate: Summary | None) -> list[str | None]:
+    if rate is None:
+        return [None, None]
+    interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
+    return [wording.rate(rate.median), f"{interval} ({rate.n})"]
+
+
+def _milliseconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"

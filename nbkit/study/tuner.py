@@ -1,0 +1,122 @@
+"""The tuner: short runs, each with another loader, number of workers or prefetch."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nbkit.analysis.tuning import Grid, Setting, Trial, Tuning, tune
+from nbkit.config import ExperimentConfig
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.start import launch
+from nbkit.study.input_pipeline_plan import PipelinePlan, with_setting
+from nbkit.study.input_pipeline_tables import setting_words, tuning_table
+from nbkit.study.progress import Progress
+from nbkit.study.report_parts import MimeBundle, Note, Table
+from nbkit.study.starts import variables_set
+
+__all__ = ["Tuned", "tune_loading", "tune_plan"]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the tuner found; a notebook shows its table."""
+
+    tuning: Tuning | None
+    """None if nothing was tuned."""
+
+    @property
+    def table(self) -> Table | Note:
+        """Every trial and what was chosen."""
+        if self.tuning is None:
+            return Note(["Nothing was tuned: 'tuned' is not among the arms."])
+        return tuning_table(self.tuning)
+
+    def _repr_mimebundle_(self, **_: object) -> MimeBundle:
+        return self.table._repr_mimebundle_()
+
+
+def tune_plan(plan: PipelinePlan) -> Tuned:
+    """Run the trials of a plan; nothing if it has no tuned arm.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If a trial has measured no step.
+    RunFailedError
+        If a trial fails.
+    """
+    if plan.tuned is None:
+        return Tuned(None)
+    tuning = tune_loading(
+        plan.tuned,
+        plan.grid,
+        plan.start,
+        most_trials=plan.most_trials,
+        environment=plan.environment,
+    )
+    return Tuned(tuning)
+
+
+def tune_loading(
+    config: ExperimentConfig,
+    grid: Grid,
+    start: Setting,
+    *,
+    most_trials: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    progress: bool = True,
+) -> Tuning:
+    """Find how to load, by runs of a configuration that load in different ways.
+
+    Parameters
+    ----------
+    config
+        What is run; loader, workers and prefetch are replaced.
+    grid, start, most_trials
+        As for `nbkit.analysis.tuning.tune`.
+    environment
+        Environment variables that every run gets.
+    progress
+        Show how far it is.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If a trial has measured no step.
+    RunFailedError
+        If a trial fails.
+    """
+    shown = Progress("tuner", most_trials or grid.most_trials, quiet=not progress)
+    tags = {"tuner": secrets.token_hex(4)}
+
+    def measure(setting: Setting, why: str) -> Trial:
+        shown.start(f"{setting_words(setting)} ({why})")
+        with variables_set(environment or {}):
+            run = launch(with_setting(config, setting), on_owner_exit="stop", tags=tags)
+        try:
+            run.wait(on_poll=shown.poll)
+        except KeyboardInterrupt:
+            run.stop(by="interrupt")
+            raise
+        finally:
+            shown.end(run)
+        summary = run.summary
+        if summary.images_per_second_mean is None:
+            message = (
+                f"run {run.run_id} has 0 measured steps; use more steps than "
+                f"warmup_steps={config.warmup_steps}."
+            )
+            raise NotEnoughDataError(message)
+        return Trial(
+            setting,
+            images_per_second=summary.images_per_second_mean,
+            data_wait_share=summary.data_wait_share,
+            cpu_ms_per_image=summary.cpu_ms_per_image,
+            run_id=run.run_id,
+        )
+
+    tuning = tune(grid, start, measure, most_trials=most_trials)
+    shown.close()
+    return tuning

@@ -1,0 +1,340 @@
+"""The ``tfrecord`` loader: TFRecord files through steps that can be put together.
+
+It shows what each step of an input pipeline is worth: shards early or late, shuffling
+before or after decoding, several files read in turn, decoding and batching in one.
+Which images there are, their labels and crops are the manifest's, as for every loader.
+Their order is the pipeline's own: it follows from the seed, the epoch and the files.
+
+A rank's order is worked out without reading anything before an epoch begins, so that a
+resumed epoch goes on with the same images and reads none again that were shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Container, Generator, Iterator
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import torch
+
+from nbkit.config import ExperimentConfig
+from nbkit.config.pipeline import pipeline_steps
+from nbkit.datasets.manifest import Manifest
+from nbkit.datasets.samples import Samples
+from nbkit.errors import ConfigError
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.worker.data import Placement, steps
+from nbkit.worker.data.image_data import (
+    NO_IMAGE,
+    ImageData,
+    Requests,
+    cpus_for_loading,
+    read_image,
+)
+from nbkit.worker.data.images import decode_crop, unreadable_message
+
+__all__ = ["TFRecordData", "load"]
+
+_CYCLE_LENGTH = 10
+"""Files that ``interleave`` reads in turn, as in Dell's report on CheXNet."""
+
+_SHUFFLE_BUFFER = 500
+_FEWEST_BUFFERS = 10
+"""The report's old pipeline shuffles within 500 of 112,120 images. Of a small set less:
+a buffer that holds a large part of an epoch is filled while everybody waits."""
+
+Record: TypeAlias = tuple[int, bytes]
+"""Place of an image in the manifest, and its file."""
+
+
+class TFRecordData(ImageData):
+    """One rank's part of a set of images; see `nbkit.worker.data.Data`."""
+
+    loader = "tfrecord"
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        manifest: Manifest,
+        placement: Placement,
+        batch_size: int,
+    ) -> None:
+        if manifest.kind != "tfrecord":
+            message = (
+                f"loader='tfrecord' reads TFRecord files, but data={config.data!r} is "
+                f"of kind {manifest.kind}; pack it with nbkit.datasets.pack(data, "
+                "folder, 'tfrecord'), or use loader='torch'."
+            )
+            raise ConfigError(message)
+        super().__init__(config, manifest, placement, batch_size)
+        settings = config.loader_config
+        self.steps = pipeline_steps(settings.pipeline)
+        self.threads = cpus_for_loading(config, usable_cpus())
+        asked = settings.pin_memory
+        self._pin_memory = placement.device.type == "cuda" if asked is None else asked
+        self.files = _in_file_order(manifest.train)
+        """Places in the manifest of each file's images, from its begin to its end."""
+        images = self._images_of_every_rank()
+        if images < batch_size * config.gradient_accumulation_steps:
+            raise ConfigError(self._too_few_images(images * placement.world_size))
+        self.steps_per_epoch = images // (
+            batch_size * config.gradient_accumulation_steps
+        )
+        self.train_images = self.steps_per_epoch * self._images_per_step
+        self.dropped_images = len(manifest.train) - self.train_images
+        self._images_of_rank = self.train_images // placement.world_size
+        self.buffer_size = max(
+            1, min(_SHUFFLE_BUFFER, self._images_of_rank // _FEWEST_BUFFERS)
+        )
+
+    def train_requests(self, epoch: int, first_batch: int = 0) -> Requests:
+        """Return this rank's batches of one epoch, in the order of its pipeline."""
+        with contextlib.ExitStack() as opened:
+            order = list(islice(_Order(self, epoch).run(opened), self._images_of_rank))
+        return _PipelineRequests(epoch, order, first_batch, self.batch_size)
+
+    def new_batch(self) -> torch.Tensor:
+        """Return memory for the pixels of a batch."""
+        size = self.augmentation.size
+        shape = (self.batch_size, size, size, 3)
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin_memory)
+
+    def _pixels(
+        self, samples: Samples, requests: Requests
+    ) -> Generator[torch.Tensor, None, None]:
+        with contextlib.ExitStack() as opened:
+            if isinstance(requests, _PipelineRequests):
+                images = _Images(self, samples, requests.epoch, requests.shown_before)
+                batches = _Stream(self, images).run(opened)
+                first = requests.first_batch
+                yield from islice(batches, first, first + len(requests))
+            else:
+                images = _Images(self, samples, None, {NO_IMAGE})
+                yield from _Evaluation(self, images, requests).run(opened)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "pipeline": ",".join(self.steps),
+            "threads": self.threads,
+            "prefetch_factor": self.config.loader_config.prefetch_factor,
+            "pin_memory": self._pin_memory,
+            "files": len(self.files),
+            "shuffle_buffer": self.buffer_size,
+            "decoder": "Pillow",
+        }
+
+    def _images_of_every_rank(self) -> int:
+        """Return how many images every rank is sure to have."""
+        world_size = self.placement.world_size
+        before = self.steps[: self.steps.index("shard")]
+        if "read" in before or "interleave" in before:
+            return len(self.manifest.train) // world_size
+        if len(self.files) < world_size:
+            message = (
+                f"data={self.config.data!r} has {len(self.files)} TFRecord files for "
+                f"training, but {world_size} ranks share them by the file; pack "
+                "smaller ones (shard_megabytes), or put 'shard' behind 'read' or "
+                "'interleave' in loader_config.pipeline."
+            )
+            raise ConfigError(message)
+        sizes = [len(file) for file in self.files]
+        if "shuffle" in before:
+            # Other files in every epoch: no rank ever has fewer images than these.
+            return sum(sorted(sizes)[: len(sizes) // world_size])
+        return min(sum(sizes[rank::world_size]) for rank in range(world_size))
+
+
+def load(
+    config: ExperimentConfig, manifest: Manifest, placement: Placement, batch_size: int
+) -> TFRecordData:
+    """Return one rank's part of a set of images; see `nbkit.worker.data.load`."""
+    return TFRecordData(config, manifest, placement, batch_size)
+
+
+class _PipelineRequests(Requests):
+    """A rank's batches of one epoch, in the order of its pipeline."""
+
+    def __init__(
+        self, epoch: int, order: list[int], first_batch: int, batch_size: int
+    ) -> None:
+        first = first_batch * batch_size
+        starts = range(first, len(order), batch_size)
+        super().__init__(epoch, torch.tensor(order), starts, batch_size)
+        self.first_batch = first_batch
+        self.shown_before = frozenset(order[:first])
+
+
+class _Order:
+    """One epoch of one rank as places in the manifest; nothing is read.
+
+    Parameters
+    ----------
+    data
+        Files, steps and seed.
+    epoch
+        Counted from 0.
+    """
+
+    def __init__(self, data: TFRecordData, epoch: int) -> None:
+        self._data = data
+        self._epoch = epoch
+
+    def run(self, opened: contextlib.ExitStack) -> Iterator[Any]:
+        """Return what comes out of the last step.
+
+        Parameters
+        ----------
+        opened
+            Ends the steps, the last one first, because it asks the others.
+        """
+        stream: Iterator[Any] = iter(())
+        for place, step in enumerate(self._data.steps):
+            stream = getattr(self, f"_{step}")(stream, place)
+            if isinstance(stream, Generator):
+                opened.callback(stream.close)
+        return stream
+
+    def _list(self, _: Iterator[Any], place: int) -> Iterator[Any]:
+        return iter(self._data.files)
+
+    def _shard(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        placement = self._data.placement
+        return islice(stream, placement.rank, None, placement.world_size)
+
+    def _shuffle(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        # The same for every rank: what is shuffled before it is shared out is one row.
+        seed = f"steps/{self._data.config.seed}/{self._epoch}/{place}"
+        return steps.shuffle(stream, self._data.buffer_size, random.Random(seed))
+
+    def _read(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        return chain.from_iterable(stream)
+
+    def _interleave(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        return steps.interleave(stream, _CYCLE_LENGTH)
+
+    def _unchanged(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        return stream
+
+    _map = _batch = _map_and_batch = _prefetch = _unchanged
+
+
+class _Stream(_Order):
+    """One epoch of one rank: files are read, images decoded, batches made."""
+
+    def __init__(self, data: TFRecordData, images: _Images) -> None:
+        super().__init__(data, images.epoch or 0)
+        self._images = images
+
+    def _read(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        return map(self._images.read, super()._read(stream, place))
+
+    def _interleave(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        order = super()._interleave(stream, place)
+        return steps.parallel_map(self._images.read, order, _CYCLE_LENGTH)
+
+    def _map(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        return steps.parallel_map(self._images.decode, stream, self._data.threads)
+
+    def _batch(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        return steps.batch(stream, self._data.batch_size, self._data.new_batch)
+
+    def _map_and_batch(
+        self, stream: Iterator[Any], place: int
+    ) -> Generator[Any, None, None]:
+        data = self._data
+        return steps.map_and_batch(
+            self._images.decode, stream, data.batch_size, data.new_batch, data.threads
+        )
+
+    def _prefetch(self, stream: Iterator[Any], place: int) -> Iterator[Any]:
+        # Before there are batches, as many images as one has: so does the report.
+        made = {"batch", "map_and_batch"} & set(self._data.steps[:place])
+        ahead = self._data.config.loader_config.prefetch_factor
+        return steps.prefetch(stream, ahead if made else self._data.batch_size)
+
+
+class _Evaluation(_Stream):
+    """The evaluation of one rank, in its own order, whatever the steps of training."""
+
+    def __init__(self, data: TFRecordData, images: _Images, requests: Requests) -> None:
+        super().__init__(data, images)
+        self._requests = requests
+
+    def run(self, opened: contextlib.ExitStack) -> Iterator[Any]:
+        """Return the batches that were asked for."""
+        order = chain.from_iterable(request.indices for request in self._requests)
+        stream = self._map_and_batch(map(self._images.read, order), 0)
+        opened.callback(stream.close)
+        stream = steps.prefetch(stream, self._data.config.loader_config.prefetch_factor)
+        opened.callback(stream.close)
+        return stream
+
+
+class _Images:
+    """What the steps do with single images; called in several threads at once.
+
+    Parameters
+    ----------
+    data
+        How large images are shown.
+    samples
+        The images.
+    epoch
+        None in an evaluation.
+    left_out
+        Places of images that are neither read nor decoded, such as padding.
+    """
+
+    def __init__(
+        self,
+        data: TFRecordData,
+        samples: Samples,
+        epoch: int | None,
+        left_out: Container[int],
+    ) -> None:
+        self.epoch = epoch
+        self._samples = samples
+        self._augmentation = data.augmentation
+        self._left_out = left_out
+        size = data.augmentation.size
+        self._none = torch.zeros((size, size, 3), dtype=torch.uint8)
+
+    def read(self, index: int) -> Record:
+        """Return an image's file with its place."""
+        if index in self._left_out:
+            return index, b""
+        with self._named(index):
+            return index, read_image(self._samples, index)
+
+    def decode(self, record: Record) -> torch.Tensor:
+        """Return an image's pixels (uint8, shape ``(size, size, 3)``).
+
+        By Pillow, which does not hold Python's lock: nvImageCodec does, so that threads
+        would wait for each other.
+        """
+        index, data = record
+        if index in self._left_out:
+            return self._none
+        decoding = self._samples.decoding(index)
+        crop = self._augmentation.crop(decoding, self.epoch, index)
+        with self._named(index):
+            return decode_crop(data, decoding, crop, self._augmentation.size)
+
+    @contextlib.contextmanager
+    def _named(self, index: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # decoders raise many kinds
+            message = unreadable_message(self._samples.place(index), error)
+            raise ConfigError(message) from error
+
+
+def _in_file_order(samples: Samples) -> list[list[int]]:
+    """Return the images of each file, from its begin to its end."""
+    files: dict[int, list[tuple[int, int]]] = {}
+    for index in range(len(samples)):
+        file, offset = samples.packed_at(index)
+        files.setdefault(file, []).append((offset, index))
+    return [[index for _, index in sorted(files[file])] for file in sorted(files)]

@@ -1,0 +1,174 @@
+"""The tuner finds a setting near the best in a third of the grid, and says why."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from nbkit.analysis.tuning import (
+    Grid,
+    Setting,
+    Trial,
+    Tuning,
+    guide_rule_workers,
+    tune,
+)
+from nbkit.errors import ConfigError
+
+RECORDED = json.loads((Path(__file__).parent / "response_surface.json").read_text())
+"""A full grid that was measured, one run a setting, on a busy machine of two cores:
+loaders whose reads take 10 ms each, and an emulated GPU. tests/soak/test_tuner.py
+records it."""
+
+NEAR = 0.95
+LARGE = Grid(["torch", "tfrecord"], [1, 2, 4, 8, 16, 32], [2, 4, 8])
+
+
+def on(surface, *, noise=0.0, seed=0, demand=None):
+    """Return a way to measure on a surface: rates by setting, or a function of it."""
+    drawn = random.Random(seed)
+
+    def measure(setting, why):
+        supply = surface(setting) if callable(surface) else surface[setting]
+        rate = supply * drawn.uniform(1 - noise, 1 + noise)
+        if demand is None:
+            return Trial(setting, rate)
+        rate = min(rate, demand)
+        return Trial(setting, rate, data_wait_share=1 - rate / demand)
+
+    return measure
+
+
+def saturating(cores, *, favourite="torch", prefetch=0.0):
+    """Return what a loader delivers on so many cores, one more than it is good for."""
+
+    def supply(setting):
+        busy = min(setting.workers, cores)
+        crowded = 0.97 ** max(0, setting.workers - cores)
+        ahead = 1 - prefetch / setting.prefetch
+        factor = 1.0 if setting.loader == favourite else 0.7
+        return 300 * busy * crowded * ahead * factor
+
+    return supply
+
+
+def start_of(grid):
+    return Setting(grid.workers[0], grid.prefetch[0], grid.loaders[0])
+
+
+def best_of(grid, surface):
+    return max(surface(setting) for setting in grid.settings)
+
+
+@pytest.mark.parametrize("cores", [1, 3, 6, 12, 40])
+@pytest.mark.parametrize("favourite", LARGE.loaders)
+@pytest.mark.parametrize("prefetch", [0.0, 0.3])
+def test_95_percent_of_the_best_are_found_in_a_third_of_the_grid(
+    cores, favourite, prefetch
+):
+    surface = saturating(cores, favourite=favourite, prefetch=prefetch)
+
+    found = tune(LARGE, start_of(LARGE), on(surface))
+
+    assert surface(found.chosen) >= NEAR * best_of(LARGE, surface)
+    assert len(found.trials) <= len(LARGE) / 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_of_3_percent_costs_no_more_than_that(seed):
+    surface = saturating(6, prefetch=0.2)
+
+    found = tune(LARGE, start_of(LARGE), on(surface, noise=0.03, seed=seed))
+
+    assert surface(found.chosen) >= NEAR * best_of(LARGE, surface)
+    assert len(found.trials) <= len(LARGE) / 3
+
+
+@pytest.mark.parametrize("loaders", [[0], [1], [0, 1], [1, 0]])
+def test_a_recorded_grid_is_tuned_as_well(loaders):
+    names = [RECORDED["loaders"][place] for place in loaders]
+    grid = Grid(names, RECORDED["workers"], RECORDED["prefetch"])
+    rates = {Setting(*row[:3]): row[3] for row in RECORDED["rates"]}
+    surface = {setting: rates[setting] for setting in grid.settings}
+    measure = on(surface, demand=RECORDED["demand_images_per_second"])
+
+    found = tune(grid, start_of(grid), measure)
+
+    assert surface[found.chosen] >= NEAR * max(surface.values())
+    assert len(found.trials) <= len(grid) / 3
+
+
+def test_it_ends_as_soon_as_the_input_keeps_up():
+    found = tune(LARGE, start_of(LARGE), on(saturating(16), demand=1100))
+
+    assert found.chosen == Setting(4, 2, "torch")
+    assert found.trials[-1].setting == found.chosen
+    assert "ranks waited for data only 0.0 % of the time" in found.why
+
+
+def test_the_start_is_measured_twice_and_what_differs_is_noise():
+    rates = iter([100.0, 120.0])
+    flat = dict.fromkeys(LARGE.settings, 105.0)
+
+    def measure(setting, why):
+        return Trial(setting, next(rates, flat[setting]))
+
+    found = tune(LARGE, start_of(LARGE), measure)
+
+    assert [trial.setting for trial in found.trials[:2]] == [start_of(LARGE)] * 2
+    assert found.margin == pytest.approx(0.2)
+    assert found.chosen == start_of(LARGE)
+    assert "no neighbour was faster" in found.why
+
+
+def test_no_setting_is_tried_twice_but_the_start():
+    found = tune(LARGE, start_of(LARGE), on(saturating(5, favourite="tfrecord")))
+
+    settings = [trial.setting for trial in found.trials[1:]]
+    assert len(set(settings)) == len(settings)
+    assert [trial.why for trial in found.trials[2:4]] == [
+        "tfrecord in the place of torch",
+        "more workers",
+    ]
+
+
+def test_of_equally_fast_settings_the_smallest_is_chosen():
+    surface = dict.fromkeys(LARGE.settings, 100.0)
+    surface[Setting(2, 2, "torch")] = 101.0
+
+    found = tune(LARGE, Setting(2, 2, "torch"), on(surface))
+
+    assert found.chosen == Setting(1, 2, "torch")
+    assert "within 2 % of the fastest" in found.why
+
+
+def test_a_few_trials_are_spent_on_settings_and_not_on_noise():
+    found = tune(LARGE, start_of(LARGE), on(saturating(9)), most_trials=3)
+
+    assert len({trial.setting for trial in found.trials}) == 3
+    assert "3 trials were allowed" in found.why
+
+
+def test_what_was_found_can_be_kept():
+    found = tune(LARGE, start_of(LARGE), on(saturating(3), demand=800))
+
+    again = Tuning.from_dict(json.loads(json.dumps(found.to_dict())))
+
+    assert again.to_dict() == json.loads(json.dumps(found.to_dict()))
+    assert again.chosen == found.chosen
+    assert again.images_per_second == found.images_per_second
+
+
+def test_a_start_outside_the_grid_is_refused():
+    with pytest.raises(ConfigError, match="is none of the 36 settings"):
+        tune(LARGE, Setting(3, 2, "torch"), on(saturating(3)))
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "workers"), [(40, 4, 6), (64, 8, 4), (16, 2, 4), (2, 2, -3)]
+)
+def test_the_guides_rule_leaves_four_cores_of_a_gpus_share(cores, gpus, workers):
+    assert guide_rule_workers(cores, gpus) == workers

@@ -1,0 +1,56 @@
+"""The input pipeline notebook under plain papermill, from parameters to report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbkit
+from nbkit.store.record import RunState
+from nbkit.study.report import REPORT_MIME
+from tests.notebooks.executing import QUICK, execute
+
+
+def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path):
+    done = execute(
+        "input_pipeline",
+        tmp_path / "out.ipynb",
+        *QUICK,
+        *("-p", "gpus", "1", "-p", "batch_size_per_gpu", "8"),
+        *("-p", "arms", "naive,tuned", "-p", "trials", "2"),
+    )
+
+    assert done.returncode == 0, done.terminal
+    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
+    assert "application/vnd.jupyter.widget-view+json" not in kinds
+    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    assert "Emulated: device=cpu was asked for" in done.text
+    assert "Not measured: the steps between the two pipelines" in done.text
+    assert "new, 10 steps" in done.text
+    assert "What the tuner tried: " in done.text
+    assert "[4/4] tuned, 1 rank, repeat 1: finished" in done.text
+    picture, answer = (output.data for output in done.cells[-1].outputs)
+    assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
+    report = answer[REPORT_MIME]
+    assert report["answer"].startswith("On 1 emulated GPU, the tuned input (torch")
+    result = report["result"]
+    assert {row["arm"]: row["n"] for row in result["rows"]} == {
+        "chexnet_old, 1 rank": 1,
+        "chexnet_new, 1 rank": 1,
+        "naive, 1 rank": 1,
+        "tuned, 1 rank": 1,
+    }
+    waits = {row["arm"]: row["data_wait_share"] for row in result["rows"]}
+    # Nothing is read while the device computes.
+    assert waits["naive, 1 rank"] > 0.3
+    assert result["emulated"]["gpu_name"] == "V100-32GB"
+    assert result["sizes"][0]["demand"] == 432
+    tuning = result["tuning"]
+    assert 1 <= len(tuning["trials"]) <= 2
+    trials = {trial["run_id"] for trial in tuning["trials"]}
+    runs = {run.run_id: run for run in nbkit.runs()}
+    assert trials < set(runs)
+    assert len(runs) == 4 + len(trials)
+    assert {run.state for run in runs.values()} == {RunState.FINISHED}
+    assert json.loads(Path(report["result_file"]).read_text())["answer"]
+    assert "cores needed" in Path(report["page"]).read_text()

@@ -1,0 +1,108 @@
+"""The tuner on real runs, held against every setting of its grid.
+
+``python -m tests.soak.test_tuner FILE`` writes a grid that was measured into FILE, as
+tests/analysis/test_tuning.py has it; PYTHONPATH names tests/plugins then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.analysis.tuning import Grid, Setting
+from nbkit.config import ExperimentConfig
+from nbkit.datasets import pack
+from nbkit.study.input_pipeline_plan import with_setting
+from nbkit.study.order import balanced_order
+from nbkit.study.tuner import tune_loading
+from tests.launch.conftest import plugins, small, store
+from tests.worker.images import write_classes
+
+__all__ = ["plugins", "small", "store"]
+
+pytestmark = pytest.mark.timeout(7200)
+
+NEAR = 0.95
+STEP_SECONDS = 0.08
+GRIDS = {
+    # Loaders of the plug-in, whose reads take 10 ms: what bounds them are reads at
+    # once, on whatever machine this runs.
+    "slow storage": Grid(
+        ["slow_storage_torch", "slow_storage_tfrecord"], [1, 2, 4, 8], [1, 2, 4]
+    ),
+    "photos": Grid(["torch", "tfrecord"], [1, 2, 4], [2, 4, 8]),
+}
+REPEATS = {"photos": 3}
+"""Of every setting; those of the plug-in are measured once."""
+
+
+def experiment(name: str, folder: Path) -> ExperimentConfig:
+    """Return what is run for a grid; its images are packed into a folder."""
+    far = name.startswith("slow storage")
+    data = folder / ("far" if far else "photos")
+    if not data.exists():
+        # Small images, so that the processors do not matter.
+        images = write_classes(folder / "small", 40) if far else "photos"
+        pack(images, data, "tfrecord", shard_megabytes=1, on_progress=lambda *_: None)
+    return ExperimentConfig(
+        task="load",
+        data=str(data),
+        emulated_step_seconds=STEP_SECONDS,
+        batch_size_per_gpu=16,
+        image_size=32 if far else 224,
+        steps=22,
+        warmup_steps=6,
+        device="cpu",
+        tensorboard=False,
+    )
+
+
+def measure_grid(name: str, config: ExperimentConfig) -> dict[Setting, float]:
+    """Return the rate of every setting, a mean over runs in balanced order."""
+    settings = {str(one): one for one in GRIDS[name].settings}
+    rates: dict[Setting, list[float]] = {one: [] for one in settings.values()}
+    for slot in balanced_order(list(settings), REPEATS.get(name, 1)):
+        setting = settings[slot.arm]
+        run = nbkit.launch(with_setting(config, setting)).wait()
+        rates[setting].append(run.summary.images_per_second_mean or 0.0)
+    return {setting: sum(many) / len(many) for setting, many in rates.items()}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_95_percent_of_the_best_are_found_in_a_third_of_the_trials(name, tmp_path):
+    grid, config = GRIDS[name], experiment(name, tmp_path)
+    start = Setting(grid.workers[0], grid.prefetch[0], grid.loaders[0])
+
+    found = tune_loading(config, grid, start, progress=False)
+
+    surface = measure_grid(name, config)
+    assert len(found.trials) <= len(grid) / 3
+    assert surface[found.chosen] >= NEAR * max(surface.values())
+
+
+def record(target: Path, folder: Path) -> None:
+    """Write the grid of slow storage, which is alike on every machine."""
+    config, grid = experiment("slow storage", folder), GRIDS["slow storage"]
+    rates = measure_grid("slow storage", config)
+    written = {
+        "loaders": list(grid.loaders),
+        "workers": list(grid.workers),
+        "prefetch": list(grid.prefetch),
+        "demand_images_per_second": config.batch_size_per_gpu / STEP_SECONDS,
+        "rates": [
+            [one.workers, one.prefetch, one.loader, round(rate, 1)]
+            for one, rate in rates.items()
+        ],
+    }
+    target.write_text(json.dumps(written) + "\n")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as temporary:
+        record(Path(sys.argv[1]), Path(temporary))

@@ -1,0 +1,231 @@
+"""What the input pipeline report says follows from what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nbkit.analysis.tuning import Grid, Setting, Trial, tune
+from nbkit.config import ExperimentConfig
+from nbkit.config.pipeline import PIPELINES
+from nbkit.store.summary import summarise_run
+from nbkit.study.arm_rows import ArmRun
+from nbkit.study.arms import Arms
+from nbkit.study.input_pipeline_result import PipelineResult
+from nbkit.study.report import Note, Table
+
+DEMAND = 432.0
+"""Images/s of one emulated GPU."""
+
+RATES = {
+    "chexnet_old, 1 rank": 240.0,
+    "chexnet_old, 2 ranks": 250.0,
+    "chexnet_new, 1 rank": 400.0,
+    "chexnet_new, 2 ranks": 700.0,
+    "naive, 2 ranks": 320.0,
+    "tuned, 2 ranks": 850.0,
+}
+
+
+def run(rate, size, cpu_ms):
+    """Return a stand-in for a finished run, whose steps mostly find a batch."""
+    images = 16 * size
+    seconds = 10 * images / rate
+    # Nine steps find a full buffer, the tenth waits: its median is not its rate.
+    times = [0.02] * 9 + [seconds - 0.18]
+    waits = [0.0] * 9 + [seconds - 0.2]
+    lines = [
+        {
+            "kind": "step",
+            "attempt": 0,
+            "step": number,
+            "t": float(number),
+            "images": images,
+            "loss": None,
+            "step_time_seconds": time,
+            "data_wait_seconds": wait,
+            "compute_seconds": 0.02,
+            "communication_exposed_seconds": 0.0,
+            "warmup": False,
+        }
+        for number, (time, wait) in enumerate(zip(times, waits, strict=True), start=1)
+    ]
+    worker = {"task": "load", "device_type": "cpu", "world_size": size}
+    return SimpleNamespace(
+        summary=summarise_run(lines, worker, {}),
+        record={},
+        metrics=lambda _: lines,
+        paths=SimpleNamespace(root=Path("nowhere")),
+        cpu_ms=cpu_ms,
+    )
+
+
+def config(arm):
+    name, _, size = arm.partition(", ")
+    steps = PIPELINES.get(name)
+    return ExperimentConfig(
+        task="load",
+        loader="tfrecord" if steps else "naive" if name == "naive" else "torch",
+        loader_config={"pipeline": steps} if steps else {},
+        gpus=int(size.split()[0]),
+        device="cpu",
+    )
+
+
+def measured(*, repeats=5, emulated=True, tuned=True, **rates):
+    """Return a result of the arms above."""
+    rates = {**RATES, **rates}
+    configs = {arm: config(arm) for arm in rates}
+    runs = {
+        arm: [
+            run(rate * (1 + 0.002 * repeat), configs[arm].gpus, 2.5)
+            for repeat in range(repeats)
+        ]
+        for arm, rate in rates.items()
+    }
+    largest = {
+        arm: [
+            ArmRun(
+                f"{arm} {number}",
+                one.summary.images_per_second_mean,
+                data_wait_share=one.summary.data_wait_share,
+                cpu_ms_per_image=one.cpu_ms,
+                device_type="cpu",
+            )
+            for number, one in enumerate(many)
+        ]
+        for arm, many in runs.items()
+        if configs[arm].gpus == 2
+    }
+    grid = Grid(["torch", "tfrecord"], [1, 2, 4], [2, 4, 8])
+    tuning = tune(
+        grid, Setting(1, 2, "torch"), lambda s, _: Trial(s, 100.0 * s.workers, 0.3, 2.0)
+    )
+    values = {
+        "images_per_second": DEMAND,
+        "gpu_name": "V100-32GB",
+        "source": "a table",
+        "title": "NVIDIA, a table",
+        "url": "https://example.com",
+        "seconds": 0.04,
+    }
+    return PipelineResult(
+        arms=Arms(largest, "chexnet_old, 2 ranks"),
+        configs=configs,
+        runs=runs,
+        plan={
+            "baseline": "chexnet_old, 2 ranks",
+            "gpus": 2,
+            "cores": 2.0,
+            "emulated": values if emulated else None,
+            "tuning": tuning.to_dict() if tuned else None,
+            "notes": ["said first"],
+            "chosen": {"gpus": 2},
+        },
+        repeats=repeats,
+        conditions={"steps": 10, "study_id": "a-study"},
+    )
+
+
+def cells(table, first):
+    """Return a row by column, of the first row whose first cell is this."""
+    row = next(row for row in table.rows if row[0] == first)
+    return dict(zip(table.columns, row, strict=True))
+
+
+def test_a_rate_is_that_of_the_whole_window_and_not_of_the_median_step():
+    result = measured()
+
+    new = cells(result.table, "chexnet_new, 2 ranks")
+    assert new["images/s"] == "702.8"
+    assert (new["verdict"], new["GPU at 0 %"]) == ("faster", "–")
+    # Nine steps behind the first one take 435 ms, and 40 ms of each are computing.
+    assert new["AU"] == "82.7 %"
+    assert result.runs["naive, 2 ranks"][0].summary.images_per_second == 1600
+    assert result.table.caption.startswith("Input measured, GPUs emulated")
+    assert any("median over steps" in line for line in result.report().method)
+
+
+def test_the_answer_names_the_fastest_what_is_asked_for_and_new_against_old():
+    answer = measured().answer
+
+    assert answer.startswith(
+        "On 2 emulated GPUs, the tuned input (torch with 4 processes a rank and "
+        "prefetch 2) delivers 853.4 images/s"
+    )
+    assert "(864.0 images/s are asked for)" in answer
+    assert "; naive delivers 321.3 and waits 79.9 %; " in answer
+    assert answer.endswith(
+        "chexnet_new delivers 2.80 times (95 % interval 2.79 to "
+        "2.81) chexnet_old: faster."
+    )
+
+
+def test_few_runs_give_no_verdict():
+    result = measured(repeats=1)
+
+    assert "not enough runs for a verdict (1)" in result.answer
+    assert result.report().next_step.endswith("-p gpus 2 -p repeats 5")
+
+
+def test_both_pipelines_stand_beside_what_each_number_of_devices_asks_for():
+    table = measured().sizes_table
+
+    one, two = (cells(table, size) for size in ("1", "2"))
+    assert (one["old, images/s"], one["new, images/s"]) == ("241.0", "401.6")
+    assert (one["demand"], two["demand"]) == ("432.0", "864.0")
+    assert (two["new / old"], two["verdict"]) == ("2.800", "faster")
+
+
+def test_cores_needed_are_demand_over_the_rate_of_a_core():
+    naive = cells(measured().cores_table, "naive, 2 ranks")
+
+    # 864 images/s of 2.5 ms each.
+    assert naive["images/s of a core"] == "400.0"
+    assert naive["cores needed"] == "2.2"
+    assert naive["2 are enough"] == "no"
+
+
+def test_real_gpus_ask_for_what_they_compute_when_they_do_not_wait():
+    result = measured(emulated=False)
+
+    least = min(one.summary.data_wait_share for one in result.runs["tuned, 2 ranks"])
+    rate = max(
+        one.summary.images_per_second_mean for one in result.runs["tuned, 2 ranks"]
+    )
+    assert result.demand(2) == pytest.approx(rate / (1 - least), rel=0.01)
+    assert "emulated" not in result.answer
+
+
+def test_every_trial_of_the_tuner_is_shown_and_the_chosen_one_marked():
+    table = measured().tuning_table
+
+    assert isinstance(table, Table)
+    assert [row[1] for row in table.rows][:3] == ["torch", "torch", "tfrecord"]
+    assert [row[2] for row in table.rows][:3] == ["1", "1", None]
+    assert [row[-2] for row in table.rows].count("chosen") == 1
+    assert table.notes[0].startswith("Chosen: torch with 4 processes a rank")
+
+
+def test_without_a_tuner_it_is_said_so():
+    result = measured(tuned=False)
+
+    assert isinstance(result.tuning_table, Note)
+    assert any("Nothing was tuned" in note for note in result.report().notes)
+
+
+def test_the_report_keeps_measured_emulated_and_published_apart():
+    report = measured().report()
+
+    assert report.notes[0] == "said first"
+    chart = json.dumps(report.figures[0].chart.to_dict())
+    assert "Asked for, emulated" in chart
+    assert '"title": "Measured"' in chart
+    result = json.loads(json.dumps(report.to_dict()))["result"]
+    assert result["emulated"]["gpu_name"] == "V100-32GB"
+    assert result["idle_sample_share"]["naive, 2 ranks"] is None
+    assert [row["world_size"] for row in result["sizes"]] == [1, 2]
+    assert "https://example.com" in {source.url for source in report.sources}
