@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
@@ -30,6 +30,9 @@ from nbkit.store.runs import (
     list_run_folders,
     list_runs,
 )
+
+if TYPE_CHECKING:
+    from nbkit.analysis.diagnose_causes import Diagnosis
 
 __all__ = ["Run", "RunList", "attach", "runs"]
 
@@ -206,6 +209,20 @@ class Run(StoredRun):
                 "function can be imported."
             )
             raise RunError(message) from error
+
+    def diagnose(self) -> Diagnosis:
+        """Return what bounds the run, with evidence, and what to try first.
+
+        From its folder alone, in any state. See `nbkit.analysis.diagnose`.
+
+        Raises
+        ------
+        StoreError
+            If its files cannot be read.
+        """
+        from nbkit.analysis.diagnose import diagnose
+
+        return diagnose(self)
 
     def _check_resumable(self) -> None:
         state = self.state

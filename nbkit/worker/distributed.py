@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import resource
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ __all__ = [
     "StopAgreement",
     "check_build",
     "choose_device",
+    "cpu_queue_seconds",
     "cpu_seconds",
     "gather",
     "join",
@@ -189,6 +191,23 @@ def cpu_seconds() -> float:
         total += times.user + times.system
     ended = me.cpu_times()
     return total + ended.children_user + ended.children_system
+
+
+def cpu_queue_seconds() -> float | None:
+    """Return how long this thread was ready to run so far while others had its CPU.
+
+    None where the kernel does not tell.
+
+    References
+    ----------
+    https://docs.kernel.org/scheduler/sched-stats.html (/proc/<pid>/schedstat)
+    """
+    try:
+        fields = Path("/proc/thread-self/schedstat").read_text().split()
+    except OSError:
+        return None
+    # A kernel that does not count writes zeros: no thread gets here without running.
+    return int(fields[1]) / 1e9 if int(fields[0]) else None
 
 
 def peak_memory(device: torch.device) -> dict[str, int | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.store.metrics import JsonLinesWriter
-from nbkit.worker.distributed import cpu_seconds
+from nbkit.worker.distributed import cpu_queue_seconds, cpu_seconds
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
 
@@ -26,22 +26,30 @@ class Window:
     data_wait_seconds: float = 0.0
     compute_seconds: float = 0.0
     communication_exposed_seconds: float = 0.0
+    update_seconds: float = 0.0
     images: int = 0
     cpu_seconds: float = 0.0
+    cpu_queue_seconds: float | None = None
+    """How long the training thread was ready and waited for a CPU."""
     _cpu_start: float | None = field(default=None, repr=False)
+    _queue_start: float | None = field(default=None, repr=False)
 
     def open(self) -> None:
         """Start counting CPU time: the next step to be issued is the window's first.
 
         A GPU may still be busy with the warm-up, but no longer for the host's account.
         """
-        self._cpu_start = cpu_seconds()
+        self._cpu_start, self._queue_start = cpu_seconds(), cpu_queue_seconds()
 
     def close(self) -> None:
         """Stop counting CPU time."""
         if self._cpu_start is not None:
             self.cpu_seconds += cpu_seconds() - self._cpu_start
             self._cpu_start = None
+        if self._queue_start is not None:
+            waited = (cpu_queue_seconds() or self._queue_start) - self._queue_start
+            self.cpu_queue_seconds = (self.cpu_queue_seconds or 0.0) + waited
+            self._queue_start = None
 
     @contextlib.contextmanager
     def without_this_thread(self) -> Iterator[None]:
@@ -71,6 +79,7 @@ class Window:
         self.data_wait_seconds += times.data_wait_seconds
         self.compute_seconds += times.compute_seconds
         self.communication_exposed_seconds += times.communication_exposed_seconds
+        self.update_seconds += times.update_seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sums as JSON values."""
@@ -88,15 +97,23 @@ class MetricsLog:
         ``warmup_steps`` and ``tensorboard`` matter.
     images_per_step
         Images of one optimizer step, all ranks together.
+    profiled_steps
+        Steps behind the warm-up that are slower because they are profiled: they do not
+        count either.
     """
 
     def __init__(
-        self, rank: Rank, config: ExperimentConfig, images_per_step: int
+        self,
+        rank: Rank,
+        config: ExperimentConfig,
+        images_per_step: int,
+        profiled_steps: int = 0,
     ) -> None:
         self.window = Window()
         self._rank = rank
         self._config = config
         self._images = images_per_step
+        self._unmeasured = config.warmup_steps + profiled_steps
         self._steps = 0
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
         self._tensorboard: Any = None
@@ -106,10 +123,13 @@ class MetricsLog:
         lines: list[dict[str, Any]] = []
         for times in finished:
             self._steps += 1
-            warmup = self._steps <= self._config.warmup_steps
+            warmup = self._steps <= self._unmeasured
             if not warmup:
                 self.window.add(times, self._images // self._rank.world_size)
-            lines.append(self._line(times, warmup=warmup))
+            line = self._line(times, warmup=warmup)
+            if warmup and self._steps > self._config.warmup_steps:
+                line["profiled"] = True
+            lines.append(line)
         self._write(lines)
         if lines and self._writer is not None and self._config.tensorboard:
             self._to_tensorboard(lines)
@@ -148,6 +168,7 @@ class MetricsLog:
             "data_wait_seconds": times.data_wait_seconds,
             "compute_seconds": times.compute_seconds,
             "communication_exposed_seconds": times.communication_exposed_seconds,
+            "update_seconds": times.update_seconds,
             "warmup": warmup,
             **_scaling(times),
         }

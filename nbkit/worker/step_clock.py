@@ -6,7 +6,8 @@ between two steps. It is divided at marks:
 - *data wait*: from asking for a batch until it is there;
 - *exposed communication*: from the moment the last gradients are computed (the last
   bucket is ready to be exchanged) until the exchange is over;
-- *compute*: the rest.
+- *compute*: the rest; the *update* of the weights is the part of it behind the
+  exchange.
 
 On a GPU a mark is a CUDA event in the stream of the computation: the time between two
 marks includes what the device waited for, and nobody waits to read it. A step is read
@@ -38,6 +39,9 @@ class StepTimes:
     total_seconds: float
     data_wait_seconds: float
     communication_exposed_seconds: float
+    update_seconds: float
+    """From the end of the exchange to the end of the step; it is part of the compute
+    time, and does not depend on the number of images."""
     ended_at: float
     """Unix time at which the end was noticed."""
     loss_scale: float | None = None
@@ -167,6 +171,7 @@ class StepClock:
             total_seconds=self._seconds(marks.start, marks.end),
             data_wait_seconds=sum(self._seconds(*pair) for pair in marks.waits),
             communication_exposed_seconds=max(0.0, exposed),
+            update_seconds=self._seconds(marks.backward_end, marks.end),
             ended_at=time.time(),
             loss_scale=scale,
             update_skipped=skipped,

@@ -40,6 +40,7 @@ from nbkit.worker.evaluation import evaluate
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.precision import Precision, all_finite
+from nbkit.worker.profile import StepProfile
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
 
@@ -98,7 +99,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         _capture(raw_model, config, precision, device, per_rank)
     model = _wrap(raw_model, config, rank, device, clock)
     agreement = StopAgreement(rank, host_group)
-    log = MetricsLog(rank, config, images_per_step)
+    profile = StepProfile(rank, config, device)
+    log = MetricsLog(rank, config, images_per_step, profile.steps)
     facts = rank, config, device, host_group, batches, per_rank
     images_from = source.describe(config, manifest)
     write_facts(*facts, completed=False, source=images_from)
@@ -153,9 +155,10 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
 
     # 5. The loop
     done = stopped = False
-    steps_until_window = config.warmup_steps
+    steps_until_window = config.warmup_steps + profile.steps
     if not steps_until_window:
         log.window.open()
+    profile.between_steps()
     clock.restart()
     while not (done or stopped):
         model.train()
@@ -189,6 +192,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             if steps_until_window == 0:
                 log.window.open()
             log.steps(clock.finished())
+            profile.between_steps()
 
             # 6. Between steps
             period = config.checkpoint_period_steps
@@ -227,6 +231,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     # 7. The end
     log.steps(clock.finished(wait=True))
     log.window.close()
+    profile.close()
     agreement.close()
     if config.checkpoint_at_end and not stopped:
         save()

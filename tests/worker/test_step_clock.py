@@ -38,6 +38,7 @@ def test_a_step_lasts_from_the_end_of_the_one_before(clock):
     assert second.data_wait_seconds == 1
     assert second.communication_exposed_seconds == 1
     assert second.compute_seconds == 3
+    assert second.update_seconds == 1
 
 
 def test_what_happens_between_two_steps_belongs_to_neither(clock):

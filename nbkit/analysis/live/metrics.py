@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from nbkit import statistics
+from nbkit.analysis.diagnose_facts import RankTimes
 from nbkit.analysis.live.series import Series
 from nbkit.store.progress import RATE_STEPS, newest_rate
 
@@ -77,6 +78,8 @@ class LiveMetrics:
         self._rates = array("d")
         self._measured: dict[str, Any] = {}
         self._data_wait_seconds = self._measured_seconds = 0.0
+        self._communication_seconds = 0.0
+        self._update_seconds: float | None = 0.0
         self.damaged_lines = 0
         """Lines that are no JSON or lack a value; the others are shown."""
         self.step: int | None = None
@@ -130,6 +133,24 @@ class LiveMetrics:
     def data_wait_share(self) -> float | None:
         """Of the time of the measured steps, on rank 0."""
         return statistics.share([self._data_wait_seconds], [self._measured_seconds])
+
+    @property
+    def rank_0(self) -> RankTimes | None:
+        """Where the time of the measured steps went on rank 0; None without one."""
+        if not self._rates:
+            return None
+        return RankTimes(
+            rank=0,
+            total_seconds=self._measured_seconds,
+            data_wait_seconds=self._data_wait_seconds,
+            communication_seconds=self._communication_seconds,
+            update_seconds=self._update_seconds,
+        )
+
+    @property
+    def num_measured(self) -> int:
+        """How many steps were measured."""
+        return len(self._rates)
 
     @property
     def accuracy(self) -> tuple[str, float] | None:
@@ -213,6 +234,7 @@ class LiveMetrics:
         # A line that lacks one of them changes nothing.
         number, loss, warmup = line["step"], line["loss"], line["warmup"]
         seconds, waited = line["step_time_seconds"], line["data_wait_seconds"]
+        exposed = line["communication_exposed_seconds"]
         rate = line["images"] / seconds
         self.step, self.loss = number, loss
         self._newest.append(line)
@@ -221,8 +243,17 @@ class LiveMetrics:
             self._rates.append(rate)
             self._data_wait_seconds += waited
             self._measured_seconds += seconds
+            self._communication_seconds += exposed
+            self._count_update(line.get("update_seconds"))
         self._add("loss", number, loss)
         self._add("images_per_second", number, rate)
+
+    def _count_update(self, seconds: float | None) -> None:
+        """Add a step's update; a run of an earlier version does not tell it."""
+        if seconds is None or self._update_seconds is None:
+            self._update_seconds = None
+        else:
+            self._update_seconds += seconds
 
     def _take_log(self, line: Line) -> None:
         self.step = line["step"]

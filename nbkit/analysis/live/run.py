@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from nbkit import statistics
+from nbkit.analysis.diagnose import diagnosis_of
+from nbkit.analysis.diagnose_facts import put_together
 from nbkit.analysis.live.devices import LiveDevices
 from nbkit.analysis.live.log_tail import LogTail
 from nbkit.analysis.live.metrics import LiveMetrics
@@ -42,6 +45,8 @@ class LiveRun:
         self.devices = LiveDevices(run.paths.root / "system")
         self._record: Values = {}
         self._record_stamp: tuple[int, ...] = ()
+        self._worker: Values = {}
+        self._worker_stamp: tuple[int, ...] = ()
         self._config = read_json(run.paths.config) or {}
         self._parts: Values = {}
         self._sent: Values = {}
@@ -73,6 +78,7 @@ class LiveRun:
         # First: what a run writes before its end is read after its end was seen.
         self.state = self.run.state
         self._read_record()
+        self._read_worker()
         has_all = self.metrics.read(limit_seconds)
         self.devices.read(self._device_uuids(), is_over=self.state.is_final)
         self._parts = {
@@ -131,15 +137,16 @@ class LiveRun:
         return dict(chain(self.metrics.series.items(), self.devices.series.items()))
 
     def _read_record(self) -> None:
-        try:
-            status = self.run.paths.record.stat()
-        except FileNotFoundError:
-            return
-        # Replaced as a whole each time, so that its inode changes too.
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        stamp = _stamp(self.run.paths.record)
         if stamp != self._record_stamp:
             self._record = self.run.record
             self._record_stamp = stamp
+
+    def _read_worker(self) -> None:
+        stamp = _stamp(self.run.paths.worker)
+        if stamp != self._worker_stamp:
+            self._worker = self.run.worker
+            self._worker_stamp = stamp
 
     def _device_uuids(self) -> list[str]:
         launch: Mapping[str, Any] = self._record.get("launch") or {}
@@ -188,6 +195,7 @@ class LiveRun:
             "rate_steps": newest["rate_steps"],
             "measured": metrics.measured() if ended else None,
             "data_wait_share": self._data_wait_share(),
+            **self._bound_by(newest["images_per_second"]),
             "accuracy_name": name,
             "accuracy": value,
             "accuracy_step": metrics.evaluation.get("step"),
@@ -217,13 +225,36 @@ class LiveRun:
 
     def _data_wait_share(self) -> float | None:
         """Return the share over all ranks once they have told, else of rank 0."""
-        ranks = (self.run.worker.get("ranks") if self.state.is_final else None) or []
+        ranks = (self._worker.get("ranks") if self.state.is_final else None) or []
         if not ranks:
             return self.metrics.data_wait_share
         return statistics.share(
             [rank["data_wait_seconds"] for rank in ranks],
             [rank["step_time_seconds"] for rank in ranks],
         )
+
+    def _bound_by(self, images_per_second: float | None) -> Values:
+        """Return what bounds the run as far as the times of its steps say.
+
+        Those are sums that are kept anyway: to read the samples would take longer.
+        """
+        metrics = self.metrics
+        if metrics.num_measured < (1 if self.state.is_final else RATE_STEPS):
+            return {"bound_by": None, "try_first": None}
+        facts = put_together(
+            self._config,
+            # Till the end, the newest attempt's ranks have told nothing.
+            self._worker,
+            self._record,
+            steps=metrics.num_measured,
+            images_per_second=images_per_second,
+            rank_0=metrics.rank_0,
+        )
+        found = diagnosis_of(facts, self.run.run_id)
+        return {
+            "bound_by": found.bound_by or "nothing in its steps stands out",
+            "try_first": found[0].change if found else None,
+        }
 
     def _num_ranks(self) -> int:
         gpus, nodes = self._config.get("gpus"), self._config.get("nnodes")
@@ -233,9 +264,18 @@ class LiveRun:
         total = total_steps(self._config)
         epochs = self._config.get("epochs")
         if total is None and epochs and self._config.get("task", "train") in WITH_STEPS:
-            per_epoch = self.run.worker.get("steps_per_epoch")
+            per_epoch = self._worker.get("steps_per_epoch")
             return epochs * per_epoch if per_epoch else None
         return total
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file that is replaced as a whole; empty without it."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _cause(cause: Values | None) -> Values | None:

@@ -90,6 +90,11 @@ function keyFacts(head, numbers) {
     const hint = 'share of the measured time in which input was waited for';
     facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
   }
+  if (numbers.bound_by) {
+    const first = numbers.try_first ? `Try first: ${numbers.try_first} ` : '';
+    const hint = `${first}From the times of its steps; run.diagnose() reads everything.`;
+    facts.push(['Bound by', numbers.bound_by, hint]);
+  }
   if (numbers.checkpoint_step !== null) {
     facts.push(['Checkpoint', `step ${figures(numbers.checkpoint_step)}`]);
   }

@@ -1,0 +1,107 @@
+"""A trace of a few steps, where the configuration asks for one.
+
+Right behind the warm-up, one step lets the profiler get going, three are traced, and
+in one more the other ranks wait for rank 0, which writes meanwhile. None of the five
+counts in what is measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from nbkit.config import ExperimentConfig
+from nbkit.config.checks import PROFILED_STEPS
+from nbkit.store.record import write_json
+from nbkit.worker.rank import Rank
+
+__all__ = ["StepProfile"]
+
+_GETTING_GOING, _TRACED = 1, 3
+_TOP_OPERATORS = 12
+
+
+class StepProfile:
+    """Traces some steps of rank 0 and writes them into the run's folder.
+
+    Parameters
+    ----------
+    rank
+        This rank; the others only leave the same steps out.
+    config
+        ``profile`` and ``warmup_steps`` matter.
+    device
+        Where the computation runs.
+    """
+
+    def __init__(
+        self, rank: Rank, config: ExperimentConfig, device: torch.device
+    ) -> None:
+        self.steps = PROFILED_STEPS if config.profile else 0
+        """Steps behind the warm-up that do not count."""
+        self._paths = rank.paths
+        self._on_gpu = device.type == "cuda"
+        self._begin = config.warmup_steps
+        self._wanted = config.profile and rank.rank == 0
+        self._profiler: Any = None
+        self._done = 0
+
+    def between_steps(self) -> None:
+        """Go on; called before the first step of an attempt and after each."""
+        if self._wanted and self._done == self._begin:
+            self._start()
+        elif self._profiler is not None:
+            self._profiler.step()
+            if self._done == self._begin + _GETTING_GOING + _TRACED:
+                self._end()
+        self._done += 1
+
+    def close(self) -> None:
+        """Give up on a trace that a stop has cut short; otherwise do nothing."""
+        if self._profiler is not None:
+            self._profiler.on_trace_ready = None
+            self._end()
+
+    def _start(self) -> None:
+        activities = [ProfilerActivity.CPU]
+        if self._on_gpu:
+            activities.append(ProfilerActivity.CUDA)
+        self._profiler = profile(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=_GETTING_GOING, active=_TRACED, repeat=1),
+            on_trace_ready=self._write,
+        )
+        self._profiler.start()
+
+    def _end(self) -> None:
+        self._profiler.stop()
+        self._profiler = None
+
+    def _write(self, traced: Any) -> None:
+        path = self._paths.profile
+        path.parent.mkdir(exist_ok=True)
+        # Its name's end says that it is compressed.
+        temporary = path.with_name(f".{path.name}")
+        traced.export_chrome_trace(str(temporary))
+        temporary.replace(path)
+        field = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
+        times = [
+            (getattr(entry, field) / 1e6, entry.key, entry.count)
+            for entry in traced.key_averages()
+            if not entry.key.startswith("ProfilerStep")
+        ]
+        top = sorted(times, reverse=True)[:_TOP_OPERATORS]
+        write_json(
+            self._paths.operators,
+            {
+                "steps": _TRACED,
+                "device_type": "cuda" if self._on_gpu else "cpu",
+                "self_seconds": sum(seconds for seconds, _, _ in times),
+                "operators": [
+                    {"name": name, "calls": calls, "self_seconds": seconds}
+                    for seconds, name, calls in top
+                ],
+            },
+        )

@@ -1,0 +1,360 @@
+"""What bounds a run is read from its folder: here from folders written by hand."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+import nbkit
+from nbkit.analysis.diagnose import diagnose
+from nbkit.telemetry.sample import GpuProcess
+from tests.analysis.written_run import gpu, rank, samples, steps, write_run
+
+STORES = count()
+CPU = {
+    "device_type": "cpu",
+    "devices": [{"rank": 0, "name": "a CPU", "uuid": None}],
+    "world_size": 1,
+}
+
+
+def on_cpus(*ranks, **values):
+    """Return what a run on CPUs says of its ranks."""
+    return {**CPU, "world_size": len(ranks), "ranks": list(ranks), **values}
+
+
+@pytest.fixture
+def diagnosed(tmp_path):
+    """Return what diagnoses a run without a fault, but for what it is given."""
+
+    def run(**files):
+        return diagnose(write_run(tmp_path / str(next(STORES)), **files))
+
+    return run
+
+
+PLANTED = {
+    "starved input": (
+        "input",
+        {"worker": {"ranks": [rank(0, data_wait=0.6), rank(1, data_wait=0.62)]}},
+    ),
+    "a rank whose input is slow": (
+        "slow-rank",
+        {
+            "worker": {
+                "ranks": [
+                    rank(0, communication_exposed=0.4),
+                    rank(1, data_wait=0.4),
+                ]
+            }
+        },
+    ),
+    # The others get the buffers of rank 0, and wait for it before they compute.
+    "rank 0 whose input is slow": (
+        "slow-rank",
+        {"worker": {"ranks": [rank(0, data_wait=0.4), rank(1)]}},
+    ),
+    "a rank that computes longer": (
+        "slow-rank",
+        {"worker": {"ranks": [rank(0, communication_exposed=0.3), rank(1)]}},
+    ),
+    "a slow exchange": (
+        "communication",
+        {
+            "worker": {
+                "ranks": [
+                    rank(0, communication_exposed=0.35),
+                    rank(1, communication_exposed=0.34),
+                ]
+            }
+        },
+    ),
+    "a tiny batch": (
+        "batch",
+        {"worker": {"ranks": [rank(0, update=0.3), rank(1, update=0.3)]}},
+    ),
+    "kernels issued too slowly": (
+        "batch",
+        {
+            "sampled": samples(
+                *(gpu(n, gpu_utilization_percent=40) for n in (0, 1)),
+            )
+        },
+    ),
+    "one CPU of sixty-four": (
+        "few-cpus",
+        {
+            "worker": on_cpus(
+                rank(0, communication_exposed=0.0, cpu=0.98, cpus=[7]),
+            )
+        },
+    ),
+    "a container's quota": (
+        "few-cpus",
+        {
+            "worker": on_cpus(rank(0, communication_exposed=0.0, cpu=1.49)),
+            "record": {"machine": {"num_cpus": 64, "usable_cpus": 1.5}},
+        },
+    ),
+    "others on all CPUs": (
+        "other-processes",
+        {
+            "worker": on_cpus(
+                rank(0, communication_exposed=0.0, cpu=30, cpu_queue=0.45)
+            ),
+            "sampled": samples(cpu_percent=99),
+        },
+    ),
+    "others on the GPUs": (
+        "other-gpu-processes",
+        {
+            "sampled": samples(
+                gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1)
+            )
+        },
+    ),
+    "heat": (
+        "throttled",
+        {
+            "sampled": samples(
+                gpu(0),
+                gpu(1, sm_clock_mhz=900, clock_event_reasons=("thermal (hardware)",)),
+            )
+        },
+    ),
+    "channels_first": ("layout", {"config": {"memory_format": "channels_first"}}),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_what_was_planted_is_named_and_nothing_else(diagnosed, planted):
+    code, files = PLANTED[planted]
+
+    found = diagnosed(**files)
+
+    assert [cause.code for cause in found] == [code], str(found)
+    assert not found.is_healthy
+
+
+def test_a_run_without_a_fault_has_no_cause(diagnosed):
+    found = diagnosed()
+
+    assert list(found) == []
+    assert found.is_healthy
+    assert found.bound_by is None
+    assert found.sentence.endswith("written-aaaa: nothing stands out.")
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        # All that a host has is no small part of it.
+        {
+            "worker": on_cpus(rank(0, communication_exposed=0.0, cpu=63)),
+            "sampled": samples(cpu_percent=99.5),
+        },
+        # Others compute on CPUs that the run does not ask for.
+        {
+            "worker": on_cpus(rank(0, communication_exposed=0.0, cpu=4.0)),
+            "sampled": samples(cpu_percent=60),
+        },
+        # They are busy on CPUs that the run may not use.
+        {
+            "worker": on_cpus(
+                rank(
+                    0,
+                    communication_exposed=0.0,
+                    cpu=31,
+                    cpu_queue=0.2,
+                    cpus=list(range(32)),
+                )
+            ),
+            "record": {"machine": {"num_cpus": 33, "usable_cpus": 33}},
+            "sampled": samples(cpu_percent=99.9),
+        },
+        # Beside busy GPUs, busy CPUs cost nothing.
+        {"sampled": samples(cpu_percent=99)},
+        # Others are seen, but no rank is: the driver speaks of other pids.
+        {
+            "sampled": samples(
+                *(gpu(n, processes=(GpuProcess(70 + n),)) for n in (0, 1))
+            )
+        },
+        # An optimized GPU lowers its clocks a little.
+        {
+            "sampled": samples(
+                *(
+                    gpu(n, sm_clock_mhz=1_350, clock_event_reasons=("power cap",))
+                    for n in (0, 1)
+                )
+            )
+        },
+        # All that such a run does is wait for images.
+        {
+            "config": {"task": "load", "emulated_step_seconds": 0.0},
+            "worker": on_cpus(rank(0, data_wait=0.99, communication_exposed=0.0)),
+        },
+        {"config": {"memory_format": "channels_first", "compile": True}},
+        {"config": {"memory_format": "channels_first", "precision": "fp32"}},
+    ],
+)
+def test_what_costs_nothing_is_not_named(diagnosed, files):
+    assert list(diagnosed(**files)) == []
+
+
+def test_what_is_predicted_is_arithmetic_on_the_runs_own_numbers(diagnosed):
+    [starved] = diagnosed(**PLANTED["starved input"][1])
+    assert starved.share == pytest.approx(0.6)
+    assert starved.gain.high == pytest.approx(1 / 0.4)
+    assert starved.gain.low is None
+
+    [tiny] = diagnosed(**PLANTED["a tiny batch"][1])
+    # 0.3 of a step is fixed: two batches take 0.3 + 2 x 0.7 in the place of 2.
+    assert tiny.gain.low == pytest.approx(2 / 1.7)
+    assert tiny.gain.high == 2
+
+    [alone] = diagnosed(**PLANTED["others on all CPUs"][1])
+    assert alone.gain.high == pytest.approx(0.99 * 64 / 30)
+
+    [layout] = diagnosed(**PLANTED["channels_first"][1])
+    assert "published, not measured here" in layout.gain.how
+    assert 1 < layout.gain.low <= layout.gain.high
+    assert layout.share is None
+
+    found = diagnosed(**PLANTED["others on the GPUs"][1])
+    assert found[0].gain is None
+    assert "Predicted: the run does not tell how much" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        ({"data_wait": 0.31}, "it waits for its images"),
+        ({"cpu_queue": 0.4, "cpus": [3]}, "something else runs on CPU 3"),
+        ({}, "it computes longer, with 6.00 CPUs busy"),
+    ],
+)
+def test_a_slow_rank_comes_with_what_it_has_more_of(diagnosed, slow, said):
+    ranks = [rank(0, communication_exposed=0.33), rank(1, **slow)]
+
+    [cause] = diagnosed(worker={"ranks": ranks})
+
+    assert cause.code == "slow-rank"
+    assert "Rank 1 needs 30% of the step longer" in cause.evidence
+    assert said in cause.evidence
+
+
+def test_a_rank_on_a_hot_gpu_is_slow_because_of_it(diagnosed):
+    ranks = [rank(0, communication_exposed=0.33), rank(1)]
+    hot = gpu(1, sm_clock_mhz=900, clock_event_reasons=("thermal (software)",))
+
+    found = diagnosed(worker={"ranks": ranks}, sampled=samples(gpu(0), hot))
+
+    causes = {cause.code: cause for cause in found}
+    assert causes.keys() == {"slow-rank", "throttled"}
+    assert "its GPU ran 35% of the highest clock" in causes["slow-rank"].evidence
+    assert "1 of 2 GPUs" in causes["throttled"].evidence
+    assert "900 of 1,410 MHz" in causes["throttled"].evidence
+
+
+def test_what_explains_most_comes_first_and_limits_come_last(diagnosed):
+    ranks = [
+        rank(n, data_wait=0.15, communication_exposed=0.3, update=0.2) for n in (0, 1)
+    ]
+    capped = {"sm_clock_mhz": 800, "clock_event_reasons": ("power cap",)}
+
+    found = diagnosed(
+        worker={"ranks": ranks}, sampled=samples(gpu(0, **capped), gpu(1, **capped))
+    )
+
+    codes = [cause.code for cause in found]
+    assert codes == ["communication", "batch", "input", "power-limit"]
+    assert [cause.code for cause in found.limits] == ["power-limit"]
+    assert "Also: a batch too small, input, the power limit." in found.sentence
+
+
+def test_near_what_memory_allows_it_is_said_and_is_no_problem(diagnosed):
+    lines = [line | {"images": 2_000} for line in steps()]  # 2,000 images/s a GPU
+
+    found = diagnosed(lines=lines)
+
+    assert found.is_healthy
+    [limit] = found
+    assert limit.code == "memory-bandwidth"
+    assert "2,000 images/s a GPU is" in limit.evidence
+    assert limit.change == "compile=True, which fuses kernels."
+    assert limit.gain.high > 1
+    assert "nothing stands out; bound by memory bandwidth." in found.sentence
+
+
+def test_a_run_that_goes_on_says_what_rank_0_knows(diagnosed):
+    lines = steps(communication_exposed=0.4)
+
+    found = diagnosed(state="running", worker={"ranks": None}, lines=lines)
+
+    [cause] = found
+    assert cause.code == "communication"
+    assert "cannot tell that from a slower rank" in cause.evidence
+    assert any("the times of 1 of 2 ranks" in text for text in found.unknown)
+
+
+def test_a_failed_run_of_an_earlier_version_without_samples_is_diagnosed(diagnosed):
+    lines = steps(data_wait=0.5)
+    for line in lines:
+        del line["update_seconds"], line["t"]
+
+    found = diagnosed(
+        state="failed", worker={"ranks": None, "world_size": 1}, lines=lines, sampled=[]
+    )
+
+    [cause] = found
+    assert cause.code == "input"
+    assert "updating the weights" in found.unknown[0]
+    assert "sampled" in found.unknown[1]
+
+
+def test_a_run_without_a_measured_step_says_so(diagnosed):
+    found = diagnosed(
+        config={"task": "function"}, worker={"ranks": None}, lines=[], sampled=[]
+    )
+
+    assert list(found) == []
+    assert "no measured step" in found.sentence
+
+
+def test_gpus_that_stand_still_are_evidence_of_starvation(diagnosed):
+    sampled = samples()
+    for line in sampled[1::2]:
+        line["gpus"] = [gpu(0, gpu_utilization_percent=0).to_dict()]
+
+    [cause] = diagnosed(**PLANTED["starved input"][1], sampled=sampled)
+
+    assert cause.code == "input"
+    assert "A GPU read 0 % utilization in 52% of the samples." in cause.evidence
+
+
+def test_an_imported_run_is_diagnosed_as_where_it_ran(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "here", **PLANTED["heat"][1])
+    bundle = nbkit.export(run, tmp_path / "run.zip")
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "there"))
+    [run_id] = nbkit.import_bundle(bundle).run_ids
+
+    there = nbkit.attach(run_id).diagnose()
+
+    assert there.to_dict() == run.diagnose().to_dict()
+    assert there[0].code == "throttled"
+
+
+def test_the_change_fits_the_loader_that_starves(diagnosed):
+    def change(sampled=None, **config):
+        starved = {"ranks": [rank(n, data_wait=0.5, cpu=1.0) for n in (0, 1)]}
+        [cause] = diagnosed(config=config, worker=starved, sampled=sampled)
+        return cause.change
+
+    assert "loader='torch'" in change(loader="naive")
+    assert "'num_workers': 16" in change()
+    assert "decode less" in change(sampled=samples(cpu_percent=97), num_workers=None)
+    assert "storage" in change(loader_config={"num_workers": None})
+    assert "synthetic" in change(data="synthetic")

@@ -1,0 +1,72 @@
+"""A diagnosis reads as text and as a page, and every kind of cause is explained."""
+
+from __future__ import annotations
+
+import json
+
+from nbkit.analysis.diagnose_causes import Cause, Diagnosis, Gain, codes
+
+INPUT = Cause(
+    "input",
+    0.6,
+    "It waited <b>long</b>.",
+    "another loader.",
+    Gain(2.5, None, "the waiting left out"),
+)
+LAYOUT = Cause("layout", None, "bf16.", "channels_last.", Gain(1.5, 1.4, "published"))
+OTHERS = Cause("other-gpu-processes", None, "2 of them.", "other GPUs.", None)
+PROFILE = {
+    "steps": 3,
+    "device_type": "cpu",
+    "self_seconds": 2.0,
+    "operators": [{"name": "aten::addmm", "calls": 6, "self_seconds": 1.5}],
+}
+
+
+def test_every_kind_says_why_it_costs_time():
+    for code in codes().values():
+        assert code.kind in ("problem", "limit"), code
+        assert code.why[0].isupper(), code
+        assert code.why.endswith("."), code
+        assert code.source is None or code.source.startswith("https://"), code
+
+
+def test_the_text_has_evidence_change_prediction_and_reason():
+    text = str(Diagnosis("run a", [OTHERS, LAYOUT, INPUT], ["the weather."], PROFILE))
+
+    assert text.splitlines()[0] == (
+        "run a: bound by input (60% of the time). It waited <b>long</b>. Try first: "
+        "another loader. Predicted: at most 2.50 times the rate (the waiting left out)."
+        " Also: the memory layout, another process on its GPUs."
+    )
+    assert "problem [input]: input, 60% of the time\n  Evidence: It waited" in text
+    assert "  Predicted: 1.40 to 1.50 times the rate (published)" in text
+    assert "  Predicted: the run does not tell how much" in text
+    assert f"  Why: {codes()['layout'].why} ({codes()['layout'].source})" in text
+    assert "Not known: the weather." in text
+    assert "   75%  aten::addmm (6 calls)" in text
+
+
+def test_a_page_shows_text_as_text():
+    page = Diagnosis("run a", [INPUT], ["<i>"], PROFILE)._repr_html_()
+
+    assert "<b>long" not in page
+    assert "&lt;b&gt;long&lt;/b&gt;" in page
+    assert "&lt;i&gt;" in page
+
+
+def test_programs_get_everything_as_json():
+    found = Diagnosis("run a", [INPUT, OTHERS], ["the weather."])
+
+    values = json.loads(json.dumps(found.to_dict()))
+
+    first, second = values["causes"]
+    assert first["share"] == 0.6
+    assert first["predicted_gain"] == {
+        "low": None,
+        "high": 2.5,
+        "how": "the waiting left out",
+    }
+    assert second["share"] is second["predicted_gain"] is None
+    assert values["unknown"] == ["the weather."]
+    assert values["bound_by"] == "input (60% of the time)"

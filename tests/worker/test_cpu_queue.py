@@ -1,0 +1,63 @@
+"""A thread that is ready to run while another process has its CPU waits: it counts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+from nbkit.worker import metrics_log
+from nbkit.worker.distributed import cpu_queue_seconds
+from nbkit.worker.metrics_log import Window
+from tests.waiting import wait_until
+
+
+@contextlib.contextmanager
+def burner_on_our_only_cpu():
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        burner.kill()
+        burner.wait()
+        os.sched_setaffinity(0, cpus)
+
+
+def test_time_without_a_cpu_that_others_have_counts():
+    before = cpu_queue_seconds()
+    assert before is not None
+
+    with burner_on_our_only_cpu():
+        wait_until(
+            lambda: sum(range(100_000)) and cpu_queue_seconds() > before + 0.05,
+            "this thread has waited for its CPU",
+        )
+
+
+def test_waiting_during_a_pause_does_not_count(monkeypatch):
+    waited = iter([1.0, 1.5, 7.0, 7.25])
+    monkeypatch.setattr(metrics_log, "cpu_queue_seconds", lambda: next(waited))
+    monkeypatch.setattr(metrics_log, "cpu_seconds", lambda: 0.0)
+    window = Window()
+    assert window.to_dict()["cpu_queue_seconds"] is None
+
+    window.open()
+    with window.paused():
+        pass
+    window.close()
+    window.close()
+
+    assert window.cpu_queue_seconds == 0.5 + 0.25
+
+
+def test_a_kernel_that_does_not_tell_leaves_it_unknown(monkeypatch):
+    monkeypatch.setattr(metrics_log, "cpu_queue_seconds", lambda: None)
+    window = Window()
+
+    window.open()
+    window.close()
+
+    assert window.cpu_queue_seconds is None

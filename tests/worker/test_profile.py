@@ -1,0 +1,87 @@
+"""A profile is a trace of a few steps, which do not count."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import RunState
+from nbkit.store.runs import StoredRun
+from nbkit.worker.profile import StepProfile
+from tests.launch.conftest import plugins, small, store
+from tests.waiting import wait_until
+from tests.worker.images import CPU
+
+__all__ = ["plugins", "small", "store"]
+
+
+def test_three_steps_of_rank_0_are_traced_and_five_do_not_count(small):
+    run = nbkit.launch(small(profile=True, steps=12)).wait()
+
+    lines = run.metrics()
+    assert [line["step"] for line in lines if line.get("profiled")] == [3, 4, 5, 6, 7]
+    assert [line["step"] for line in lines if not line["warmup"]] == [8, 9, 10, 11, 12]
+    assert [rank["steps"] for rank in run.worker["ranks"]] == [5, 5]
+    with gzip.open(str(run.profile), "rt") as file:
+        events = json.load(file)["traceEvents"]
+    traced = {one["name"] for one in events if "ProfilerStep" in one.get("name", "")}
+    assert len(traced) == 3
+    found = run.diagnose()
+    names = [one["name"] for one in found.profile["operators"]]
+    assert "aten::addmm" in names
+    assert "Profile of 3 steps of rank 0, time on CPUs:" in str(found)
+
+
+@pytest.mark.parametrize(("asked", "rank"), [(False, 0), (True, 1)])
+def test_other_ranks_and_runs_that_did_not_ask_write_nothing(
+    asked, rank, small, tmp_path
+):
+    class Rank:
+        paths = RunPaths(tmp_path / "run")
+
+    Rank.rank = rank
+    profile = StepProfile(Rank(), small(profile=asked, steps=20), CPU)
+
+    for _ in range(20):
+        profile.between_steps()
+
+    assert profile.steps == (5 if asked else 0)
+    assert StoredRun(Rank.paths.root).profile is None
+    assert not Rank.paths.root.exists()
+
+
+def test_a_run_that_is_stopped_while_it_is_profiled_ends_as_any_other(small):
+    config = small(model="slow", profile=True, warmup_steps=1, steps=1_000, gpus=1)
+    run = nbkit.launch(config)
+
+    wait_until(lambda: len(run.metrics()) >= 2, "the profile has begun")
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert any(run.paths.checkpoints.iterdir())
+
+
+def test_a_trace_that_is_cut_short_is_thrown_away(small, tmp_path):
+    class Rank:
+        rank = 0
+        paths = None
+
+    profile = StepProfile(Rank(), small(profile=True, warmup_steps=0), CPU)
+    profile.between_steps()
+    profile.between_steps()
+
+    profile.close()
+    profile.close()
+
+
+def test_a_profile_that_leaves_nothing_to_measure_is_refused(small):
+    with pytest.raises(ConfigError, match=r"use steps=8 or more"):
+        small(profile=True, steps=7)
+    with pytest.raises(ConfigError, match=r"task='train'"):
+        small(profile=True, task="function")
+    assert small(profile=True, steps=8).profile
