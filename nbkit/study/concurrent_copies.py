@@ -28,7 +28,8 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     Raises
     ------
     ConfigError
-        If the data is no folder, or there are too many or too few folders.
+        If the data is no folder, there are too many or too few folders, or one of them
+        lies in the data.
     """
     source = Path(data)
     if not source.is_absolute() or not source.is_dir():
@@ -44,10 +45,18 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
         )
         raise ConfigError(message)
     each = [*folders] * jobs if len(folders) == 1 else [*folders]
-    return tuple(
-        Path(folder).expanduser().absolute() / f"{source.name}-job-{number}"
+    copies = tuple(
+        Path(folder).expanduser().resolve() / f"{source.name}-job-{number}"
         for number, folder in enumerate(each, start=1)
     )
+    for copy in copies:
+        if copy.is_relative_to(source.resolve()):
+            message = (
+                f"copies={str(copy.parent)!r} is in data={data!r}, where a copy would "
+                "become part of the data; name a folder outside of it."
+            )
+            raise ConfigError(message)
+    return copies
 
 
 def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
@@ -59,21 +68,51 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
     ------
     StoreError
         If a copy cannot be written.
+    ConfigError
+        If a folder of that name holds other data.
     """
     said = []
     for copy in copies:
         if copy.is_dir():
-            said.append(f"{copy} is there already and is used as it is.")
+            _refuse_other_data(data, copy)
+            said.append(f"{copy} is there already, and holds the same data.")
             continue
         unfinished = copy.with_name(f"{copy.name}.unfinished")
+        whole = False
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(unfinished, ignore_errors=True)
             shutil.copytree(data, unfinished)
             unfinished.rename(copy)
+            whole = True
         except shutil.Error as error:
             raise store_error(copy, OSError(str(error))) from error
         except OSError as error:
             raise store_error(copy, error) from error
+        finally:
+            # Also when it is interrupted: half a copy only fills the disk.
+            if not whole:
+                shutil.rmtree(unfinished, ignore_errors=True)
         said.append(f"{copy} is a copy of {data}; remove it when you are done.")
     return said or ["All jobs read the same data: nothing is copied."]
+
+
+def _refuse_other_data(data: str, copy: Path) -> None:
+    source, there = _files(Path(data)), _files(copy)
+    if source != there:
+        other = sorted(dict(source ^ there))[:1]
+        message = (
+            f"{copy} is there already, and is no copy of {data}: {len(source ^ there)} "
+            f"files differ, such as {other[0]}; remove it, or name another folder in "
+            "copies."
+        )
+        raise ConfigError(message)
+
+
+def _files(folder: Path) -> set[tuple[str, int]]:
+    """Return name and size of every file below a folder."""
+    return {
+        (str(path.relative_to(folder)), path.stat().st_size)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

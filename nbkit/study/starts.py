@@ -62,7 +62,11 @@ def check_together(
 def grouped(
     slots: Sequence[Slot], together: Sequence[Sequence[str]]
 ) -> list[list[Slot]]:
-    """Return the slots in their order, those that are started at once in one list."""
+    """Return the slots in their order, those that are started at once in one list.
+
+    There they are in the order of their group, so that a job gets the same devices in
+    every repeat.
+    """
     group_of = {arm: set(group) for group in together for arm in group}
     found: list[list[Slot]] = []
     for slot in slots:
@@ -75,7 +79,8 @@ def grouped(
             found[-1].append(slot)
         else:
             found.append([slot])
-    return found
+    place = {arm: number for group in together for number, arm in enumerate(group)}
+    return [sorted(slots, key=lambda slot: place.get(slot.arm, 0)) for slots in found]
 
 
 def finished_runs(

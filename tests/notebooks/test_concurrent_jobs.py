@@ -14,9 +14,9 @@ from tests.notebooks.executing import execute
 QUICK = (
     *("-p", "device", "cpu", "-p", "layout", "1,1", "-p", "one_job", "false"),
     *("-p", "repeats", "1", "-p", "control", "false", "-p", "model", "slow"),
-    *("-p", "steps", "50", "-p", "image_size", "16"),
+    *("-p", "steps", "100", "-p", "image_size", "16"),
 )
-"""Over two seconds of steps: jobs that start one after the other overlap."""
+"""Five seconds of steps: jobs that start one after the other overlap."""
 
 
 def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.errors import ConfigError, DeviceError
+from nbkit.errors import ConfigError, DeviceError, StoreError
+from nbkit.study.concurrent_copies import copy_data
 from nbkit.study.concurrent_cpus import cpu_shares, cpus_by_core, shared_cores
 from nbkit.study.concurrent_layouts import Planned, Setting
 from nbkit.study.concurrent_plan import plan
@@ -173,6 +174,43 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
 def test_separate_storage_needs_a_folder_and_places_for_its_copies(cpus, changes, said):
     with pytest.raises(ConfigError, match=said):
         plan(parameters(storage=["separate"], **changes))
+
+
+def test_a_copy_within_the_data_is_refused_and_nothing_is_written(cpus, tmp_path):
+    data = tmp_path / "images"
+    (data / "cat").mkdir(parents=True)
+    chosen = {"storage": ["separate"], "data": str(data), "copies": [str(data / "cat")]}
+
+    with pytest.raises(ConfigError, match="would become part of the data"):
+        plan(parameters(**chosen))
+
+    assert list(data.rglob("*")) == [data / "cat"]
+
+
+def test_other_data_under_the_name_of_a_copy_is_refused_and_stays(cpus, tmp_path):
+    data, other = tmp_path / "images", tmp_path / "copies" / "images-job-1"
+    for folder, text in ((data, "an image"), (other, "something else")):
+        folder.mkdir(parents=True)
+        (folder / "1.txt").write_text(text)
+    chosen = {"storage": ["separate"], "data": str(data), "pinned": [False]}
+    found = plan(parameters(**chosen, copies=[str(other.parent)], one_job=False))
+
+    with pytest.raises(ConfigError, match=r"1 files differ|2 files differ"):
+        found.copy_data()
+
+    assert (other / "1.txt").read_text() == "something else"
+
+
+def test_a_copy_that_cannot_be_finished_leaves_nothing(tmp_path):
+    data, copy = tmp_path / "images", tmp_path / "copies" / "images-job-1"
+    data.mkdir()
+    (data / "1.txt").write_text("an image")
+    (data / "2.txt").symlink_to(data / "nowhere")
+
+    with pytest.raises(StoreError):
+        copy_data(str(data), [copy])
+
+    assert not list(copy.parent.iterdir())
 
 
 def test_shared_storage_copies_nothing(cpus):
