@@ -330,7 +330,7 @@ def test_a_known_process_costs_one_look_at_its_status(monkeypatch):
     assert looks == [grandchild]
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid()])
+@pytest.mark.parametrize("pid", [1, os.getpid()], ids=["first", "own"])
 def test_a_process_that_cannot_be_proved_is_never_named_after_a_kernel(pid):
     finder = HolderFinder(host_pids=True)
     with family() as (kernel,):
