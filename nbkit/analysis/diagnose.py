@@ -71,7 +71,7 @@ def _unknown(facts: Facts) -> Iterator[str]:
             "are written when the training ends, and before, a slow rank cannot be "
             "told from a slow exchange."
         )
-    if any(rank.update_seconds is None for rank in facts.ranks):
+    if facts.update_share is None:
         yield "how long updating the weights took: an earlier version wrote the run."
     if facts.load is None:
         yield (

@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from statistics import median
 
-from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
-from nbkit.analysis.diagnose_causes import Cause, Gain
+from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
+from nbkit.analysis.diagnose_cpus import (
+    SATURATED,
+    busy_share,
+    few_cpus,
+    filled_share,
+    other_processes,
+)
 from nbkit.analysis.diagnose_facts import Facts, RankTimes
 
-__all__ = ["WORTH_A_WORD", "at_most", "run_causes"]
+__all__ = ["run_causes"]
 
-WORTH_A_WORD = INPUT_BOUND_SHARE
-"""Below a tenth of the time, winning all of it back makes a run 1.11 times as fast:
-little more than what two runs of one configuration differ by on a busy machine."""
-
-_SATURATED = 0.9
-"""CPUs that are busier than that leave no room: a sampled share never reaches 1."""
-
-_KEPT_WAITING = 0.5
-"""Share of the host's CPUs below which loading processes are what is too few."""
+_FREE = 0.5
+"""Share of the CPUs that it may use below which a run has too few loading processes."""
 
 Check = Callable[[Facts], Iterator[Cause]]
 
@@ -36,52 +35,52 @@ def run_causes(facts: Facts) -> Iterator[Cause]:
             yield from check(facts)
 
 
-def at_most(share: float, how: str) -> Gain:
-    """Return what leaving out a part of the time brings, at most."""
-    return Gain(high=1 / (1 - min(share, 0.99)), low=None, how=how)
-
-
 def _input(facts: Facts) -> Iterator[Cause]:
-    config = facts.config
-    if config.get("task") == "load" and not config.get("emulated_step_seconds"):
-        return  # Waiting for input is all that such a run is for.
-    share = facts.least_data_wait
+    share = facts.lost_to_input
     if share < WORTH_A_WORD:
         return
-    who = _everyone(facts)
-    waited = share * facts.ranks[0].total_seconds / facts.steps
-    busy = _busy_share(facts)
+    who, first = _everyone(facts), facts.ranks[0]
+    waited = share * first.total_seconds / first.steps
+    busy = busy_share(facts)
+    others = share - facts.least_data_wait
+    slowest = f", {others:.0%} for those of the slowest rank" if others > 0 else ""
     cpus = "" if busy is None else f" The host's CPUs were {busy:.0%} busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]
-    if known and max(known) > 0:
+    # A GPU that is emulated does nothing anyway.
+    if known and max(known) > 0 and not facts.is_load:
         cpus += f" A GPU read 0 % utilization in {max(known):.0%} of the samples."
     yield Cause(
         "input",
         share,
-        f"{who} waited for images in {share:.0%} of the measured time, "
+        f"{who} waited for images in {share:.0%} of the measured time{slowest}, "
         f"{waited * 1e3:,.3g} ms a step.{cpus}",
-        _mend_input(facts, busy),
+        _mend_input(facts),
         at_most(share, "the waiting left out"),
     )
 
 
-def _mend_input(facts: Facts, busy: float | None) -> str:
+def _mend_input(facts: Facts) -> str:
     config = facts.config
     workers = (config.get("loader_config") or {}).get("num_workers")
     if config.get("data", "synthetic") == "synthetic":
         return "look at what else this host computes; synthetic images cost nothing."
     if config.get("loader") == "naive":
         return "loader='torch', which decodes ahead, in processes of its own."
-    if busy is not None and busy >= _SATURATED:
+    filled = filled_share(facts)
+    if filled is not None and filled >= SATURATED:
         return (
             "let the CPUs decode less: images stored in the size they are trained at "
             "(nbkit.datasets.pack), or loader='dali' on GPUs."
         )
-    if workers is not None and (busy is None or busy < _KEPT_WAITING):
+    if workers is not None and (filled is None or filled < _FREE):
         more = max(2 * workers, 2)
         return f"loader_config={{'num_workers': {more}}} in the place of {workers}."
-    return "measure the storage: CPUs were free while images were waited for."
+    if filled is None:
+        return "measure the storage; how busy its CPUs were is not known."
+    if filled < _FREE:
+        return "measure the storage: CPUs were free while images were waited for."
+    return f"measure the storage: the CPUs that it may use were {filled:.0%} busy."
 
 
 def _slow_rank(facts: Facts) -> Iterator[Cause]:
@@ -178,7 +177,8 @@ def _lower_clock(facts: Facts, slow: RankTimes) -> float | None:
 
 def _communication(facts: Facts) -> Iterator[Cause]:
     share = facts.least_communication
-    if share < WORTH_A_WORD:
+    # Without gradients, ranks wait for images of each other: that is `_input`.
+    if share < WORTH_A_WORD or facts.is_load:
         return
     change = "twice the batch_size_per_gpu, or gradient_accumulation_steps=2"
     unsure = (
@@ -194,17 +194,15 @@ def _communication(facts: Facts) -> Iterator[Cause]:
         f"the measured time, with nothing left to compute.{unsure}",
         f"{change}: half as many exchanges for the same images.",
         Gain(
-            high=1 / (1 - share / 2),
-            low=None,
-            how="half of the waiting left out",
+            high=1 / (1 - min(share, 0.99)),
+            low=1 / (1 - share / 2),
+            how="half of the waiting left out, at the most all of it",
         ),
     )
 
 
 def _batch(facts: Facts) -> Iterator[Cause]:
-    shares = [rank.share(rank.update_seconds) for rank in facts.ranks]
-    known = [share for share in shares if share is not None]
-    update = min(known) if known else 0.0
+    update = facts.update_share or 0.0
     idle = _idle_for_no_reason(facts)
     if update < WORTH_A_WORD and idle < 2 * WORTH_A_WORD:
         return
@@ -213,7 +211,7 @@ def _batch(facts: Facts) -> Iterator[Cause]:
     evidence = []
     if update >= WORTH_A_WORD:
         evidence.append(
-            f"With {size}, updating the weights is {update:.0%} of the measured time."
+            f"With {size}, updating the weights is {update:.0%} of a step (median)."
         )
     if idle >= 2 * WORTH_A_WORD:
         evidence.append(
@@ -239,98 +237,15 @@ def _idle_for_no_reason(facts: Facts) -> float:
     """Return in which part of the time GPUs ran no kernel and nothing was waited for.
 
     A utilization is a share of 1/6 to 1 s in which any kernel ran: pauses of
-    microseconds show in it, a GPU that is filled badly does not.
+    microseconds show in it, a GPU that is filled badly does not. A GPU that is
+    emulated sleeps, and that tells nothing.
     """
     busy = [gpu.busy_share for gpu in facts.load.gpus] if facts.load else []
     known = [share for share in busy if share is not None]
-    if not facts.on_gpus or not known:
+    if not facts.on_gpus or not known or facts.is_load:
         return 0.0
     waits = facts.least_data_wait, facts.least_communication
     return 0.0 if max(waits) >= WORTH_A_WORD else max(0.0, 1 - max(known))
-
-
-def _few_cpus(facts: Facts) -> Iterator[Cause]:
-    """Find a run that fills all CPUs that it may use, where the host has more."""
-    allowed, total = _allowed_cpus(facts), facts.num_cpus
-    demands = [
-        rank.share((rank.cpu_seconds or 0.0) + (rank.cpu_queue_seconds or 0.0))
-        for rank in facts.ranks
-        if rank.cpu_seconds is not None
-    ]
-    if not allowed or not total or len(demands) < len(facts.ranks):
-        return
-    demand = sum(share for share in demands if share is not None)
-    share = 1 - allowed / total
-    waits = facts.least_data_wait
-    if demand < _SATURATED * allowed or share < WORTH_A_WORD:
-        return
-    if facts.on_gpus and waits < WORTH_A_WORD:
-        return  # Spinning beside a busy GPU costs nothing.
-    gain = (
-        at_most(waits, "the waiting for input left out")
-        if facts.on_gpus
-        else Gain(total / allowed, None, "all CPUs of the host, used as well")
-    )
-    plural = "s" if len(facts.ranks) > 1 else ""
-    yield Cause(
-        "few-cpus",
-        waits if facts.on_gpus else None,
-        f"{len(facts.ranks)} rank{plural} may use {allowed:g} of {total} CPUs, and "
-        f"would fill {max(demand, allowed):.1f}.",
-        "launch it where more CPUs are allowed (taskset, Slurm's --cpus-per-task, a "
-        "container's limit, the run's own cpus=).",
-        gain,
-    )
-
-
-def _allowed_cpus(facts: Facts) -> float | None:
-    """Return how many CPUs all ranks together may use; None if nobody told."""
-    own = [rank.cpus for rank in facts.ranks if rank.cpus]
-    if not own or len(own) < len(facts.ranks):
-        return None
-    allowed = float(len(set().union(*own)))
-    granted = (facts.record.get("machine") or {}).get("usable_cpus")
-    return min(allowed, granted) if granted else allowed
-
-
-def _other_processes(facts: Facts) -> Iterator[Cause]:
-    """Find others on the host's CPUs that take time from this run."""
-    busy = facts.load.busy_cpus if facts.load else None
-    own, total = facts.run_cpus, facts.num_cpus
-    if busy is None or not own or not total:
-        return
-    others = max(0.0, busy - own)
-    # What others have elsewhere, it could not use anyway.
-    within_reach = min(others + own, _allowed_cpus(facts) or total)
-    share = 1 - own / within_reach
-    queued = facts.queue_share
-    # Without a word from the scheduler, only a full host shows that they compete.
-    compete = busy >= _SATURATED * total if queued is None else queued >= WORTH_A_WORD
-    waits = facts.least_data_wait
-    matters = not facts.on_gpus or waits >= WORTH_A_WORD
-    if not (compete and matters) or share < WORTH_A_WORD:
-        return
-    ready = (
-        ""
-        if queued is None
-        else f"; a rank was ready and had none in {queued:.0%} of the time"
-    )
-    yield Cause(
-        "other-processes",
-        waits if facts.on_gpus else None,
-        f"Others kept {others:.1f} of {total} CPUs busy, the run {own:.1f}{ready}.",
-        "run it again when nobody else computes on this host.",
-        at_most(waits, "the waiting for input left out")
-        if facts.on_gpus
-        else Gain(within_reach / own, None, "the others' CPU time in addition"),
-    )
-
-
-def _busy_share(facts: Facts) -> float | None:
-    """Return how busy the host's CPUs were, of those that the run may use."""
-    if facts.load is None or facts.load.busy_cpus is None or not facts.num_cpus:
-        return None
-    return min(1.0, facts.load.busy_cpus / facts.num_cpus)
 
 
 def _everyone(facts: Facts) -> str:
@@ -348,10 +263,11 @@ def _cpus_in_words(cpus: object) -> str:
 
 
 _CHECKS: tuple[Check, ...] = (
+    # Before the input, which it explains: of equals, the first stays the first.
+    few_cpus,
     _input,
     _slow_rank,
     _communication,
     _batch,
-    _few_cpus,
-    _other_processes,
+    other_processes,
 )

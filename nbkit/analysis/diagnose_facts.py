@@ -6,7 +6,7 @@ that has failed, there are the steps of rank 0 only, and `Facts.all_ranks` says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -16,7 +16,7 @@ from nbkit.statistics import measured_steps, step_images_per_second
 from nbkit.store.record import read_json
 from nbkit.store.runs import StoredRun
 
-__all__ = ["Facts", "RankTimes", "facts_of", "put_together"]
+__all__ = ["Facts", "RankTimes", "facts_of", "put_together", "update_share"]
 
 Line = Mapping[str, Any]
 
@@ -26,11 +26,12 @@ class RankTimes:
     """Where the time of one rank's measured steps went; None is unknown."""
 
     rank: int
+    steps: int
+    """Of the newest attempt, where the rank itself has counted them."""
     total_seconds: float
     data_wait_seconds: float
     communication_seconds: float
     """Exposed: nothing was left to compute."""
-    update_seconds: float | None = None
     cpu_seconds: float | None = None
     """With its loading processes."""
     cpu_queue_seconds: float | None = None
@@ -64,6 +65,9 @@ class Facts:
     ranks: Sequence[RankTimes]
     """All of them, or rank 0 alone; empty without a measured step."""
     all_ranks: bool
+    update_share: float | None
+    """Part of a step of rank 0 that updating the weights takes, median over steps: a
+    few updates in which somebody else had the CPU do not count. None is unknown."""
     load: Load | None
     """None where too little was sampled, or nobody looked."""
 
@@ -89,8 +93,15 @@ class Facts:
 
     @property
     def num_cpus(self) -> int | None:
-        """CPUs of the host."""
+        """CPUs of the host; None with several, which have no CPU in common."""
+        if (self.config.get("nnodes") or 1) > 1:
+            return None
         return (self.record.get("machine") or {}).get("num_cpus")
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it reads images and trains nothing."""
+        return self.config.get("task") == "load"
 
     @property
     def least_data_wait(self) -> float:
@@ -101,6 +112,19 @@ class Facts:
     def least_communication(self) -> float:
         """Part of the time in which every rank waited for the exchange."""
         return self._least("communication_seconds") if self.world_size > 1 else 0.0
+
+    @property
+    def lost_to_input(self) -> float:
+        """Part of the time that waiting for images cost every rank, at the least.
+
+        0 where that is all that a run is for. Where nothing is trained, ranks that
+        wait for each other wait for the images of the slowest.
+        """
+        if not self.is_load:
+            return self.least_data_wait
+        if not self.config.get("emulated_step_seconds"):
+            return 0.0
+        return self.least_data_wait + self.least_communication
 
     @property
     def run_cpus(self) -> float | None:
@@ -140,6 +164,7 @@ def facts_of(run: StoredRun) -> Facts:
         steps=len(steps),
         images_per_second=median(rates) if rates else None,
         rank_0=_summed(steps),
+        update_share=update_share(steps),
         load=_load(run, steps, record),
     )
 
@@ -152,6 +177,7 @@ def put_together(
     steps: int,
     images_per_second: float | None,
     rank_0: RankTimes | None,
+    update_share: float | None,
     load: Load | None = None,
 ) -> Facts:
     """Return the facts, with the times of all ranks where they have told them.
@@ -166,6 +192,8 @@ def put_together(
         Median over them.
     rank_0
         What they add up to on rank 0; None without one.
+    update_share
+        What `update_share` says of them, or of the newest of them.
     load
         What was sampled meanwhile.
     """
@@ -181,7 +209,22 @@ def put_together(
         images_per_second=images_per_second,
         ranks=ranks if steps else [],
         all_ranks=all_ranks or _world_size(config, worker) == 1,
+        update_share=update_share,
         load=load,
+    )
+
+
+def update_share(steps: Collection[Line]) -> float | None:
+    """Return the part of a step that updating the weights takes, median over steps.
+
+    None where a step does not tell: an earlier version has written it.
+    """
+    updates = [step.get("update_seconds") for step in steps]
+    if not updates or None in updates:
+        return None
+    return median(
+        update / step["step_time_seconds"]
+        for step, update in zip(steps, updates, strict=True)
     )
 
 
@@ -193,11 +236,11 @@ def _world_size(config: Line, worker: Line) -> int:
 def _told(rank: Line) -> RankTimes:
     return RankTimes(
         rank=rank["rank"],
+        steps=rank["steps"],
         total_seconds=rank["step_time_seconds"],
         data_wait_seconds=rank["data_wait_seconds"],
         communication_seconds=rank["communication_exposed_seconds"],
         # Runs of earlier versions do not have them.
-        update_seconds=rank.get("update_seconds"),
         cpu_seconds=rank.get("cpu_seconds"),
         cpu_queue_seconds=rank.get("cpu_queue_seconds"),
         cpus=rank.get("cpus"),
@@ -207,27 +250,25 @@ def _told(rank: Line) -> RankTimes:
 def _summed(steps: Sequence[Line]) -> RankTimes | None:
     if not steps:
         return None
-    updates = [step.get("update_seconds") for step in steps]
-    known = [seconds for seconds in updates if seconds is not None]
     return RankTimes(
         rank=0,
+        steps=len(steps),
         total_seconds=sum(step["step_time_seconds"] for step in steps),
         data_wait_seconds=sum(step["data_wait_seconds"] for step in steps),
         communication_seconds=sum(
             step["communication_exposed_seconds"] for step in steps
         ),
-        update_seconds=sum(known) if len(known) == len(steps) else None,
     )
 
 
 def _load(run: StoredRun, steps: Sequence[Line], record: Line) -> Load | None:
-    if not steps or steps[0].get("t") is None or steps[-1].get("t") is None:
+    # An earlier version has not written when a step ended.
+    if not steps or any(step.get("t") is None for step in steps):
         return None
     identities = map(read_json, run.paths.process_files())
     return read_load(
         run.paths.root / "system",
-        begin=steps[0]["t"] - steps[0]["step_time_seconds"],
-        end=steps[-1]["t"],
+        [(step["t"] - step["step_time_seconds"], step["t"]) for step in steps],
         num_cpus=(record.get("machine") or {}).get("num_cpus"),
         run_pids=[identity["pid"] for identity in identities if identity],
     )

@@ -8,8 +8,7 @@ from statistics import fmean
 
 from nbkit.analysis.audit_rows import has_convolutions
 from nbkit.analysis.bounds import Fusion, resnet50_bound
-from nbkit.analysis.diagnose_causes import Cause, Gain
-from nbkit.analysis.diagnose_checks import WORTH_A_WORD, at_most
+from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.analysis.diagnose_facts import Facts
 from nbkit.analysis.diagnose_samples import GpuLoad
 from nbkit.analysis.layouts import SIXTEEN_BIT, published_pairs
@@ -32,15 +31,20 @@ def gpu_causes(facts: Facts) -> Iterator[Cause]:
 
 
 def _others(facts: Facts) -> Iterator[Cause]:
-    count = facts.load.strangers if facts.load else None
-    if count is None:
-        count = (facts.record.get("system") or {}).get("other_gpu_processes")
-    if count:
+    """Find others that stay: one that looks in for a moment costs next to nothing.
+
+    How long they stayed is in the samples alone, not in the record.
+    """
+    shares = (facts.load.strangers if facts.load else None) or ()
+    staying = [share for share in shares if share >= WORTH_A_WORD]
+    if count := len(staying):
         plural = "es that are" if count > 1 else " that is"
+        seen = f"{max(staying):.0%} of the samples"
         yield Cause(
             "other-gpu-processes",
             None,
-            f"{count} process{plural} not the run's own on its GPUs.",
+            f"{count} process{plural} not the run's own on its GPUs, in {seen}"
+            + (" at the most." if count > 1 else "."),
             "GPUs that nobody else uses (devices=...; the sidebar and nvidia-smi show "
             "who is where).",
             None,
@@ -99,13 +103,15 @@ def _layout(facts: Facts) -> Iterator[Cause]:
         and capable
     ):
         return
+    waits = facts.least_data_wait, facts.least_communication
     yield Cause(
         "layout",
         None,
         f"{config['precision']} convolutions in channels_first on "
         f"{facts.device_name or 'tensor cores'}.",
         "memory_format='channels_last'.",
-        _published_gain(),
+        # Nobody has published what it brings to a GPU that waits.
+        None if max(waits) >= WORTH_A_WORD else _published_gain(),
     )
 
 

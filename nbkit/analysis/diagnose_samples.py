@@ -1,15 +1,16 @@
 """What was sampled over a run's measured steps: CPUs, GPUs, and who else was there.
 
-Only samples between the first and the last measured step count: before them a run
-starts, and what a machine does then bounds nothing.
+Only samples inside a measured step count: what a machine does while a run starts,
+evaluates, or writes a checkpoint bounds none of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -29,6 +30,7 @@ processes would pass for somebody else's."""
 _POWER_CAP = "power cap"
 
 Line = dict[str, Any]
+Span = tuple[float, float]
 
 
 @dataclass
@@ -91,31 +93,31 @@ class Load:
     """What was sampled over the measured steps."""
 
     seconds: float
-    """Between the samples that count."""
+    """Between neighbours of the samples that count."""
     busy_cpus: float | None
     """CPUs of the host that were busy on average, with whatever."""
     run_cpus: float | None
     """CPUs that the run's own processes kept busy; None until all of them are known."""
     gpus: Sequence[GpuLoad]
-    strangers: int | None
-    """Other processes on the run's GPUs; None where they cannot be told."""
+    strangers: Sequence[float] | None
+    """Of each other process on the run's GPUs, in which share of its host's samples it
+    was seen; None where they cannot be told."""
 
 
 def read_load(
     folder: Path,
-    begin: float,
-    end: float,
+    steps: Iterable[Span],
     num_cpus: int | None,
     run_pids: Collection[int],
 ) -> Load | None:
-    """Return what was sampled between two moments; None if that is too little.
+    """Return what was sampled in some steps; None if that is too little.
 
     Parameters
     ----------
     folder
         Where each host's sampler writes a file. CPUs are told of a single host only.
-    begin, end
-        Unix time in seconds.
+    steps
+        Begin and end of each that counts, in Unix time in seconds.
     num_cpus
         CPUs of the host, whose busy share the samples have.
     run_pids
@@ -123,6 +125,8 @@ def read_load(
         told only where one of the ranks was seen, as in `nbkit.telemetry.system`.
     """
     reading = _Reading(set(run_pids))
+    spans = _joined(steps)
+    begins = [begin for begin, _ in spans]
     paths = sorted(folder.glob("*.jsonl"))
     for path in paths:
         before: Line | None = None
@@ -130,9 +134,13 @@ def read_load(
             if row.get("kind") == "header":
                 reading.take_header(row)
                 before = None
-            elif begin <= row["t"] <= end:
-                reading.take(row, before)
+            elif (last := bisect_right(begins, row["t"])) and (
+                row["t"] <= spans[last - 1][1]
+            ):
+                reading.take(row, before, path.stem)
                 before = row
+            else:
+                before = None
     if reading.seconds < _MINIMUM_SECONDS:
         return None
     several = len(paths) > 1
@@ -141,8 +149,19 @@ def read_load(
         busy_cpus=None if several else reading.busy_cpus(num_cpus),
         run_cpus=None if several else reading.run_cpus(),
         gpus=list(reading.gpus.values()),
-        strangers=len(reading.strangers) if reading.sees_ranks else None,
+        strangers=reading.strangers() if reading.sees_ranks else None,
     )
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return spans of time in their order, those that touch as one."""
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return joined
 
 
 def _rows(path: Path) -> Iterator[Line]:
@@ -160,11 +179,16 @@ class _Reading:
     busy_seconds: float = 0.0
     """Of one CPU that stands for all."""
     told_seconds: float = 0.0
-    used: list[tuple[float, float]] = field(default_factory=list)
-    """Time, and CPU seconds of the run's processes up to then."""
+    used_seconds: float = 0.0
+    """CPU seconds of the run's processes."""
+    found_seconds: float = 0.0
+    """In which they were counted."""
     clocks: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, GpuLoad] = field(default_factory=dict)
-    strangers: set[int] = field(default_factory=set)
+    looked: Counter[str] = field(default_factory=Counter[str])
+    """Samples of each host that told who is on its GPUs."""
+    seen: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
+    """Samples with each stranger, by host and pid."""
     sees_ranks: bool = False
 
     def take_header(self, header: Line) -> None:
@@ -172,7 +196,8 @@ class _Reading:
             if device.get("sm_clock_max_mhz"):
                 self.clocks[str(device.get("uuid"))] = device["sm_clock_max_mhz"]
 
-    def take(self, row: Line, before: Line | None) -> None:
+    def take(self, row: Line, before: Line | None, host_name: str) -> None:
+        """Take a sample, and the time since the one before, if that counts too."""
         host = row.get("host") or {}
         if before is not None:
             passed = row["t"] - before["t"]
@@ -180,10 +205,20 @@ class _Reading:
             if host.get("cpu_percent") is not None:
                 self.busy_seconds += passed * host["cpu_percent"] / 100
                 self.told_seconds += passed
-        if host.get("processes_cpu_seconds") is not None:
-            self.used.append((row["t"], host["processes_cpu_seconds"]))
-        for gpu in row.get("gpus") or ():
+            used = host.get("processes_cpu_seconds")
+            used_before = (before.get("host") or {}).get("processes_cpu_seconds")
+            if used is not None and used_before is not None:
+                self.used_seconds += used - used_before
+                self.found_seconds += passed
+        gpus = row.get("gpus") or ()
+        for gpu in gpus:
             self._take_gpu(gpu)
+        told = [gpu["processes"] for gpu in gpus if gpu.get("processes") is not None]
+        if told:
+            pids = {process["pid"] for processes in told for process in processes}
+            self.sees_ranks |= not pids.isdisjoint(self.run_pids)
+            self.looked[host_name] += 1
+            self.seen.update((host_name, pid) for pid in pids - self.run_pids)
 
     def _take_gpu(self, gpu: Line) -> None:
         uuid = str(gpu.get("uuid") or gpu["index"])
@@ -196,10 +231,9 @@ class _Reading:
             load.told += 1
             for reason in SLOWDOWN_REASONS.intersection(gpu["clock_event_reasons"]):
                 load.slowed[reason] = load.slowed.get(reason, 0) + 1
-        if gpu.get("processes") is not None:
-            pids = {process["pid"] for process in gpu["processes"]}
-            self.sees_ranks |= not pids.isdisjoint(self.run_pids)
-            self.strangers |= pids - self.run_pids
+
+    def strangers(self) -> list[float]:
+        return [count / self.looked[host] for (host, _), count in self.seen.items()]
 
     def busy_cpus(self, num_cpus: int | None) -> float | None:
         if num_cpus is None or self.told_seconds < _MINIMUM_SECONDS:
@@ -207,7 +241,6 @@ class _Reading:
         return num_cpus * self.busy_seconds / self.told_seconds
 
     def run_cpus(self) -> float | None:
-        if not self.used or self.used[-1][0] - self.used[0][0] < _FOUND_SECONDS:
+        if self.found_seconds < _FOUND_SECONDS:
             return None
-        (begin, first), (end, last) = self.used[0], self.used[-1]
-        return max(0.0, math.fsum((last, -first))) / (end - begin)
+        return max(0.0, self.used_seconds) / self.found_seconds

@@ -26,7 +26,6 @@ class Window:
     data_wait_seconds: float = 0.0
     compute_seconds: float = 0.0
     communication_exposed_seconds: float = 0.0
-    update_seconds: float = 0.0
     images: int = 0
     cpu_seconds: float = 0.0
     cpu_queue_seconds: float | None = None
@@ -57,10 +56,12 @@ class Window:
 
         Loading processes go on meanwhile, for the next steps.
         """
-        began = time.thread_time()
+        began, queued = time.thread_time(), cpu_queue_seconds()
         yield
         if self._cpu_start is not None:
             self.cpu_seconds -= time.thread_time() - began
+        if self._queue_start is not None and queued is not None:
+            self._queue_start += (cpu_queue_seconds() or queued) - queued
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -79,7 +80,6 @@ class Window:
         self.data_wait_seconds += times.data_wait_seconds
         self.compute_seconds += times.compute_seconds
         self.communication_exposed_seconds += times.communication_exposed_seconds
-        self.update_seconds += times.update_seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sums as JSON values."""

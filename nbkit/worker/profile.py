@@ -7,6 +7,7 @@ counts in what is measured.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from nbkit.config.checks import PROFILED_STEPS
 from nbkit.store.record import write_json
 from nbkit.worker.rank import Rank
 
-__all__ = ["StepProfile"]
+__all__ = ["StepProfile", "self_times"]
 
 _GETTING_GOING, _TRACED = 1, 3
 _TOP_OPERATORS = 12
@@ -86,12 +87,7 @@ class StepProfile:
         temporary = path.with_name(f".{path.name}")
         traced.export_chrome_trace(str(temporary))
         temporary.replace(path)
-        field = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
-        times = [
-            (getattr(entry, field) / 1e6, entry.key, entry.count)
-            for entry in traced.key_averages()
-            if not entry.key.startswith("ProfilerStep")
-        ]
+        times = self_times(traced.key_averages(), on_gpu=self._on_gpu)
         top = sorted(times, reverse=True)[:_TOP_OPERATORS]
         write_json(
             self._paths.operators,
@@ -105,3 +101,30 @@ class StepProfile:
                 ],
             },
         )
+
+
+def self_times(
+    averages: Iterable[Any], *, on_gpu: bool
+) -> list[tuple[float, str, int]]:
+    """Return seconds, name and calls of what took the time; each moment counts once.
+
+    Parameters
+    ----------
+    averages
+        What ``key_averages()`` of a profile gives.
+    on_gpu
+        Take the time on the GPU. There a kernel has an entry of its own, beside that
+        of the operator that issued it and those of the regions that it ran in, which
+        have its time too.
+    """
+    if on_gpu:
+        return [
+            (entry.self_device_time_total / 1e6, entry.key, entry.count)
+            for entry in averages
+            if entry.device_type.name == "CUDA" and not entry.is_user_annotation
+        ]
+    return [
+        (entry.self_cpu_time_total / 1e6, entry.key, entry.count)
+        for entry in averages
+        if not entry.key.startswith("ProfilerStep")
+    ]

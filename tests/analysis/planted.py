@@ -6,6 +6,7 @@ They are real: on CPUs, as long as it takes to see it.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import nbkit
 from nbkit.analysis.diagnose_causes import Diagnosis
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
+from nbkit.telemetry.cpus import usable_cpus
 
 Make = Callable[..., ExperimentConfig]
 
@@ -87,9 +89,9 @@ def tiny_batch(make: Make, folder: Path) -> Diagnosis:
 
 
 def others_on_the_cpus(make: Make, folder: Path) -> Diagnosis:
-    """Burn on every CPU of the host."""
+    """Burn on every CPU that may be used: a quota holds for the burners too."""
     config = make(gpus=1, model="resnet20", batch_size_per_gpu=32, steps=20)
-    with _burning(2 * len(os.sched_getaffinity(0))):
+    with _burning(2 * math.ceil(usable_cpus())):
         return _diagnosed(config)
 
 
@@ -102,28 +104,27 @@ def slow_exchange(make: Make, folder: Path) -> Diagnosis:
 PLANTED = {
     "input": (starved_by_naive_loader, starved_by_one_worker),
     "slow-rank": (rank_that_computes_longer, rank_whose_cpu_is_shared),
-    "few-cpus": (pinned_to_one_core, two_ranks_on_one_core),
+    "cpu-allocation": (pinned_to_one_core,),
+    "few-cpus": (two_ranks_on_one_core,),
     "batch": (tiny_batch,),
     "other-processes": (others_on_the_cpus,),
     "communication": (slow_exchange,),
 }
 """By the code that has to be named first."""
 
-OTHERS = "other-processes"
+OF_THE_HOST = frozenset({"other-processes", "few-cpus", "cpu-allocation"})
+"""Where others compute too, or CPUs have a quota, they are there indeed."""
 
 
 def named_first(found: Diagnosis, code: str) -> bool:
-    """Tell whether a code is the first, but for others that compute on this host.
-
-    Nobody has planted those, and on a busy host they are there indeed.
-    """
-    named = [one.code for one in found if one.code != OTHERS or code == OTHERS]
+    """Tell whether a code is the first, but for what the host has without planting."""
+    named = [one.code for one in found if one.code not in OF_THE_HOST - {code}]
     return named[:1] == [code]
 
 
 def healthy(make: Make, folder: Path) -> Diagnosis:
     """Train without a fault on all CPUs."""
-    config = make(gpus=1, model="resnet20", batch_size_per_gpu=64, steps=20)
+    config = make(gpus=1, model="resnet20", batch_size_per_gpu=32, steps=16)
     return _diagnosed(config)
 
 
@@ -155,7 +156,8 @@ def _burning(count: int, cpus: Collection[int] = ()) -> Iterator[None]:
     """Keep CPUs busy with processes that are ended behind it."""
     where = f"import os; os.sched_setaffinity(0, {sorted(cpus)!r})\n" if cpus else ""
     command = [sys.executable, "-c", where + BURN]
-    burners = [subprocess.Popen(command) for _ in range(count)]
+    # A session each: the scheduler may share CPUs between sessions, not processes.
+    burners = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:

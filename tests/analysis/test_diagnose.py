@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
 import nbkit
-from nbkit.analysis.diagnose import diagnose
 from nbkit.telemetry.sample import GpuProcess
-from tests.analysis.written_run import gpu, rank, samples, steps, write_run
+from tests.analysis.written_run import (
+    STEP_SECONDS,
+    diagnosed,
+    gpu,
+    on_cpus,
+    rank,
+    samples,
+    steps,
+    write_run,
+)
 
-STORES = count()
-CPU = {
-    "device_type": "cpu",
-    "devices": [{"rank": 0, "name": "a CPU", "uuid": None}],
-    "world_size": 1,
-}
-
-
-def on_cpus(*ranks, **values):
-    """Return what a run on CPUs says of its ranks."""
-    return {**CPU, "world_size": len(ranks), "ranks": list(ranks), **values}
-
-
-@pytest.fixture
-def diagnosed(tmp_path):
-    """Return what diagnoses a run without a fault, but for what it is given."""
-
-    def run(**files):
-        return diagnose(write_run(tmp_path / str(next(STORES)), **files))
-
-    return run
-
+__all__ = ["diagnosed"]
 
 PLANTED = {
     "starved input": (
@@ -72,7 +57,7 @@ PLANTED = {
     ),
     "a tiny batch": (
         "batch",
-        {"worker": {"ranks": [rank(0, update=0.3), rank(1, update=0.3)]}},
+        {"lines": steps(update=0.3)},
     ),
     "kernels issued too slowly": (
         "batch",
@@ -80,21 +65,6 @@ PLANTED = {
             "sampled": samples(
                 *(gpu(n, gpu_utilization_percent=40) for n in (0, 1)),
             )
-        },
-    ),
-    "one CPU of sixty-four": (
-        "few-cpus",
-        {
-            "worker": on_cpus(
-                rank(0, communication_exposed=0.0, cpu=0.98, cpus=[7]),
-            )
-        },
-    ),
-    "a container's quota": (
-        "few-cpus",
-        {
-            "worker": on_cpus(rank(0, communication_exposed=0.0, cpu=1.49)),
-            "record": {"machine": {"num_cpus": 64, "usable_cpus": 1.5}},
         },
     ),
     "others on all CPUs": (
@@ -176,6 +146,17 @@ def test_a_run_without_a_fault_has_no_cause(diagnosed):
         },
         # Beside busy GPUs, busy CPUs cost nothing.
         {"sampled": samples(cpu_percent=99)},
+        # Somebody looks in for a moment, and the record counts who was ever there.
+        {
+            "sampled": [
+                *samples()[:-1],
+                samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))))[-1],
+            ],
+            "record": {
+                "machine": {"num_cpus": 64, "usable_cpus": 64},
+                "system": {"other_gpu_processes": 1},
+            },
+        },
         # Others are seen, but no rank is: the driver speaks of other pids.
         {
             "sampled": samples(
@@ -196,6 +177,11 @@ def test_a_run_without_a_fault_has_no_cause(diagnosed):
             "config": {"task": "load", "emulated_step_seconds": 0.0},
             "worker": on_cpus(rank(0, data_wait=0.99, communication_exposed=0.0)),
         },
+        # A GPU that is emulated sleeps.
+        {
+            "config": {"task": "load", "emulated_step_seconds": 0.4},
+            "sampled": samples(*(gpu(n, gpu_utilization_percent=0) for n in (0, 1))),
+        },
         {"config": {"memory_format": "channels_first", "compile": True}},
         {"config": {"memory_format": "channels_first", "precision": "fp32"}},
     ],
@@ -215,6 +201,10 @@ def test_what_is_predicted_is_arithmetic_on_the_runs_own_numbers(diagnosed):
     assert tiny.gain.low == pytest.approx(2 / 1.7)
     assert tiny.gain.high == 2
 
+    [exchange] = diagnosed(**PLANTED["a slow exchange"][1])
+    assert exchange.gain.low == pytest.approx(1 / (1 - 0.34 / 2))
+    assert exchange.gain.high == pytest.approx(1 / (1 - 0.34))
+
     [alone] = diagnosed(**PLANTED["others on all CPUs"][1])
     assert alone.gain.high == pytest.approx(0.99 * 64 / 30)
 
@@ -225,6 +215,7 @@ def test_what_is_predicted_is_arithmetic_on_the_runs_own_numbers(diagnosed):
 
     found = diagnosed(**PLANTED["others on the GPUs"][1])
     assert found[0].gain is None
+    assert "in 100% of the samples." in found[0].evidence
     assert "Predicted: the run does not tell how much" in str(found)
 
 
@@ -260,13 +251,13 @@ def test_a_rank_on_a_hot_gpu_is_slow_because_of_it(diagnosed):
 
 
 def test_what_explains_most_comes_first_and_limits_come_last(diagnosed):
-    ranks = [
-        rank(n, data_wait=0.15, communication_exposed=0.3, update=0.2) for n in (0, 1)
-    ]
+    ranks = [rank(n, data_wait=0.15, communication_exposed=0.3) for n in (0, 1)]
     capped = {"sm_clock_mhz": 800, "clock_event_reasons": ("power cap",)}
 
     found = diagnosed(
-        worker={"ranks": ranks}, sampled=samples(gpu(0, **capped), gpu(1, **capped))
+        worker={"ranks": ranks},
+        lines=steps(update=0.2),
+        sampled=samples(gpu(0, **capped), gpu(1, **capped)),
     )
 
     codes = [cause.code for cause in found]
@@ -298,6 +289,14 @@ def test_a_run_that_goes_on_says_what_rank_0_knows(diagnosed):
     assert cause.code == "communication"
     assert "cannot tell that from a slower rank" in cause.evidence
     assert any("the times of 1 of 2 ranks" in text for text in found.unknown)
+
+
+def test_updates_that_waited_for_a_cpu_now_and_then_are_no_small_batch(diagnosed):
+    lines = steps()
+    for line in lines[::4]:
+        line["update_seconds"] = 0.9 * STEP_SECONDS
+
+    assert list(diagnosed(lines=lines)) == []
 
 
 def test_a_failed_run_of_an_earlier_version_without_samples_is_diagnosed(diagnosed):
@@ -347,14 +346,54 @@ def test_an_imported_run_is_diagnosed_as_where_it_ran(tmp_path, monkeypatch):
     assert there[0].code == "throttled"
 
 
-def test_the_change_fits_the_loader_that_starves(diagnosed):
-    def change(sampled=None, **config):
-        starved = {"ranks": [rank(n, data_wait=0.5, cpu=1.0) for n in (0, 1)]}
-        [cause] = diagnosed(config=config, worker=starved, sampled=sampled)
-        return cause.change
+def test_what_a_layout_brings_to_a_gpu_that_waits_is_not_known(diagnosed):
+    starved = PLANTED["starved input"][1]
 
-    assert "loader='torch'" in change(loader="naive")
-    assert "'num_workers': 16" in change()
-    assert "decode less" in change(sampled=samples(cpu_percent=97), num_workers=None)
-    assert "storage" in change(loader_config={"num_workers": None})
-    assert "synthetic" in change(data="synthetic")
+    found = diagnosed(**starved, config={"memory_format": "channels_first"})
+
+    assert [cause.code for cause in found] == ["input", "layout"]
+    assert found[1].gain is None
+
+
+def test_ranks_that_train_nothing_wait_for_the_images_of_the_slowest(diagnosed):
+    config = {"task": "load", "emulated_step_seconds": 0.3, "num_workers": 1}
+    ranks = [rank(n, data_wait=0.05, communication_exposed=0.3) for n in (0, 1)]
+
+    asleep = samples(*(gpu(n, gpu_utilization_percent=0) for n in (0, 1)))
+
+    [cause] = diagnosed(config=config, worker={"ranks": ranks}, sampled=asleep)
+
+    assert cause.code == "input"
+    assert cause.share == pytest.approx(0.35)
+    assert "30% for those of the slowest rank" in cause.evidence
+    assert "utilization" not in cause.evidence
+
+
+def test_time_a_step_is_of_the_steps_that_a_rank_has_counted(diagnosed):
+    # A rank counts from its newest start on, the metrics have the steps before too.
+    newest = {"steps": 20, "step_time_seconds": 20 * STEP_SECONDS}
+    ranks = [
+        rank(n, **newest, data_wait_seconds=0.6 * 20 * STEP_SECONDS) for n in (0, 1)
+    ]
+
+    [cause] = diagnosed(worker={"ranks": ranks})
+
+    assert "60% of the measured time, 300 ms a step." in cause.evidence
+
+
+def test_what_happens_between_two_steps_bounds_none_of_them(diagnosed):
+    lines = steps()
+    for line in lines[30:]:
+        line["t"] += 40  # An evaluation.
+    hot = gpu(0, sm_clock_mhz=900, clock_event_reasons=("thermal (software)",))
+    meanwhile = samples(hot, cpu_percent=99)[1:]
+    for line in meanwhile:
+        line["t"] += 20
+
+    sampled = samples()
+    found = diagnosed(
+        lines=lines,
+        sampled=[*sampled[:16], *meanwhile, *sampled[50:]],
+    )
+
+    assert list(found) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.analysis.planted import (
-    OTHERS,
+    OF_THE_HOST,
     healthy,
     named_first,
     pinned_to_one_core,
@@ -26,7 +26,7 @@ __all__ = ["plugins", "small", "store"]
     [
         (starved_by_naive_loader, "input"),
         (rank_that_computes_longer, "slow-rank"),
-        (pinned_to_one_core, "few-cpus"),
+        (pinned_to_one_core, "cpu-allocation"),
         (tiny_batch, "batch"),
     ],
 )
@@ -35,11 +35,10 @@ def test_what_was_planted_is_named_first(plant, code, small, tmp_path):
 
     assert named_first(found, code), str(found)
     [cause] = [one for one in found if one.code == code]
-    assert cause.gain.high > 1
+    assert cause.kind.kind == "limit" or cause.gain.high > 1
 
 
 def test_nothing_is_named_where_nothing_was_planted(small, tmp_path):
     found = healthy(small, tmp_path)
 
-    # Whatever else this host computes meanwhile is there indeed.
-    assert {cause.code for cause in found} <= {OTHERS}, str(found)
+    assert {cause.code for cause in found} <= OF_THE_HOST, str(found)

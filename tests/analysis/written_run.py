@@ -6,15 +6,29 @@ No GPU was there: what they hold is made up, and shows what a diagnosis does wit
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from nbkit.analysis.diagnose import diagnose
 from nbkit.launch.run import Run
 from nbkit.store.metrics import to_json_line
 from nbkit.telemetry.sample import GpuProcess, GpuSample, HostSample, Sample
 from tests.widgets.stored_run import WrittenRun, step
 
-__all__ = ["A100", "STEP_SECONDS", "gpu", "rank", "samples", "write_run"]
+__all__ = [
+    "A100",
+    "STEP_SECONDS",
+    "diagnosed",
+    "gpu",
+    "on_cpus",
+    "rank",
+    "samples",
+    "steps",
+    "write_run",
+]
 
 STEPS = 60
 STEP_SECONDS = 0.5
@@ -33,12 +47,33 @@ CONFIG = {
     "loader_config": {"num_workers": 8},
 }
 MACHINE = {"num_cpus": 64, "usable_cpus": 64}
+CPU = {
+    "device_type": "cpu",
+    "devices": [{"rank": 0, "name": "a CPU", "uuid": None}],
+    "world_size": 1,
+}
+
+
+@pytest.fixture
+def diagnosed(tmp_path):
+    """Return what diagnoses a run without a fault, but for what it is given."""
+    stores = count()
+
+    def run(**files):
+        return diagnose(write_run(tmp_path / str(next(stores)), **files))
+
+    return run
+
+
+def on_cpus(*ranks: dict[str, Any], **values: Any) -> dict[str, Any]:
+    """Return what a run on CPUs says of its ranks."""
+    return {**CPU, "world_size": len(ranks), "ranks": list(ranks), **values}
 
 
 def rank(number: int, **shares: Any) -> dict[str, Any]:
     """Return what a rank wrote at its end; parts are shares of its time."""
     seconds = STEPS * STEP_SECONDS
-    parts = {"data_wait": 0.01, "communication_exposed": 0.03, "update": 0.02}
+    parts = {"data_wait": 0.01, "communication_exposed": 0.03}
     times = {name: shares.pop(name, part) for name, part in parts.items()}
     known = {f"{name}_seconds": part * seconds for name, part in times.items()}
     used = {"cpu": 6.0, "cpu_queue": 0.01}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from tests.analysis.planted import (
-    OTHERS,
+    OF_THE_HOST,
     PLANTED,
     healthy,
     healthy_ranks,
@@ -45,7 +45,6 @@ def test_the_planted_cause_is_named_first_in_nine_of_ten_rounds(small, tmp_path)
 def test_nothing_is_named_where_nothing_was_planted(train, small, tmp_path):
     found = [train(small, tmp_path) for _ in range(ROUNDS)]
 
-    # Whatever else this host computes meanwhile is there indeed.
-    codes = [{one.code for one in each} - {OTHERS} for each in found]
+    codes = [{one.code for one in each} - OF_THE_HOST for each in found]
     print(codes)
     assert sum(map(bool, codes)) <= 0.1 * ROUNDS

@@ -6,13 +6,14 @@ import gzip
 import json
 
 import pytest
+from torch.autograd.profiler_util import FunctionEventAvg
 
 import nbkit
 from nbkit.errors import ConfigError
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
 from nbkit.store.runs import StoredRun
-from nbkit.worker.profile import StepProfile
+from nbkit.worker.profile import StepProfile, self_times
 from tests.launch.conftest import plugins, small, store
 from tests.waiting import wait_until
 from tests.worker.images import CPU
@@ -77,6 +78,34 @@ def test_a_trace_that_is_cut_short_is_thrown_away(small, tmp_path):
 
     profile.close()
     profile.close()
+
+
+def averaged(key, *, on_gpu=False, device=0.0, cpu=0.0, region=False):
+    """Return an entry as a profile averages them, with times in microseconds."""
+    entry = FunctionEventAvg()
+    entry.key, entry.count, entry.is_user_annotation = key, 6, region
+    entry.self_device_time_total, entry.self_cpu_time_total = device, cpu
+    entry.device_type = getattr(type(entry.device_type), "CUDA" if on_gpu else "CPU")
+    return entry
+
+
+def test_a_moment_of_a_gpu_counts_once():
+    entries = [
+        averaged("aten::convolution", device=2e6, cpu=3e5),
+        averaged("sm90_xmma_fprop", on_gpu=True, device=2e6),
+        averaged("Memcpy HtoD", on_gpu=True, device=1e6),
+        averaged("Optimizer.step#SGD.step", cpu=1e5),
+        averaged("Optimizer.step#SGD.step", on_gpu=True, device=4e6, region=True),
+        averaged("ProfilerStep*", cpu=5e5),
+        averaged("ProfilerStep*", on_gpu=True, device=9e6, region=True),
+    ]
+
+    assert self_times(entries, on_gpu=True) == [
+        (2.0, "sm90_xmma_fprop", 6),
+        (1.0, "Memcpy HtoD", 6),
+    ]
+    names = [name for seconds, name, _ in self_times(entries, on_gpu=False) if seconds]
+    assert names == ["aten::convolution", "Optimizer.step#SGD.step"]
 
 
 def test_a_profile_that_leaves_nothing_to_measure_is_refused(small):

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from nbkit import statistics
-from nbkit.analysis.diagnose_facts import RankTimes
+from nbkit.analysis.diagnose_facts import RankTimes, update_share
 from nbkit.analysis.live.series import Series
 from nbkit.store.progress import RATE_STEPS, newest_rate
 
@@ -79,7 +79,6 @@ class LiveMetrics:
         self._measured: dict[str, Any] = {}
         self._data_wait_seconds = self._measured_seconds = 0.0
         self._communication_seconds = 0.0
-        self._update_seconds: float | None = 0.0
         self.damaged_lines = 0
         """Lines that are no JSON or lack a value; the others are shown."""
         self.step: int | None = None
@@ -141,11 +140,16 @@ class LiveMetrics:
             return None
         return RankTimes(
             rank=0,
+            steps=len(self._rates),
             total_seconds=self._measured_seconds,
             data_wait_seconds=self._data_wait_seconds,
             communication_seconds=self._communication_seconds,
-            update_seconds=self._update_seconds,
         )
+
+    @property
+    def update_share(self) -> float | None:
+        """Part of the newest measured steps that updating the weights takes."""
+        return update_share(self._newest_measured)
 
     @property
     def num_measured(self) -> int:
@@ -244,16 +248,8 @@ class LiveMetrics:
             self._data_wait_seconds += waited
             self._measured_seconds += seconds
             self._communication_seconds += exposed
-            self._count_update(line.get("update_seconds"))
         self._add("loss", number, loss)
         self._add("images_per_second", number, rate)
-
-    def _count_update(self, seconds: float | None) -> None:
-        """Add a step's update; a run of an earlier version does not tell it."""
-        if seconds is None or self._update_seconds is None:
-            self._update_seconds = None
-        else:
-            self._update_seconds += seconds
 
     def _take_log(self, line: Line) -> None:
         self.step = line["step"]

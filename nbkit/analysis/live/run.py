@@ -249,6 +249,7 @@ class LiveRun:
             steps=metrics.num_measured,
             images_per_second=images_per_second,
             rank_0=metrics.rank_0,
+            update_share=metrics.update_share,
         )
         found = diagnosis_of(facts, self.run.run_id)
         return {

@@ -1,0 +1,129 @@
+"""Causes that CPUs tell: too few for what the run wants, and others on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
+from nbkit.analysis.diagnose_facts import Facts
+
+__all__ = ["SATURATED", "busy_share", "few_cpus", "filled_share", "other_processes"]
+
+SATURATED = 0.9
+"""CPUs that are busier than that leave no room: a sampled share never reaches 1."""
+
+
+def few_cpus(facts: Facts) -> Iterator[Cause]:
+    """Find a run that fills all CPUs that it may use, where the host has more.
+
+    Somebody has given it that many: a Slurm allocation, a container's quota, the run's
+    own ``cpus=``. That bounds computing on CPUs and is nothing wrong, until images
+    come late for it or ranks take turns on a CPU.
+    """
+    allowed, demand, total = _allowed(facts), _demand(facts), facts.num_cpus
+    if not allowed or demand is None or not total:
+        return
+    if demand < SATURATED * allowed or 1 - allowed / total < WORTH_A_WORD:
+        return
+    count, waits = len(facts.ranks), facts.lost_to_input
+    evidence = (
+        f"{count} rank{'s' if count > 1 else ''} may use {allowed:g} of {total} CPUs, "
+        f"and would fill {max(demand, allowed):.1f}."
+    )
+    change = (
+        "launch it where more CPUs are allowed (taskset, Slurm's --cpus-per-task, a "
+        "container's limit, the run's own cpus=)."
+    )
+    if waits >= WORTH_A_WORD:
+        gain = at_most(waits, "the waiting for input left out")
+        yield Cause("few-cpus", waits, evidence, change, gain)
+    elif facts.on_gpus:
+        return  # Spinning beside a busy GPU costs nothing.
+    elif 1 - allowed / count >= WORTH_A_WORD:
+        gain = Gain(min(count, total) / allowed, None, "a CPU for every rank")
+        yield Cause("few-cpus", None, evidence, change, gain)
+    else:
+        yield Cause("cpu-allocation", None, evidence, change, None)
+
+
+def other_processes(facts: Facts) -> Iterator[Cause]:
+    """Find others on the host's CPUs that take time from this run."""
+    busy = facts.load.busy_cpus if facts.load else None
+    own, total = facts.run_cpus, facts.num_cpus
+    if busy is None or not own or not total:
+        return
+    others = max(0.0, busy - own)
+    # What others have elsewhere, it could not use anyway.
+    within_reach = min(others + own, _allowed(facts) or total)
+    share = 1 - own / within_reach
+    queued = facts.queue_share
+    # Without a word from the scheduler, only a full host shows that they compete.
+    compete = busy >= SATURATED * total if queued is None else queued >= WORTH_A_WORD
+    waits = facts.least_data_wait
+    matters = not facts.on_gpus or waits >= WORTH_A_WORD
+    if not (compete and matters) or share < WORTH_A_WORD:
+        return
+    ready = (
+        ""
+        if queued is None
+        else f"; a rank was ready and had none in {queued:.0%} of the time"
+    )
+    yield Cause(
+        "other-processes",
+        waits if facts.on_gpus else None,
+        f"Others kept {others:.1f} of {total} CPUs busy, the run {own:.1f}{ready}.",
+        "run it again when nobody else computes on this host.",
+        at_most(waits, "the waiting for input left out")
+        if facts.on_gpus
+        else Gain(within_reach / own, None, "the others' CPU time in addition"),
+    )
+
+
+def busy_share(facts: Facts) -> float | None:
+    """Return how busy the host's CPUs were; None if nobody told."""
+    if facts.load is None or facts.load.busy_cpus is None or not facts.num_cpus:
+        return None
+    return min(1.0, facts.load.busy_cpus / facts.num_cpus)
+
+
+def filled_share(facts: Facts) -> float | None:
+    """Return how full the CPUs were that the run may use; None if nobody told.
+
+    By the run itself (1 and more is all that they can do), or, at the least, by
+    everybody on the host.
+    """
+    host, total = busy_share(facts), facts.num_cpus
+    allowed, demand, reach = _allowed(facts), _demand(facts), _reach(facts)
+    if not allowed or demand is None or not reach:
+        # A full host has no free CPU; any other tells nothing of the run's.
+        return host if host is not None and host >= SATURATED else None
+    if host is None or not total:
+        return demand / allowed
+    elsewhere = max(0, total - reach)
+    return max(demand / allowed, (host * total - elsewhere) / reach)
+
+
+def _demand(facts: Facts) -> float | None:
+    """Return how many CPUs the ranks wanted: had, or were ready for."""
+    wanted = [
+        rank.share(rank.cpu_seconds + (rank.cpu_queue_seconds or 0.0))
+        for rank in facts.ranks
+        if rank.cpu_seconds is not None
+    ]
+    known = [share for share in wanted if share is not None]
+    return sum(known) if facts.ranks and len(known) == len(facts.ranks) else None
+
+
+def _reach(facts: Facts) -> int | None:
+    """Return on how many CPUs the ranks may run, all together."""
+    own = [rank.cpus for rank in facts.ranks if rank.cpus]
+    if not facts.num_cpus or not own or len(own) < len(facts.ranks):
+        return None
+    return len(set().union(*own))
+
+
+def _allowed(facts: Facts) -> float | None:
+    """Return how many of those they may keep busy; None if nobody told."""
+    reach = _reach(facts)
+    granted = (facts.record.get("machine") or {}).get("usable_cpus")
+    return min(reach, granted) if reach and granted else reach

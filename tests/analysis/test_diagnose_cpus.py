@@ -1,0 +1,119 @@
+"""What CPUs bound: too few for the input or the ranks, or as many as were given."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.analysis.written_run import diagnosed, on_cpus, rank, samples
+
+__all__ = ["diagnosed"]
+
+QUOTA = {"record": {"machine": {"num_cpus": 64, "usable_cpus": 1.5}}}
+TAKING_TURNS = on_cpus(
+    *(
+        rank(n, communication_exposed=0.0, cpu=0.48, cpu_queue=0.45, cpus=[7])
+        for n in (0, 1)
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "worker": on_cpus(rank(0, communication_exposed=0.0, cpu=0.98, cpus=[7])),
+        },
+        {"worker": on_cpus(rank(0, communication_exposed=0.0, cpu=1.49)), **QUOTA},
+        # All that it is for is to read as fast as its CPUs can.
+        {
+            "config": {"task": "load", "emulated_step_seconds": 0.0},
+            "worker": on_cpus(rank(0, data_wait=0.9, cpu=1.49)),
+            **QUOTA,
+        },
+    ],
+)
+def test_a_run_that_fills_the_cpus_it_was_given_is_bound_by_them_and_healthy(
+    diagnosed, files
+):
+    found = diagnosed(**files)
+
+    assert [cause.code for cause in found] == ["cpu-allocation"], str(found)
+    assert found.is_healthy
+    assert found[0].gain is None
+
+
+def test_a_problem_comes_before_the_cpus_that_a_run_was_given(diagnosed):
+    ranks = [rank(n, communication_exposed=0.3, cpu=0.97, cpus=[6 + n]) for n in (0, 1)]
+
+    found = diagnosed(worker=on_cpus(*ranks))
+
+    assert [cause.code for cause in found] == ["communication", "cpu-allocation"]
+
+
+def test_images_that_wait_for_cpus_are_bound_by_too_few_of_them(diagnosed):
+    ranks = [rank(n, data_wait=0.4, cpu=3.9, cpus=list(range(8))) for n in (0, 1)]
+
+    found = diagnosed(worker={"ranks": ranks})
+
+    assert [cause.code for cause in found] == ["few-cpus", "input"]
+    assert found.bound_by == "too few CPUs (40% of the time)"
+    assert "2 ranks may use 8 of 64 CPUs, and would fill 8.0." in found[0].evidence
+    assert found[0].gain.high == pytest.approx(1 / 0.6)
+    assert found[1].change.startswith("let the CPUs decode less")
+
+
+def test_ranks_that_take_turns_on_a_cpu_have_too_few(diagnosed):
+    found = diagnosed(worker=TAKING_TURNS)
+
+    assert [cause.code for cause in found] == ["few-cpus"], str(found)
+    assert found[0].gain.high == 2
+
+
+def test_several_nodes_have_no_cpus_in_common(diagnosed):
+    alone = rank(0, communication_exposed=0.0, cpu=30, cpu_queue=0.45)
+    others = {"worker": on_cpus(alone), "sampled": samples(cpu_percent=99)}
+
+    assert [cause.code for cause in diagnosed(**others)] == ["other-processes"]
+    for files in (others, {"worker": TAKING_TURNS}):
+        assert list(diagnosed(config={"nnodes": 2}, **files)) == []
+
+
+def change(diagnosed, sampled=None, cpu=1.0, cpus=range(64), **config):
+    """Return what is to be tried against waiting for images."""
+    ranks = [rank(n, data_wait=0.5, cpu=cpu, cpus=list(cpus)) for n in (0, 1)]
+    found = diagnosed(config=config, worker={"ranks": ranks}, sampled=sampled)
+    return next(cause.change for cause in found if cause.code == "input")
+
+
+def test_the_change_fits_the_loader_that_starves(diagnosed):
+    assert "loader='torch'" in change(diagnosed, loader="naive")
+    assert "'num_workers': 16" in change(diagnosed)
+    assert "synthetic" in change(diagnosed, data="synthetic")
+
+
+def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
+    def advice(**values):
+        return change(diagnosed, loader_config={"num_workers": None}, **values)
+
+    few = range(4)
+    full = samples(cpu_percent=97)
+
+    assert "CPUs were free" in advice()
+    assert "CPUs were free" in advice(sampled=[])
+    # Others fill the host, but not the CPUs of this run.
+    assert "CPUs were free" in advice(
+        sampled=samples(cpu_percent=92), cpus=few, cpu=0.5
+    )
+    assert "decode less" in advice(sampled=full)
+    # The host has free CPUs, but none for this run.
+    assert "decode less" in advice(cpus=few, cpu=1.9)
+    assert "were 73% busy" in advice(cpus=few, cpu=1.45)
+    assert "is not known" in advice(cpu=1.0, cpus=())
+    assert "is not known" in advice(nnodes=2)
+    assert "decode less" in advice(cpus=(), sampled=full)
+
+
+def test_more_loading_processes_are_no_help_on_full_cpus(diagnosed):
+    assert "decode less" in change(diagnosed, cpus=range(4), cpu=1.9)
+    assert "were 73% busy" in change(diagnosed, cpus=range(4), cpu=1.45)
+    assert "'num_workers': 16" in change(diagnosed, cpus=())
