@@ -43,7 +43,7 @@ def supply_chart(
         Of the chart.
     """
     rows = [_row(one) for one in supplies]
-    asked = None if demand is None else demand.bytes_per_second / 1e9
+    asked = None if demand is None else demand.images_per_second
     largest = max([*(row["high"] for row in rows), asked or 0.0])
     scale = alt.Scale(domain=[0, 1.05 * largest], nice=False)
     y = alt.Y(
@@ -52,7 +52,7 @@ def supply_chart(
         title=None,
         axis=alt.Axis(labelLimit=300, grid=True, gridColor="#F0F0F0", ticks=False),
     )
-    x_title = "GB per second"
+    x_title = "Images per second (reads: bytes over the mean image)"
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=y,
         color=alt.Color(
@@ -64,6 +64,7 @@ def supply_chart(
         ),
         tooltip=tooltip(
             arm="Measured",
+            images_per_second="Images/s",
             gigabytes_per_second="GB/s",
             low="Lowest",
             high="Highest",
@@ -77,7 +78,7 @@ def supply_chart(
             ),
             base.mark_circle(size=75, opacity=1).encode(
                 x=alt.X(
-                    "gigabytes_per_second:Q",
+                    "images_per_second:Q",
                     title=x_title,
                     axis=value_axis(largest),
                     scale=scale,
@@ -92,20 +93,21 @@ def supply_chart(
 
 
 def _row(one: Supply) -> dict[str, Any]:
-    rate = one.bytes_per_second
+    rate = one.images_per_second
     return {
         "arm": f"{one.place}: {one.what}",
         "series": _ORIGINS[one.origin],
-        "gigabytes_per_second": rate.median / 1e9,
-        "low": rate.minimum / 1e9,
-        "high": rate.maximum / 1e9,
+        "images_per_second": rate.median,
+        "gigabytes_per_second": one.bytes_per_second.median / 1e9,
+        "low": rate.minimum,
+        "high": rate.maximum,
         "runs": rate.n,
     }
 
 
 def _demand_layer(demand: Demand, scale: alt.Scale, x_title: str) -> alt.Chart:
     value = {
-        "asked": demand.bytes_per_second / 1e9,
+        "asked": demand.images_per_second,
         "series": f"asked for by {demand.gpus} x {demand.gpu_name}",
         "source": demand.source,
     }
@@ -122,7 +124,7 @@ def _demand_layer(demand: Demand, scale: alt.Scale, x_title: str) -> alt.Chart:
         .encode(
             x=alt.X("asked:Q", title=x_title, scale=scale),
             color=alt.Color("series:N", scale=colour, legend=legend),
-            tooltip=tooltip(series="GPU", asked="GB/s", source="Source"),
+            tooltip=tooltip(series="GPU", asked="Images/s", source="Source"),
         )
     )
 

@@ -1,6 +1,7 @@
 """What GPUs ask of storage, what it gives, and which part of the way is too slow.
 
-All of it in bytes a second: a GPU asks for images, and an image has so many bytes.
+All of it is compared in images a second: a GPU asks for images, and those of each data
+set have another size.
 
 References
 ----------
@@ -11,7 +12,7 @@ https://github.com/mlcommons/storage/blob/main/Submission_guidelines.md
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from nbkit import statistics
@@ -25,6 +26,7 @@ __all__ = [
     "epoch_rates",
     "judge_utilization",
     "limit_sentence",
+    "scaled",
 ]
 
 UTILIZATION_NEEDED = 0.9
@@ -41,14 +43,8 @@ class Demand:
     gpus: int
     images_per_second: float
     """Of all GPUs together."""
-    bytes_per_image: float
     source: str
     """Who published the rate of one GPU, and under which conditions."""
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Images a second times the mean size of an image."""
-        return self.images_per_second * self.bytes_per_image
 
 
 @dataclass(frozen=True)
@@ -60,10 +56,18 @@ class Supply:
     """Such as ``random reads, cold`` or ``loader, first epoch``."""
     origin: Origin
     """``read``: reads alone. ``loader``: images, read and decoded."""
-    bytes_per_second: Summary
+    images_per_second: Summary
+    """As measured; of reads, the bytes over the mean size of an image."""
+    bytes_per_image: float
+    """Mean of the data set at this place."""
     decides: bool
     """Whether a training from cold storage gets no more than this: random cold reads,
-    and the first epoch of a loader."""
+    and the first, cold epoch of a loader."""
+
+    @property
+    def bytes_per_second(self) -> Summary:
+        """As measured; of a loader, its images times their mean size."""
+        return scaled(self.images_per_second, self.bytes_per_image)
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,12 @@ def epoch_rates(
         [step for step in steps if step["epoch"] > 0],
     )
     rates = [_rate(statistics.measured_steps(part)) for part in parts]
+    # Of a run its first step alone counts nowhere. A later part begins with its own
+    # first step, in which a stall between epochs lies: the step before it is given too.
+    counted = (parts[0], steps[max(len(parts[0]) - 1, 0) :] if parts[1] else [])
     shares = [
         statistics.accelerator_utilization(part, emulated_step_seconds)
-        if emulated_step_seconds and part
-        else None
-        for part in parts
+        for part in counted
     ]
     return EpochRates(*rates, *shares)
 
@@ -111,6 +116,17 @@ def _rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
     return statistics.share(
         [step["images"] for step in steps],
         [step["step_time_seconds"] for step in steps],
+    )
+
+
+def scaled(found: Summary, factor: float) -> Summary:
+    """Return the same measurements in another unit."""
+    names = ("median", "q25", "q75", "mad", "minimum", "maximum")
+    return replace(
+        found,
+        **{name: getattr(found, name) * factor for name in names},
+        ci_low=None if found.ci_low is None else found.ci_low * factor,
+        ci_high=None if found.ci_high is None else found.ci_high * factor,
     )
 
 
@@ -139,33 +155,36 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     supplies
         Of one place, in every way that was measured.
     """
-    asked = demand.bytes_per_second
-    reads = _best(supplies, "read")
-    loaders = _best(supplies, "loader")
-    if loaders is not None and loaders >= asked:
-        return "Reads and loader give what is asked for."
-    if reads is None:
-        return "How fast the storage could be read without a loader was not measured."
-    if reads < asked:
-        return (
-            f"The storage is below the demand: cold random reads give "
-            f"{reads / 1e9:.3g} of {asked / 1e9:.3g} GB/s."
+    asked = demand.images_per_second
+    reads, loader = _best(supplies, "read"), _best(supplies, "loader")
+    if loader is None:
+        loaded = "no loader was measured with cold data"
+    else:
+        rate = loader.images_per_second.median
+        loaded = (
+            f"the loader gives {rate:,.0f} of {asked:,.0f} images/s from cold data "
+            f"({loader.place})"
         )
-    said = f"The storage could give it ({reads / 1e9:.3g} GB/s in cold random reads)"
-    if loaders is None:
-        return f"{said}; no loader was measured."
+    is_enough = loader is not None and loader.images_per_second.median >= asked
+    if reads is None:
+        end = "" if is_enough or loader is None else ", and what limits it is not known"
+        return f"Cold random reads were not measured; {loaded}{end}."
+    gigabytes = reads.bytes_per_second.median / 1e9
+    asked_gigabytes = asked * reads.bytes_per_image / 1e9
+    given = f"cold random reads give {gigabytes:.3g} of {asked_gigabytes:.3g} GB/s"
+    if reads.images_per_second.median < asked:
+        # A pack is read in order, which may be faster than at random.
+        end = f", but {loaded}" if is_enough else ""
+        return f"The storage is below the demand: {given}{end}."
+    if is_enough or loader is None:
+        return f"The storage could give it: {given}; {loaded}."
     return (
-        f"{said}; reading and decoding images with these CPUs gives "
-        f"{loaders / 1e9:.3g} of {asked / 1e9:.3g} GB/s, so that the loader is the "
-        "limit and not the storage."
+        f"The storage could give it: {given}; {loaded}, so that reading and decoding "
+        "images with these CPUs is the limit and not the storage."
     )
 
 
-def _best(supplies: Sequence[Supply], origin: Origin) -> float | None:
-    """Return the largest rate of its kind among those that decide."""
-    rates = [
-        one.bytes_per_second.median
-        for one in supplies
-        if one.origin == origin and one.decides
-    ]
-    return max(rates, default=None)
+def _best(supplies: Sequence[Supply], origin: Origin) -> Supply | None:
+    """Return the fastest of its kind among those that decide."""
+    deciding = [one for one in supplies if one.origin == origin and one.decides]
+    return max(deciding, key=lambda one: one.images_per_second.median, default=None)

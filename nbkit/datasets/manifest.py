@@ -25,7 +25,13 @@ from nbkit.datasets.listing import Fingerprint, Listing
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 
-__all__ = ["Manifest", "Unreadable", "read_manifest", "write_manifest"]
+__all__ = [
+    "Manifest",
+    "Unreadable",
+    "known_manifest",
+    "read_manifest",
+    "write_manifest",
+]
 
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
@@ -189,6 +195,26 @@ def read_manifest(path: Path) -> Manifest:
         evaluation,
         [Unreadable(**entry) for entry in header["unreadable"]],
     )
+
+
+def known_manifest(path: Path, listing: Listing) -> Manifest | None:
+    """Return what somebody has found out of these data; None if nobody did.
+
+    Parameters
+    ----------
+    path
+        Where it would be.
+    listing
+        The data.
+    """
+    if not path.exists():
+        return None
+    try:
+        manifest = read_manifest(path)
+    except StoreError:
+        return None  # Of another version of nbkit: it is made anew.
+    # The same folder by another path, which may not stay.
+    return manifest if manifest.root == listing.root else None
 
 
 def _to_row(sample: Sample) -> list[Any]:

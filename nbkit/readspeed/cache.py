@@ -21,17 +21,24 @@ import functools
 import mmap
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from nbkit.errors import NotColdError
-from nbkit.readspeed.places import Kind, kind_of
+from nbkit.readspeed.places import kind_of, unproven_because
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["Coldness", "check_cold", "make_cold", "resident_share", "warm_up"]
+__all__ = [
+    "Coldness",
+    "check_cold",
+    "check_warm",
+    "make_cold",
+    "resident_share",
+    "warm_up",
+]
 
 _PAGE_BYTES = mmap.PAGESIZE
 _WINDOW_BYTES = 2**30
@@ -46,6 +53,9 @@ _THREADS = 16
 _FILES_PER_TASK = 256
 _READ_BYTES = 2**20
 
+_WARM_FROM = 0.99
+"""Part in memory below which reads are in part those of the storage."""
+
 _LOW_BIT = bytes(value & 1 for value in range(256))
 """The other bits of what ``mincore`` writes are reserved."""
 _FAILED = ctypes.c_void_p(-1).value
@@ -58,7 +68,7 @@ class Coldness:
     state: Literal["cold", "client cold", "not provable", "warm"]
     """``client cold``: nothing is in this machine's memory, and nobody knows what is
     in the server's. ``not provable``: pages were dropped, and it cannot be seen
-    whether they went."""
+    whether they went, or they may still be in a cache below this one."""
     proven: bool
     """Whether everything has to come from the storage."""
     reason: str
@@ -66,19 +76,37 @@ class Coldness:
     resident_share: float | None
     """Part of the bytes that is in this machine's memory; None where nobody tells."""
 
+    @property
+    def name(self) -> str:
+        """The state, with what is unknown or incomplete of it."""
+        if self.state == "client cold":
+            return "client cold, server unknown"
+        if self.state != "warm":
+            return self.state
+        if self.resident_share is None:
+            return "warm, share unknown"
+        is_whole = self.resident_share >= _WARM_FROM
+        return "warm" if is_whole else f"{self.resident_share:.0%} warm"
+
     def __str__(self) -> str:
-        name = {"client cold": "client cold, server unknown"}.get(
-            self.state, self.state
-        )
-        return f"{name}{', proven' if self.proven else ''} ({self.reason})"
+        return f"{self.name}{', proven' if self.proven else ''} ({self.reason})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
 
 
-def resident_share(files: Path | Sequence[Path]) -> float | None:
+def resident_share(
+    files: Path | Sequence[Path], extents: Mapping[Path, int] | None = None
+) -> float | None:
     """Return the part of a file's, or of several files', pages that is in memory.
+
+    Parameters
+    ----------
+    files
+        One file or several.
+    extents
+        Bytes at the front of each that count; None for all.
 
     Returns
     -------
@@ -87,7 +115,10 @@ def resident_share(files: Path | Sequence[Path]) -> float | None:
         write a file or own it (Linux 5.2 on), and reports every page as resident to
         others.
     """
-    counted = _of_all(_count_resident, _as_files(files))
+    ends = extents or {}
+    counted = _of_all(
+        lambda path: _count_resident(path, ends.get(path)), _as_files(files)
+    )
     if None in counted:
         return None
     pages = [one for one in counted if one is not None]
@@ -101,13 +132,14 @@ def make_cold(files: Path | Sequence[Path]) -> Coldness:
     Parameters
     ----------
     files
-        One file or several of one file system; they are only read.
+        One file or several; they are only read.
 
     Returns
     -------
     Coldness
         ``cold`` and proven; ``client cold`` on a network file system; ``not provable``
-        where the kernel does not tell.
+        where the kernel does not tell, or what lies below may have a cache. The least
+        that is known of any file counts.
 
     Raises
     ------
@@ -115,7 +147,7 @@ def make_cold(files: Path | Sequence[Path]) -> Coldness:
         If pages stay in memory, or the file system is one.
     """
     every = _as_files(files)
-    _refuse_memory(every)
+    _refuse_memory(_one_of_each(every))
     for _ in range(_TRIES - 1):
         _of_all(_drop, every)
         if not resident_share(every):
@@ -135,7 +167,7 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
         If a page is in memory, or the file system is one.
     """
     every = _as_files(files)
-    kind, file_system = _refuse_memory(every)
+    storages = _refuse_memory(_one_of_each(every))
     share = resident_share(every)
     if share:
         message = (
@@ -150,12 +182,14 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
             "in memory"
         )
         return Coldness("not provable", False, reason, None)
-    if kind == "own cache":
-        reason = f"{file_system} has a cache of its own, which nobody can ask"
-        return Coldness("not provable", False, reason, share)
-    if kind == "network":
-        reason = f"{file_system}: no page in this machine's memory"
-        return Coldness("client cold", False, reason, share)
+    for path, storage in storages.items():
+        reason = unproven_because(storage, path)
+        if reason is not None:
+            return Coldness("not provable", False, reason, share)
+    for storage in storages.values():
+        if kind_of(storage["file_system"]) == "network":
+            reason = f"{storage['file_system']}: no page in this machine's memory"
+            return Coldness("client cold", False, reason, share)
     return Coldness("cold", True, "no page in this machine's memory", share)
 
 
@@ -163,7 +197,20 @@ def warm_up(files: Path | Sequence[Path]) -> Coldness:
     """Read files once, and return how much of them is in memory then."""
     every = _as_files(files)
     _of_all(_read_through, every)
-    share = resident_share(every)
+    return check_warm(every)
+
+
+def check_warm(
+    files: Path | Sequence[Path], extents: Mapping[Path, int] | None = None
+) -> Coldness:
+    """Return how much is in memory of what has just been read.
+
+    Parameters
+    ----------
+    files, extents
+        See `resident_share`.
+    """
+    share = resident_share(files, extents)
     if share is None:
         reason = "read once before; the kernel does not tell what of it stayed"
         return Coldness("warm", False, reason, None)
@@ -180,17 +227,23 @@ def _named(files: Sequence[Path]) -> str:
     return f"{files[0]} and {more:,} more files" if more else str(files[0])
 
 
-def _refuse_memory(files: Sequence[Path]) -> tuple[Kind, str | None]:
-    """Return kind and name of the file system, if it is not memory itself."""
-    file_system = describe_storage(files[0])["file_system"]
-    kind = kind_of(file_system)
-    if kind == "memory":
-        message = (
-            f"{files[0]} lies on {file_system}, which is memory and never cold; name "
-            "a folder on a disk or a file server, or call the run warm."
-        )
-        raise NotColdError(message)
-    return kind, file_system
+def _one_of_each(files: Sequence[Path]) -> list[Path]:
+    """Return one file of each file system; a data set may have links to others."""
+    devices = _of_all(lambda path: path.stat().st_dev, files)
+    return list(dict(zip(reversed(devices), reversed(files), strict=True)).values())
+
+
+def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+    """Return on what each file lies, if that is not memory itself."""
+    storages = {path: describe_storage(path) for path in files}
+    for path, storage in storages.items():
+        if kind_of(storage["file_system"]) == "memory":
+            message = (
+                f"{path} lies on {storage['file_system']}, which is memory and never "
+                "cold; name a folder on a disk or a file server, or call the run warm."
+            )
+            raise NotColdError(message)
+    return storages
 
 
 def _of_all(do: Callable[[Path], Any], files: Sequence[Path]) -> list[Any]:
@@ -231,23 +284,30 @@ def _read_through(path: Path) -> None:
             pass
 
 
-def _count_resident(path: Path) -> tuple[int, int] | None:
-    """Return how many pages of a file are in memory, and how many there are."""
+def _count_resident(path: Path, end: int | None = None) -> tuple[int, int] | None:
+    """Return how many pages of a file are in memory, and how many there are.
+
+    Parameters
+    ----------
+    path
+        The file.
+    end
+        Bytes at its front that count; None for all.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
         is_own = os.geteuid() in (0, found.st_uid)
         if not is_own and not os.access(path, os.W_OK, effective_ids=True):
             return None
+        size = found.st_size if end is None else min(found.st_size, end)
         resident = sum(
-            _resident_pages(
-                descriptor, start, min(_WINDOW_BYTES, found.st_size - start)
-            )
-            for start in range(0, found.st_size, _WINDOW_BYTES)
+            _resident_pages(descriptor, start, min(_WINDOW_BYTES, size - start))
+            for start in range(0, size, _WINDOW_BYTES)
         )
     finally:
         os.close(descriptor)
-    return resident, -(-found.st_size // _PAGE_BYTES)
+    return resident, -(-size // _PAGE_BYTES)
 
 
 def _resident_pages(descriptor: int, offset: int, length: int) -> int:

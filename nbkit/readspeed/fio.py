@@ -121,5 +121,5 @@ def _parse(said: str) -> _Done | None:
     found = job["read"]
     if job["error"] or not found["bw_bytes"]:
         return None
-    # The rate is kept exactly; the time is rounded to milliseconds.
+    # Of several threads fio has one rate; it counts their time in whole milliseconds.
     return _Done(found["io_bytes"] / found["bw_bytes"], found["io_bytes"])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from nbkit import statistics
 from nbkit.errors import ConfigError
 from nbkit.readspeed import fio, reader
-from nbkit.readspeed.cache import Coldness, make_cold, warm_up
+from nbkit.readspeed.cache import Coldness, check_warm, make_cold
 from nbkit.readspeed.made_file import made_file
 from nbkit.readspeed.meter import Interval, Meter
 from nbkit.readspeed.places import describe_place
@@ -69,8 +69,11 @@ class ReadSpeed:
     engine_reason: str
     """Why this one."""
     operation_bytes: int
+    """At most; less where a file ends."""
     threads: int
     direct: bool
+    num_files: int
+    """Of which something is read."""
     total_bytes: int
     """Read in each repeat."""
     num_operations: int
@@ -97,8 +100,17 @@ class ReadSpeed:
         """The least that was known before any repeat."""
         return min(
             (one.coldness for one in self.readings),
-            key=lambda known: (known.proven, known.state == "client cold"),
+            key=lambda known: (
+                known.proven,
+                known.state == "client cold",
+                -1.0 if known.resident_share is None else known.resident_share,
+            ),
         )
+
+    @property
+    def mean_operation_bytes(self) -> float:
+        """Mean size of a read: of whole files, that of a file."""
+        return self.total_bytes / self.num_operations
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -125,7 +137,7 @@ class ReadSpeed:
             f"{self.path}: {self.pattern}, {self.coldness}: median "
             f"{rate.median / 1e9:.2f} GB/s, {rate.minimum / 1e9:.2f} to "
             f"{rate.maximum / 1e9:.2f} ({rate.n} repeats; {self.threads} x "
-            f"{self.operation_bytes / 1024:g} KiB by {self.engine}; {self.what})"
+            f"{self.mean_operation_bytes / 1024:.4g} KiB by {self.engine}; {self.what})"
         )
 
 
@@ -161,7 +173,7 @@ def measure(
         ``sequential``, which is ``dd`` with one thread; or ``random``.
     cache
         ``cold``: everything is dropped from the page cache, and it is proven that it is
-        gone. ``warm``: everything is read once before.
+        gone. ``warm``: the same reads are done once before.
     repeats
         Readings.
     operation_bytes
@@ -175,7 +187,7 @@ def measure(
         ``own``, ``fio``, or ``auto``: fio where it is installed, there is one file and
         1 GiB or more is read of it.
     direct
-        Pass the page cache by (O_DIRECT), where the file system can.
+        Pass the page cache by (O_DIRECT), where the file system can; one file alone.
     on_repeat
         Told the number of each repeat before it begins, from 0.
 
@@ -195,11 +207,17 @@ def measure(
     """
     place = Path(path).expanduser().absolute()
     is_random = pattern == "random"
-    operation_bytes = operation_bytes or (
-        _RANDOM_BYTES if is_random else _SEQUENTIAL_BYTES
-    )
-    threads = threads or (_RANDOM_THREADS if is_random else 1)
+    if operation_bytes is None:
+        operation_bytes = _RANDOM_BYTES if is_random else _SEQUENTIAL_BYTES
+    if threads is None:
+        threads = _RANDOM_THREADS if is_random else 1
     _check(pattern, cache, engine, repeats, operation_bytes, total_bytes, threads)
+    if direct and files is not None and len(files) != 1:
+        message = (
+            f"direct=True reads whole blocks of 1 file, not the ends of {len(files)}; "
+            "name one, or use direct=False."
+        )
+        raise ConfigError(message)
     if direct and operation_bytes % ALIGNMENT_BYTES:
         message = (
             f"operation_bytes={operation_bytes} is no multiple of {ALIGNMENT_BYTES}, "
@@ -233,6 +251,7 @@ def measure(
             operation_bytes=operation_bytes,
             threads=threads,
             direct=direct,
+            num_files=len(work.extents),
             total_bytes=work.total_bytes,
             num_operations=work.num_operations,
             storage=describe_place(found[0]),
@@ -296,9 +315,13 @@ def _engine(asked: Engine, work: Work) -> tuple[str, str]:
 
 
 def _one(work: Work, cache: Cache, engine: str, seed: int, meter: Meter) -> Reading:
-    used = sorted({number for part in work.parts for number, _, _ in part})
-    files = [work.files[number] for number in used]
-    coldness = make_cold(files) if cache == "cold" else warm_up(files)
+    extents = work.extents
+    if cache == "cold":
+        coldness = make_cold(list(extents))
+    else:
+        # Exactly what is timed, through the page cache: more might push it out again.
+        reader.read(replace(work, direct=False), seed)
+        coldness = check_warm(list(extents), extents)
     started = utc_now()
     with meter:
         if engine == "own reader":

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["Kind", "block_device", "describe_place", "kind_of"]
+__all__ = ["Kind", "block_device", "describe_place", "kind_of", "unproven_because"]
 
-Kind: TypeAlias = Literal["local", "network", "memory", "own cache"]
+Kind: TypeAlias = Literal["local", "network", "memory", "own cache", "unknown"]
+
+_LOCAL = {
+    *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "msdos"),
+    *("nilfs2", "ntfs3", "reiserfs", "udf", "vfat", "xfs"),
+}
 
 _MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 
@@ -24,6 +30,10 @@ _NETWORK = {
 # ZFS keeps files in its ARC, of which the page cache says nothing.
 _OWN_CACHE = {"zfs"}
 
+# Devices that are files of another file system, or memory: what they deliver may never
+# have been on a disk.
+_NO_DISKS = ("loop", "ram", "zram")
+
 
 def kind_of(file_system: str | None) -> Kind:
     """Return what the page cache says of a file system's files.
@@ -31,21 +41,60 @@ def kind_of(file_system: str | None) -> Kind:
     Parameters
     ----------
     file_system
-        As ``/proc/self/mountinfo`` names it; what is unknown counts as local.
+        As ``/proc/self/mountinfo`` names it.
 
     Returns
     -------
     str
         ``local``: what is not in the page cache is read from a device. ``network``: or
         from the memory of a server. ``memory``: nothing is ever read from a device.
-        ``own cache``: the file system has a cache that nobody can ask.
+        ``own cache``: the file system has a cache that nobody can ask. ``unknown``:
+        any other, such as one that is stacked on others (overlay).
     """
     name = file_system or ""
     if name in _MEMORY:
         return "memory"
     if name in _NETWORK or name == "fuse" or name.startswith("fuse."):
         return "network"
-    return "own cache" if name in _OWN_CACHE else "local"
+    if name in _OWN_CACHE:
+        return "own cache"
+    return "local" if name in _LOCAL else "unknown"
+
+
+def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
+    """Return why an empty page cache proves nothing of a file; None if it does.
+
+    Parameters
+    ----------
+    storage
+        What `nbkit.telemetry.storage.describe_storage` says of the file.
+    path
+        The file; what its device lies on is looked at too.
+    """
+    file_system = storage["file_system"]
+    kind = kind_of(file_system)
+    if kind == "own cache":
+        return f"{file_system} has a cache of its own, which nobody can ask"
+    if kind == "unknown":
+        name = file_system or "an unknown file system"
+        return f"{name} is none of those known to read from a disk of this machine"
+    device = block_device(path)
+    source = storage.get("source") or ""
+    if device is None and source.startswith("/dev/"):
+        # Btrfs numbers its volumes itself.
+        device = Path("/sys/class/block") / Path(source).resolve().name
+    names = [] if device is None else _under(device.resolve())
+    found = [name for name in names if name.rstrip("0123456789") in _NO_DISKS]
+    if found:
+        return f"{found[0]} is a device in memory or in a file, with a cache below it"
+    return None
+
+
+def _under(device: Path) -> Iterator[str]:
+    """Yield a device, and what it lies on, as a logical volume does."""
+    yield device.name
+    for one in (device / "slaves").glob("*"):
+        yield from _under(one.resolve())
 
 
 def describe_place(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -13,6 +14,8 @@ from nbkit.errors import ConfigError
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Operation, Work
 
 __all__ = ["read"]
+
+_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 
 def read(work: Work, seed: int) -> float:
@@ -42,7 +45,8 @@ def read(work: Work, seed: int) -> float:
     try:
         for thread in threads:
             thread.start()
-        begin.wait()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            begin.wait()  # a reader that fails breaks it; its error is raised below
         for thread in threads:
             thread.join()
     except BaseException:
@@ -72,17 +76,18 @@ class _Reader:
         try:
             # Anonymous memory begins at a page, as O_DIRECT asks for. It goes when
             # nobody refers to it: a context would fail while an error's frames do.
+            # Its pages are there before the clock runs.
             size = -(-self._work.operation_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-            memory = mmap.mmap(-1, size)
-            memory.write(bytes(size))  # its pages are there before the clock runs
+            memory = mmap.mmap(-1, size, flags=_MEMORY)
             begin.wait()
             self.began = time.perf_counter()
             self._read_all(memoryview(memory), is_over)
         except threading.BrokenBarrierError:
-            pass  # the caller has given up, and says why
+            pass  # the caller has given up, or another reader failed
         except Exception as error:  # noqa: BLE001 - raised by the caller
             self.error = error
             is_over.set()
+            begin.abort()  # nobody waits for one who will not come
         finally:
             self.ended = time.perf_counter()
 

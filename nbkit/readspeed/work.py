@@ -49,6 +49,15 @@ class Work:
         """Of all threads together."""
         return sum(map(len, self.parts))
 
+    @property
+    def extents(self) -> dict[Path, int]:
+        """Bytes of each file that is read, from its front to the last one read."""
+        ends: dict[int, int] = {}
+        for part in self.parts:
+            for number, offset, length in part:
+                ends[number] = max(ends.get(number, 0), offset + length)
+        return {self.files[number]: ends[number] for number in sorted(ends)}
+
     def in_order(self, seed: int) -> Iterator[list[Operation]]:
         """Yield what each thread reads, in the order in which it does."""
         for number, part in enumerate(self.parts):
@@ -91,10 +100,18 @@ def work_on(
         every = list(_of_several(sizes, pattern, operation_bytes, total_bytes))
     each = len(every) // threads
     if each == 0:
+        held = sum(sizes)
+        more = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""
+        have = (
+            f"total_bytes={total_bytes:,}"
+            if total_bytes < held
+            else f"{files[0]}{more}: {held:,} bytes"
+        )
+        remedy = "more bytes" if total_bytes < held else "larger files"
+        who = "1 thread needs" if threads == 1 else f"{threads} threads need"
         message = (
-            f"{files[0]} and {len(files) - 1} more files hold {sum(sizes):,} bytes, "
-            f"{threads} threads need {threads * operation_bytes:,} for one operation "
-            "each; use larger files, fewer threads or smaller operations."
+            f"{have}, but {who} {threads * operation_bytes:,} for one "
+            f"operation each; use {remedy}, fewer threads or smaller operations."
         )
         raise ConfigError(message)
     ends = list(accumulate([each] * threads))

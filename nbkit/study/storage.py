@@ -10,14 +10,15 @@ from typing import Any
 
 from nbkit.analysis.charts_storage import supply_chart
 from nbkit.analysis.published import lookup
-from nbkit.analysis.storage import Demand, Supply, limit_sentence
-from nbkit.statistics import MINIMUM_RUNS, Summary
+from nbkit.analysis.storage import Demand, Supply, limit_sentence, scaled
+from nbkit.statistics import MINIMUM_RUNS
 from nbkit.study import wording
 from nbkit.study.arms import finished_arms
 from nbkit.study.conditions import conditions, describe_images, where_and_when
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.storage_over_time import epoch_moments, over_time
 from nbkit.study.storage_places import Place
+from nbkit.study.storage_places import Source as DataSource
 from nbkit.study.storage_plan import StoragePlan, plan
 from nbkit.study.storage_reads import Reads, read
 from nbkit.study.storage_rows import EpochRow, epoch_row
@@ -88,55 +89,61 @@ class StorageResult:
         emulated = self.plan["emulated"]
         if emulated is None:
             return None
-        source = self.places[0].sources[0]
         return Demand(
             gpu_name=emulated["gpu_name"],
             gpus=self.plan["gpus"],
             images_per_second=emulated["images_per_second"] * self.plan["gpus"],
-            bytes_per_image=source.bytes_per_image,
             source=emulated["source"],
         )
 
     @cached_property
     def supplies(self) -> list[Supply]:
         """What every place gives: reads from the storage, then images."""
-        found = [
-            Supply(
-                place,
-                f"{speed.pattern} reads, cold",
-                "read",
-                speed.bytes_per_second,
-                decides=speed.pattern == "random",
-            )
-            for place, speed in self.reads.found
-            if speed.cache == "cold"
-        ]
-        sizes = {
-            source.name: source.bytes_per_image
-            for place in self.places
-            for source in place.sources
-        }
-        for row in self.rows:
-            if row.stage != "load":
+        sources = {place.name: place.sources[0] for place in self.places}
+        found = []
+        for place, speed in self.reads.found:
+            if speed.cache != "cold":
                 continue
+            size = sources[place].bytes_per_image
+            found.append(
+                Supply(
+                    place,
+                    f"{speed.pattern} reads, {speed.coldness.name}",
+                    "read",
+                    scaled(speed.bytes_per_second, 1 / size),
+                    size,
+                    decides=speed.pattern == "random",
+                )
+            )
+        for row in self.rows:
+            # The control's twin is the first arm once more, and would count twice.
+            if row.stage != "load" or row.arm == self.control:
+                continue
+            size = self._sources[row.source].bytes_per_image
             of_epochs = (
-                (f"loader, first epoch, {row.cache}", row.first, True),
+                (f"loader, first epoch, {row.cache}", row.first, row.is_cold),
                 ("loader, later epochs", row.later, False),
             )
             found += [
-                Supply(
-                    row.source, what, "loader", _times(rate, sizes[row.source]), decides
-                )
+                Supply(row.source, what, "loader", rate, size, decides)
                 for what, rate, decides in of_epochs
                 if rate is not None
             ]
         return found
 
     @property
+    def _sources(self) -> dict[str, DataSource]:
+        """Every data set by its name."""
+        return {one.name: one for place in self.places for one in place.sources}
+
+    @property
     def supply(self) -> Table | Note:
         """What every place gives, as a part of what is asked for."""
         return supply_table(
-            self.supplies, self.demand, [*self._limits, *self._emulations]
+            self.supplies,
+            self.demand,
+            list(self._sources.values()),
+            [*self._limits, *self._emulations],
         )
 
     @property
@@ -193,19 +200,12 @@ class StorageResult:
     def answer(self) -> str:
         """One sentence, computed from the data."""
         text = self._emulated_answer() or self._loader_answer()
-        named = self._test_name
-        text = f"{named}: {text}" if named else text
         return f"CPU, functional: {text}" if self.is_cpu else text
 
-    @property
-    def _test_name(self) -> str:
-        """``Cache test`` where data are too small to be anything else."""
-        names = {
-            name_of_test(source, self.plan["memory_bytes"])
-            for place in self.places
-            for source in place.sources
-        }
-        return "cache test" if "cache test" in names else ""
+    def _test_name(self, row: EpochRow) -> str:
+        """Return ``cache test: `` where a row's data are too small for another."""
+        name = name_of_test(self._sources[row.source], self.plan["memory_bytes"])
+        return "cache test: " if name == "cache test" else ""
 
     def _emulated_answer(self) -> str | None:
         rows = [row for row in self.rows if row.first_utilization is not None]
@@ -220,12 +220,13 @@ class StorageResult:
             if best.source in {source.name for source in place.sources}
         )
         demand = self.demand
+        size = self._sources[best.source].bytes_per_image
         runs = f"{found.n} run{'' if found.n == 1 else 's'}"
         return (
-            f"{best.source} keeps {demand.gpus} emulated {demand.gpu_name} busy "
-            f"{wording.percent(found.median)} of the first epoch ({best.cache}; "
-            f"{runs}, {best.verdict}; 90 % are asked for). All of it would take "
-            f"{demand.bytes_per_second / 1e9:.3g} GB/s. "
+            f"{self._test_name(best)}{best.source} keeps {demand.gpus} emulated "
+            f"{demand.gpu_name} busy {wording.percent(found.median)} of the first "
+            f"epoch ({best.cache}; {runs}, {best.verdict}; 90 % are asked for). All of "
+            f"it would take {demand.images_per_second * size / 1e9:.3g} GB/s. "
             f"{limit_sentence(demand, self._of(place))}"
         )
 
@@ -237,8 +238,8 @@ class StorageResult:
         later = f", later ones {wording.rate(best.later.median)}" if best.later else ""
         first = wording.rate(best.first.median if best.first else None)
         return (
-            f"{best.arm} has {first} images/s in its first epoch ({best.cache})"
-            f"{later}; no GPU's demand was compared."
+            f"{self._test_name(best)}{best.arm} has {first} images/s in its first "
+            f"epoch ({best.cache}){later}; no GPU's demand was compared."
         )
 
     def report(self) -> Report:
@@ -262,12 +263,15 @@ class StorageResult:
             sources=[_MLPERF, _FADVISE, _MINCORE, _FIO, *self._demand_source],
             result={
                 "schema": 1,
-                "quantity": "bytes_per_second",
+                "quantity": "images_per_second",
                 "origin": "measured",
                 "functional_only": self.is_cpu,
                 "conditions": dict(self.conditions),
                 "rows": [row.to_dict() for row in self.rows],
-                "supplies": [asdict(one) for one in self.supplies],
+                "supplies": [
+                    {**asdict(one), "bytes_per_second": asdict(one.bytes_per_second)}
+                    for one in self.supplies
+                ],
                 "demand": None if self.demand is None else asdict(self.demand),
                 "emulated": self.plan["emulated"],
                 **self.reads.facts,
@@ -329,6 +333,11 @@ def result(study: Study) -> StorageResult:
         for source in place.sources
         if place.storage["kind"] == "network"
     }
+    sizes = {
+        source.name: source.bytes_per_image
+        for place in places
+        for source in place.sources
+    }
     runs = [run for many in finished.values() for run in many]
     return StorageResult(
         rows=[
@@ -337,6 +346,7 @@ def result(study: Study) -> StorageResult:
                 many,
                 stage=names[arm][0],
                 source=names[arm][1],
+                bytes_per_image=sizes[names[arm][1]],
                 from_network=names[arm][1] in networked,
             )
             for arm, many in finished.items()
@@ -367,19 +377,6 @@ def report(study: Study) -> Report:
 
 def _first_utilization(row: EpochRow) -> float:
     return 0.0 if row.first_utilization is None else row.first_utilization.median
-
-
-def _times(rate: Summary, factor: float) -> Summary:
-    """Return images/s as bytes/s."""
-    names = ("median", "q25", "q75", "mad", "minimum", "maximum")
-    values = {name: getattr(rate, name) * factor for name in names}
-    return Summary(
-        n=rate.n,
-        **values,
-        ci_low=None if rate.ci_low is None else rate.ci_low * factor,
-        ci_high=None if rate.ci_high is None else rate.ci_high * factor,
-        confidence=rate.confidence,
-    )
 
 
 def _as_text(value: Any) -> str:

@@ -2,28 +2,82 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
-from nbkit.datasets.manifest import write_manifest
+from nbkit.datasets.manifest import known_manifest, write_manifest
 from nbkit.datasets.packing import Format, pack
 from nbkit.datasets.photos import photos_folder
 from nbkit.errors import ConfigError
+from nbkit.launch.start import existing_data
 from nbkit.readspeed.cache import make_cold, warm_up
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["FORMS", "before_start", "described_data", "put_photos"]
+__all__ = [
+    "FORMS",
+    "PHOTOS_PREFIX",
+    "before_start",
+    "check_room",
+    "described_data",
+    "num_photos",
+    "photos_in",
+    "put_photos",
+]
 
 FORMS = ("files", "webdataset", "recordio", "tfrecord")
 _FILES = FORMS[0]
+
+PHOTOS_PREFIX = "nbkit-photos-"
+"""Of the folders that get photographs."""
+
+_ABANDONED_AFTER_SECONDS = 86_400
+
+_JPEG_START, _JPEG_COMMENT = b"\xff\xd8", b"\xff\xfe"
+_BLOCK_BYTES = 4096
+"""That a filer compares at least, to keep equal ones once."""
+_LEAST_COMMENT_BYTES = 32
+
+
+def photos_in(folder: Path, copies: int) -> Path:
+    """Return the photographs' own folder in a folder, which may not be there yet."""
+    return folder / f"{PHOTOS_PREFIX}{copies}"
+
+
+def num_photos(copies: int) -> int:
+    """Return how many photographs that is for training."""
+    return copies * len(_photos())
+
+
+def check_room(folder: Path, copies: int, forms: Sequence[str]) -> None:
+    """Refuse what has no room; see `put_photos`.
+
+    Raises
+    ------
+    ConfigError
+        If it has none.
+    """
+    missing = _missing(photos_in(folder, copies), forms)
+    each = sum(photo.stat().st_size + _BLOCK_BYTES for photo in _photos())
+    needed = copies * len(missing) * each
+    free = describe_storage(folder)["free_bytes"]
+    if needed > free:
+        message = (
+            f"replicate={copies} needs {needed:,} bytes, but {folder} has {free:,} "
+            "free; use a smaller one, fewer forms or another folder."
+        )
+        raise ConfigError(message)
 
 
 def put_photos(folder: Path, copies: int, forms: Sequence[str]) -> dict[str, Path]:
@@ -50,24 +104,37 @@ def put_photos(folder: Path, copies: int, forms: Sequence[str]) -> dict[str, Pat
     StoreError
         If the folder cannot be written.
     """
-    home = folder / f"nbkit-photos-{copies}"
-    photos = sorted((photos_folder() / "train").glob("*/*"))
-    missing = [form for form in (_FILES, *forms) if not (home / form).is_dir()]
-    needed = copies * len(set(missing)) * sum(photo.stat().st_size for photo in photos)
-    free = describe_storage(folder)["free_bytes"]
-    if needed > free:
-        message = (
-            f"replicate={copies} needs {needed:,} bytes, but {folder} has {free:,} "
-            "free; use a smaller one, fewer forms or another folder."
-        )
-        raise ConfigError(message)
+    home = photos_in(folder, copies)
+    check_room(folder, copies, forms)
+    _remove_abandoned(home)
+    missing = _missing(home, forms)
     if _FILES in missing:
-        _copy(photos, home / _FILES, copies)
+        _copy(_photos(), home / _FILES, copies)
     for form in forms:
         if form in missing and form != _FILES:
             packed = cast(Format, form)
             pack(home / _FILES, home / form, packed, on_progress=_say_nothing)
     return {form: home / form for form in forms}
+
+
+def _photos() -> list[Path]:
+    return sorted((photos_folder() / "train").glob("*/*"))
+
+
+def _missing(home: Path, forms: Sequence[str]) -> set[str]:
+    """Return what has to be made: files in any case, to be packed."""
+    return {form for form in (_FILES, *forms) if not (home / form).is_dir()}
+
+
+def _remove_abandoned(home: Path) -> None:
+    """Remove what a process that was killed has left behind long ago."""
+    for begun in [path for form in FORMS for path in home.glob(f".{form}.*")]:
+        try:
+            age_seconds = time.time() - begun.stat().st_mtime
+        except FileNotFoundError:
+            continue  # its own process has just removed it
+        if age_seconds > _ABANDONED_AFTER_SECONDS:
+            shutil.rmtree(begun, ignore_errors=True)
 
 
 def _say_nothing(done: int, total: int) -> None:
@@ -83,7 +150,8 @@ def _copy(photos: Sequence[Path], folder: Path, copies: int) -> None:
             target.mkdir(parents=True, exist_ok=True)
             data = photo.read_bytes()
             for number in range(copies):
-                (target / f"{photo.stem}-{number:05}{photo.suffix}").write_bytes(data)
+                name = f"{photo.stem}-{number:05}{photo.suffix}"
+                (target / name).write_bytes(_unlike_others(data, name))
         temporary.rename(folder)
     except OSError as error:
         raise store_error(folder, error) from error
@@ -91,20 +159,44 @@ def _copy(photos: Sequence[Path], folder: Path, copies: int) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _unlike_others(data: bytes, name: str) -> bytes:
+    """Return a JPEG file that shows the same and that no filer can keep once for all.
+
+    A comment of chance stands behind its first marker. Its length is another for each
+    name, always the same, so that blocks behind it begin elsewhere in the image.
+    """
+    if not data.startswith(_JPEG_START):
+        return data
+    length = _LEAST_COMMENT_BYTES + int(random.Random(name).random() * _BLOCK_BYTES)
+    comment = os.urandom(length)
+    # The length counts itself.
+    segment = _JPEG_COMMENT + (2 + len(comment)).to_bytes(2) + comment
+    return _JPEG_START + segment + data[len(_JPEG_START) :]
+
+
 def described_data(data: str) -> dict[str, Any]:
-    """Return what a data set amounts to, as JSON values.
+    """Return what the training part of a data set amounts to, as JSON values.
+
+    That is what an epoch reads. Images for evaluation may be of another size.
 
     Returns
     -------
     dict
-        ``kind``, ``files``, ``images`` (for training) and ``bytes``.
+        ``kind``, ``files``, ``images`` and ``bytes``.
     """
     listing = find(data)
-    fingerprint = listing.fingerprint()
+    contents = listing.contents
+    used = {sample.shard for sample in contents.train}
+    training = replace(
+        listing,
+        read=lambda: replace(contents, evaluation=()),
+        shards=[name for n, name in enumerate(listing.shards) if n in used],
+    )
+    fingerprint = training.fingerprint()
     return {
         "kind": listing.kind,
         "files": fingerprint.files,
-        "images": len(listing.train),
+        "images": len(contents.train),
         "bytes": fingerprint.bytes,
     }
 
@@ -129,12 +221,13 @@ def before_start(plan: Mapping[str, Any], data: str) -> dict[str, str]:
     NotColdError
         If it is declared cold, and something of it is in memory.
     """
-    listing = find(data)
+    # As a launch will name it: the manifest keeps the path.
+    listing = find(existing_data(data))
     _look_at(listing, data)
     files = [listing.root / name for name in listing.files]
     known = make_cold(files) if plan["cache"] == "cold" else warm_up(files)
     return {
-        "cache": known.state,
+        "cache": known.name,
         "cache_proven": "yes" if known.proven else "no",
         "cache_reason": known.reason,
     }
@@ -144,7 +237,7 @@ def _look_at(listing: Listing, data: str) -> None:
     """Decide now which images are readable: the first run would read all of them."""
     fingerprint = listing.fingerprint()
     known = manifests_folder() / f"{fingerprint.stamp}.jsonl"
-    if not known.exists():
+    if known_manifest(known, listing) is None:
         sys.stdout.write(f"Looking once at every image of {data}\n")
         sys.stdout.flush()
         write_manifest(listing, fingerprint, known)

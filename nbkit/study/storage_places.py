@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nbkit.datasets.cache import cache_path
-from nbkit.errors import ConfigError
+from nbkit.datasets.listing import IMAGE_SUFFIXES
+from nbkit.datasets.recordio import is_recordio
+from nbkit.datasets.tfrecord import is_tfrecord
+from nbkit.datasets.webdataset import is_webdataset
+from nbkit.errors import ParameterError
 from nbkit.launch.start import existing_data
 from nbkit.readspeed.places import describe_place
 from nbkit.study.parameters import Parameters
-from nbkit.study.storage_data import described_data, put_photos
+from nbkit.study.storage_data import (
+    PHOTOS_PREFIX,
+    check_room,
+    described_data,
+    num_photos,
+    photos_in,
+    put_photos,
+)
 
-__all__ = ["Place", "Source", "copies_of", "find_places", "name_and_path"]
+__all__ = ["Place", "Source", "Wanted", "copies_of", "find_wanted", "name_and_path"]
 
 _STEPS_IN_AN_EPOCH = 20
 """Of the photographs, if nobody says how often to copy them."""
 _PHOTOS = 400
+
+_LEVELS = 3
+"""Of folders that are searched for images: a data set, train/ of it, a class. Deeper is
+what lies in data sets below a mount, which is nobody's data set itself."""
+_SPLITS = ("images", "train", "val", "valid", "validation", "test")
+"""Which a data set may have above folders of patients and their studies."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +50,13 @@ class Source:
     """Its path, or name, as in an experiment."""
     kind: str
     images: int
-    """For training."""
+    """For training; files and bytes are of these too."""
     files: int
     bytes: int
 
     @property
     def bytes_per_image(self) -> float:
-        """Mean size; of packed files with what they add."""
+        """Mean size of an image for training; of packed files with what they add."""
         return self.bytes / self.images
 
 
@@ -61,8 +79,45 @@ class Place:
         return cls(**{**values, "sources": sources})
 
 
-def find_places(p: Parameters, values: Mapping[str, Any]) -> Iterable[Place]:
-    """Yield every place that is asked for; folders get the photographs.
+@dataclass(frozen=True)
+class Wanted:
+    """A place that was asked for, before anything is put there."""
+
+    name: str
+    folder: Path
+    data: Mapping[str, str]
+    """Paths of data sets by the names of the sources."""
+    images: int
+    """For training, of each."""
+    is_ours: bool
+    storage: Mapping[str, Any] = field(repr=False)
+    found: tuple[Source, ...] = ()
+    """What lies there; empty where photographs are to lie."""
+    copies: int = 0
+    """Of each photograph."""
+    forms: Sequence[str] = ()
+
+    def filled(self) -> Place:
+        """Put the photographs there, if it gets any, and return what lies there.
+
+        Raises
+        ------
+        ConfigError
+            If there is no room.
+        StoreError
+            If the folder cannot be written.
+        """
+        if self.is_ours:
+            put_photos(self.folder, self.copies, self.forms)
+        sources = self.found or tuple(
+            Source(name=name, data=data, **described_data(data))
+            for name, data in self.data.items()
+        )
+        return Place(self.name, str(self.folder), sources, self.is_ours, self.storage)
+
+
+def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
+    """Return every place that is asked for; nothing is written.
 
     Parameters
     ----------
@@ -74,36 +129,104 @@ def find_places(p: Parameters, values: Mapping[str, Any]) -> Iterable[Place]:
     Raises
     ------
     ConfigError
-        If a path leads nowhere, or there is no room.
+        If a path leads nowhere, a folder that would get photographs holds a data set,
+        there is no room, or what is to be cold lies in memory.
     """
-    for one in p.data or []:
-        name, path = name_and_path(one)
-        data = existing_data(path)
-        source = Source(name=name, data=data, **described_data(data))
-        where = _below(data)
-        yield Place(name, str(where), (source,), False, describe_place(where))
+    wanted = [_data_set(one) for one in p.data or []]
     folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
-    for one in folders:
-        name, path = name_and_path(one)
-        folder = Path(path).expanduser().absolute()
-        if not folder.is_dir():
-            message = (
-                f"paths={one!r}: {folder} is no folder; make it, or name a data set "
-                "with data."
-            )
-            raise ConfigError(message)
-        put = put_photos(folder, copies_of(p, values), values["forms"])
-        sources = tuple(
-            Source(name=f"{name}, {form}", data=str(data), **described_data(str(data)))
-            for form, data in put.items()
+    wanted += [_photographs(one, copies_of(p, values), values) for one in folders]
+    lines = [
+        f"cache='cold': {one.name} lies on {one.storage['file_system']}, which is "
+        "memory and never cold; use cache='warm', or another place."
+        for one in wanted
+        if p.cache == "cold" and one.storage["kind"] == "memory"
+    ]
+    if lines:
+        raise ParameterError("\n".join(lines))
+    for one in wanted:
+        if one.is_ours:
+            check_room(one.folder, one.copies, one.forms)
+    return wanted
+
+
+def _data_set(text: str) -> Wanted:
+    name, path = name_and_path(text)
+    data = existing_data(path)
+    where = _below(data)
+    source = Source(name=name, data=data, **described_data(data))
+    return Wanted(
+        name=name,
+        folder=where,
+        data={name: data},
+        images=source.images,
+        is_ours=False,
+        storage=describe_place(where),
+        found=(source,),
+    )
+
+
+def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
+    name, path = name_and_path(text)
+    # As a launch will name the data in it.
+    folder = Path(path).expanduser().resolve()
+    if not folder.is_dir():
+        message = (
+            f"paths={text!r}: {folder} is no folder; make it, or name a data set "
+            "with data."
         )
-        yield Place(name, str(folder), sources, True, describe_place(folder))
+        raise ParameterError(message)
+    below = [folder / split for split in _SPLITS if (folder / split).is_dir()]
+    searched = (_first_of_a_data_set(one, _LEVELS) for one in (folder, *below))
+    held = next((one for one in searched if one is not None), None)
+    if held is not None:
+        message = (
+            f"paths={text!r}: {folder} holds data ({held.relative_to(folder)}), but "
+            "photographs are put only where there are none; read these where they lie "
+            f"with -p data {text}, or name an empty folder."
+        )
+        raise ParameterError(message)
+    forms = values["forms"]
+    home = photos_in(folder, copies)
+    return Wanted(
+        name=name,
+        folder=folder,
+        data={f"{name}, {form}": str(home / form) for form in forms},
+        images=num_photos(copies),
+        is_ours=True,
+        storage=describe_place(folder),
+        copies=copies,
+        forms=forms,
+    )
+
+
+def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
+    """Return an image or a packed file of somebody else's; None if there is none."""
+    below = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", PHOTOS_PREFIX)):
+                    continue
+                if entry.is_dir():
+                    below.append(Path(entry.path))
+                elif _is_data(entry.name):
+                    return Path(entry.path)
+    except PermissionError:
+        return None  # another user's, into which nobody is about to write
+    found = (_first_of_a_data_set(one, levels - 1) for one in below if levels > 1)
+    return next((one for one in found if one is not None), None)
+
+
+def _is_data(name: str) -> bool:
+    if name.lower().endswith(IMAGE_SUFFIXES):
+        return True
+    return is_webdataset(name) or is_recordio(name) or is_tfrecord(name)
 
 
 def _own_folder() -> Path:
     folder = cache_path("photos").parent / "storage"
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return folder.resolve()
 
 
 def _below(data: str) -> Path:

@@ -11,7 +11,7 @@ from nbkit import registry
 from nbkit.analysis.audit_claims import CACHE_FACTOR, cache_evidence
 from nbkit.analysis.emulated import EmulatedStep, emulated_step
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.errors import NotEnoughDataError, ParameterError
 from nbkit.readspeed.measuring import Cache, Engine
 from nbkit.study import wording
 from nbkit.study.parameters import Parameters
@@ -20,9 +20,9 @@ from nbkit.study.scaling_plan import Devices, find_devices
 from nbkit.study.storage_data import FORMS
 from nbkit.study.storage_places import (
     Place,
-    Source,
+    Wanted,
     copies_of,
-    find_places,
+    find_wanted,
     name_and_path,
 )
 from nbkit.telemetry.machine import describe_machine
@@ -57,6 +57,7 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "read_bytes": 2**27,
     "read_repeats": 3,
 }
+_READS = ("read_bytes", "read_repeats")
 _CPU_EMULATES = "A100"
 _EMULATED_MODEL, _EMULATED_PRECISION = "resnet50", "fp16"
 """What demand is asked of: the model of every report, in the format that is fastest."""
@@ -135,15 +136,16 @@ def plan(parameters: Parameters) -> StoragePlan:
     _check_words(values)
     emulated, unknown = _emulated(p, values, devices)
     if emulated is None:
-        values["stages"] = [one for one in values["stages"] if one != "emulate"]
-    places = tuple(find_places(p, values))
-    sources = [source for place in places for source in place.sources]
-    _check_sizes(sources, values)
-    _check_kinds(places, p.cache)
+        values["stages"] = _without_emulation(values["stages"], unknown)
+    wanted = find_wanted(p, values)
+    _check_sizes(wanted, values)
+    sources = {name: data for one in wanted for name, data in one.data.items()}
     arms, stage_of = _arms(sources, values, devices, emulated)
     control = next(iter(arms)) if p.control else None
     config = next(iter(arms.values()))
     registry.resolve("engines", config.engine)().check(config)
+    # Nothing is written before everything has been checked.
+    places = tuple(one.filled() for one in wanted)
     memory_bytes = describe_machine(gpus=False)["memory_total_bytes"]
     return StoragePlan(
         places=places,
@@ -173,7 +175,7 @@ def plan(parameters: Parameters) -> StoragePlan:
 def _check(p: Parameters) -> None:
     lines = [
         f"{name}={p[name]} is below 1; use 1 or more."
-        for name in ("gpus", "epochs", "repeats", "replicate", "read_bytes")
+        for name in ("gpus", "epochs", "repeats", "replicate", *_READS)
         if p[name] is not None and p[name] < 1
     ]
     lines += [
@@ -197,7 +199,7 @@ def _check(p: Parameters) -> None:
         if names.count(name) > 1
     ]
     if lines:
-        raise ConfigError("\n".join(lines))
+        raise ParameterError("\n".join(lines))
 
 
 def _check_words(values: Mapping[str, Any]) -> None:
@@ -208,33 +210,33 @@ def _check_words(values: Mapping[str, Any]) -> None:
         if word not in known
     ]
     if lines:
-        raise ConfigError("\n".join(lines))
+        raise ParameterError("\n".join(lines))
 
 
-def _check_sizes(sources: Sequence[Source], values: Mapping[str, Any]) -> None:
+def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
     """Refuse data of which an epoch has nothing to measure behind the warm-up."""
     batch = values["batch_size_per_gpu"] * values["gpus"]
-    for source in sources:
-        steps = source.images // batch
+    for one in wanted:
+        steps = one.images // batch
         if steps <= values["warmup_steps"]:
             message = (
-                f"{source.name} has {source.images:,} images, {steps} steps of "
-                f"{batch}, but {values['warmup_steps']} steps are warm-up; use a "
-                "smaller batch_size_per_gpu, or a larger replicate."
+                f"{one.name} has {one.images:,} images, {steps} steps of {batch}, but "
+                f"{values['warmup_steps']} steps are warm-up; use a smaller "
+                "batch_size_per_gpu, or a larger replicate."
             )
-            raise ConfigError(message)
+            raise ParameterError(message)
 
 
-def _check_kinds(places: Sequence[Place], cache: str) -> None:
-    """Refuse to call cold what lies in memory."""
-    lines = [
-        f"cache='cold': {place.name} lies on {place.storage['file_system']}, which is "
-        "memory and never cold; use cache='warm', or another place."
-        for place in places
-        if cache == "cold" and place.storage["kind"] == "memory"
-    ]
-    if lines:
-        raise ConfigError("\n".join(lines))
+def _without_emulation(stages: Sequence[str], reasons: Sequence[str]) -> list[str]:
+    """Return what is left to measure where no GPU can be emulated."""
+    left = [one for one in stages if one != "emulate"]
+    if not left:
+        message = (
+            f"stages={','.join(stages)} leaves 0 stages, 1 is needed: "
+            f"{' '.join(reasons)} Use -p gpu H100 or -p stages load."
+        )
+        raise ParameterError(message)
+    return left
 
 
 def _emulated(
@@ -257,7 +259,7 @@ def _emulated(
 
 
 def _arms(
-    sources: Sequence[Source],
+    sources: Mapping[str, str],
     values: Mapping[str, Any],
     devices: Devices,
     emulated: EmulatedStep | None,
@@ -267,15 +269,16 @@ def _arms(
     gpu_name = "" if emulated is None else emulated.row.gpu_name
     words = {"load": "loader", "emulate": f"as {gpu_name}", "train": "training"}
     for stage in values["stages"]:
-        for source in sources:
-            arm = f"{source.name}, {words[stage]}"
-            arms[arm] = _config(source, stage, values, devices, emulated)
-            stage_of[arm] = stage, source.name
+        for name, data in sources.items():
+            arm = f"{name}, {words[stage]}"
+            arms[arm] = _config(name, data, stage, values, devices, emulated)
+            stage_of[arm] = stage, name
     return arms, stage_of
 
 
 def _config(
-    source: Source,
+    source: str,
+    data: str,
     stage: str,
     values: Mapping[str, Any],
     devices: Devices,
@@ -290,8 +293,8 @@ def _config(
     return ExperimentConfig(
         task="train" if stage == "train" else "load",
         **given,
-        data=source.data,
-        name=f"storage {source.name} {stage}",
+        data=data,
+        name=f"storage {source} {stage}",
         device=devices.device_type,
         oversubscribe=devices.is_cpu and values["gpus"] > devices.count,
         tensorboard=False,

@@ -69,7 +69,7 @@ class Reads:
             {
                 "bytes_per_second": [one.bytes_per_second.median for one in speeds],
                 "mean_bytes_per_second": [one.mean_bytes_per_second for one in speeds],
-                "operation_bytes": [one.operation_bytes for one in speeds],
+                "operation_bytes": [one.mean_operation_bytes for one in speeds],
                 "total_bytes": [one.total_bytes for one in speeds],
             },
         )
@@ -86,16 +86,26 @@ class Reads:
         return [
             *(f"{one}." for one in reasons),
             *(f"{one}." for one in engines),
+            *dict.fromkeys(map(_in_order, self.found)),
             "Repeats follow one another in one process, so that they have a range and "
-            "no interval. One thread reads 512 KiB after 512 KiB as dd does, and the "
-            "mean is what NetApp's report prints of five; warm reads are those of "
-            "memory, not of storage. Cold means that no page is in this machine's page "
-            "cache; a disk's, a controller's or a virtual machine's host's own caches "
-            "tell nobody.",
+            "no interval. The mean is what NetApp's report prints of five; each is the "
+            "mean size of a read; warm reads are those of memory, not of storage. Cold "
+            "means that no page is in this machine's page cache; a disk's, a "
+            "controller's or a virtual machine's host's own caches tell nobody.",
         ]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return self.table._repr_mimebundle_()
+
+
+def _in_order(found: tuple[str, ReadSpeed]) -> str:
+    """Return what reading in order means at a place."""
+    place, speed = found
+    if speed.num_files == 1:
+        how = "512 KiB after 512 KiB, as dd does"
+    else:
+        how = "file after file, 512 KiB at most at once; dd would read one large file"
+    return f"{place}: in order, one thread reads {how}."
 
 
 def _cells(place: str, speed: ReadSpeed) -> list[str]:
@@ -105,13 +115,13 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
     return [
         place,
         speed.pattern,
-        f"{speed.coldness.state}{proven}",
+        f"{speed.coldness.name}{proven}",
         f"{rate.median / 1e9:.3g}",
         f"{rate.minimum / 1e9:.3g} to {rate.maximum / 1e9:.3g}",
         f"{speed.mean_bytes_per_second / 1e9:.3g}",
         f"{rate.n}",
         f"{operations / len(speed.readings):,.0f}",
-        f"{speed.operation_bytes / 1024:,.0f} KiB",
+        f"{speed.mean_operation_bytes / 1024:,.0f} KiB",
         f"{speed.threads}",
         speed.engine,
     ]
@@ -165,8 +175,8 @@ def _said(place: Place, speed: ReadSpeed) -> str:
     what = "a test file, made for this" if place.is_ours else speed.what
     rate = speed.bytes_per_second.median / 1e9
     return (
-        f"{place.name}: {what}, {speed.pattern}, {speed.cache}: {rate:.3g} GB/s by "
-        f"{speed.engine}"
+        f"{place.name}: {what}, {speed.pattern}, {speed.coldness.name}: {rate:.3g} "
+        f"GB/s by {speed.engine}"
     )
 
 

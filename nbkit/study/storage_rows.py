@@ -10,9 +10,15 @@ from nbkit import statistics
 from nbkit.analysis.storage import EpochRates, epoch_rates, judge_utilization
 from nbkit.launch.run import Run
 from nbkit.statistics import Summary, median_of
+from nbkit.study import wording
 from nbkit.study.storage_over_time import arrived_bytes
 
 __all__ = ["EpochRow", "epoch_row"]
+
+_NOT_PROVEN = "not proven"
+_ARRIVED_AT_LEAST = 0.5
+"""Part of the first epoch's bytes that a host's counters must have seen arrive in a
+cold run. Less than all, for file systems that compress."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,11 @@ class EpochRow:
     later_runs: tuple[float, ...]
     """The same of all later epochs."""
     cache: str
-    """State before each run: the least that was known of any of them."""
-    is_proven: bool
-    """Whether every run's first epoch had to come from the storage."""
+    """State before each run: the least that was known of any of them, and what arrived
+    during it if that was too little to believe it."""
+    is_cold: bool
+    """Whether the data were dropped before every run, and nothing that arrived says
+    otherwise."""
 
     @property
     def verdict(self) -> str | None:
@@ -56,7 +64,13 @@ class EpochRow:
 
 
 def epoch_row(
-    arm: str, runs: Sequence[Run], *, stage: str, source: str, from_network: bool
+    arm: str,
+    runs: Sequence[Run],
+    *,
+    stage: str,
+    source: str,
+    bytes_per_image: float,
+    from_network: bool,
 ) -> EpochRow:
     """Return what finished runs of an arm show; there is one.
 
@@ -66,13 +80,23 @@ def epoch_row(
         What they are called in the plan.
     runs
         Finished.
+    bytes_per_image
+        Mean of the data set.
     from_network
         Whether the data lie on a file server.
     """
+    lines = [run.metrics() for run in runs]
     rates = [
-        epoch_rates(run.metrics(), run.config.emulated_step_seconds) for run in runs
+        epoch_rates(found, run.config.emulated_step_seconds)
+        for run, found in zip(runs, lines, strict=True)
     ]
-    tags = [run.record.get("tags") or {} for run in runs]
+    arrived = [arrived_bytes(run, from_network=from_network) for run in runs]
+    tags = [
+        _doubted(
+            run.record.get("tags") or {}, came, _first_epoch(found, bytes_per_image)
+        )
+        for run, came, found in zip(runs, arrived, lines, strict=True)
+    ]
     return EpochRow(
         arm=arm,
         stage=stage,
@@ -83,14 +107,37 @@ def epoch_row(
         first_utilization=_summary(rates, "first_utilization"),
         later_utilization=_summary(rates, "later_utilization"),
         data_wait_share=median_of(runs, lambda run: run.summary.data_wait_share),
-        arrived_bytes=median_of(
-            runs, lambda run: arrived_bytes(run, from_network=from_network)
-        ),
+        arrived_bytes=median_of(arrived, lambda came: came),
         first_runs=_each(rates, "first_images_per_second"),
         later_runs=_each(rates, "later_images_per_second"),
         cache=_least_known(tags),
-        is_proven=all(one.get("cache_proven") == "yes" for one in tags),
+        is_cold=all(_is_cold(one) for one in tags),
     )
+
+
+def _first_epoch(lines: Sequence[Mapping[str, Any]], bytes_per_image: float) -> float:
+    """Return how many bytes the images of a run's first epoch have."""
+    images = sum(
+        line["images"] for line in lines if line["kind"] == "step" and not line["epoch"]
+    )
+    return images * bytes_per_image
+
+
+def _doubted(
+    tags: Mapping[str, str], arrived: float | None, needed: float
+) -> Mapping[str, str]:
+    """Return a run's tags, without the proof if too little arrived for it."""
+    if tags.get("cache_proven") != "yes" or arrived is None:
+        return tags
+    if arrived >= _ARRIVED_AT_LEAST * needed:
+        return tags
+    said = f"{wording.size(arrived)} of {wording.size(needed)}"
+    return {**tags, "cache": f"{_NOT_PROVEN} (only {said} arrived)", "cache_proven": ""}
+
+
+def _is_cold(tags: Mapping[str, str]) -> bool:
+    cache = tags.get("cache", "")
+    return not (not cache or cache.startswith(_NOT_PROVEN) or "warm" in cache)
 
 
 def _each(rates: Sequence[EpochRates], name: str) -> tuple[float, ...]:
@@ -109,7 +156,5 @@ def _least_known(tags: Sequence[Mapping[str, str]]) -> str:
     worst = min(tags, key=lambda one: (one.get("cache_proven", ""), "cache" in one))
     if "cache" not in worst:
         return "not known"
-    name = worst["cache"]
-    if name == "client cold":
-        return "client cold, server unknown"
-    return f"{name}, proven" if worst["cache_proven"] == "yes" else name
+    proven = ", proven" if worst["cache_proven"] == "yes" else ""
+    return f"{worst['cache']}{proven}"

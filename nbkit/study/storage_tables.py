@@ -173,40 +173,56 @@ def _interval(found: Summary | None) -> str | None:
 
 
 def supply_table(
-    supplies: Sequence[Supply], demand: Demand | None, notes: Sequence[str]
+    supplies: Sequence[Supply],
+    demand: Demand | None,
+    sources: Sequence[Source],
+    notes: Sequence[str],
 ) -> Table | Note:
     """Return what every place gives, as a part of what is asked for."""
     if not supplies:
         return Note(["Nothing was measured that could be held against a demand."])
-    asked = None if demand is None else demand.bytes_per_second
-    said = []
+    asked = None if demand is None else demand.images_per_second
+    said = [
+        "Images/s of reads are their bytes over the mean image of the data set, GB/s "
+        "of a loader its images times that."
+    ]
     if demand is not None:
-        said = [
+        sizes = (
+            f"{one.name} {one.bytes_per_image / 1e3:,.0f} kB each, "
+            f"{demand.images_per_second * one.bytes_per_image / 1e9:.3g} GB/s"
+            for one in sources
+        )
+        said.append(
             f"Asked for, not measured: {demand.gpus} x {demand.gpu_name} at "
-            f"{wording.rate(demand.images_per_second)} images/s, "
-            f"{demand.bytes_per_image / 1e3:,.0f} kB each, are "
-            f"{demand.bytes_per_second / 1e9:.3g} GB/s. One GPU's rate: "
-            f"{demand.source}."
-        ]
+            f"{wording.rate(demand.images_per_second)} images/s ({'; '.join(sizes)}). "
+            f"One GPU's rate: {demand.source}."
+        )
     return Table(
         "Supply against demand",
-        ["place", "measured", "GB/s", "lowest to highest", "n", "of the demand"],
+        [
+            *("place", "measured", "images/s", "lowest to highest", "n", "GB/s"),
+            "of the demand",
+        ],
         [
             [
                 one.place,
                 one.what,
+                wording.rate(one.images_per_second.median),
+                f"{wording.rate(one.images_per_second.minimum)} to "
+                f"{wording.rate(one.images_per_second.maximum)}",
+                f"{one.images_per_second.n}",
                 f"{one.bytes_per_second.median / 1e9:.3g}",
-                f"{one.bytes_per_second.minimum / 1e9:.3g} to "
-                f"{one.bytes_per_second.maximum / 1e9:.3g}",
-                f"{one.bytes_per_second.n}",
                 None
                 if asked is None
-                else f"{one.bytes_per_second.median / asked:.2f} x",
+                else f"{one.images_per_second.median / asked:.2f} x",
             ]
             for one in supplies
         ],
         [*said, *notes],
-        {"bytes_per_second": [one.bytes_per_second.median for one in supplies]},
+        {
+            "images_per_second": [one.images_per_second.median for one in supplies],
+            "bytes_per_second": [one.bytes_per_second.median for one in supplies],
+        },
     )
 
 

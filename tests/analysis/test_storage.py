@@ -14,7 +14,7 @@ from nbkit.analysis.storage import (
 )
 from nbkit.statistics import summarise
 
-GIGABYTE = 1e9
+KILOBYTE = 1e3
 
 
 def step(epoch, seconds, *, warmup=False, images=100):
@@ -27,12 +27,12 @@ def step(epoch, seconds, *, warmup=False, images=100):
     }
 
 
-def supply(what, gigabytes_per_second, *, origin="read", decides=True):
-    rate = summarise([gigabytes_per_second * GIGABYTE])
-    return Supply("nas", what, origin, rate, decides=decides)
+def supply(what, images_per_second, *, origin="read", decides=True):
+    rate = summarise([images_per_second])
+    return Supply("nas", what, origin, rate, 100 * KILOBYTE, decides=decides)
 
 
-ASKED = Demand("A100", 8, 20_000, 100_000, "published by somebody")
+ASKED = Demand("A100", 8, 20_000, "published by somebody")
 
 
 def test_the_first_epoch_is_apart_and_warm_up_is_left_out():
@@ -53,13 +53,31 @@ def test_an_epoch_of_warm_up_alone_and_a_single_epoch_are_unknown():
 
 
 def test_an_emulated_accelerator_is_busy_as_mlperf_counts_it():
-    # The first step counts in neither; all others do, warm-up too.
+    # The run's first step counts in neither; all others do, warm-up too.
     lines = [step(0, 5.0, warmup=True), step(0, 0.2, warmup=True), step(0, 0.3)]
 
     found = epoch_rates([*lines, step(1, 0.1), step(1, 0.1)], 0.1)
 
     assert found.first_utilization == pytest.approx(0.2 / 0.5)
     assert found.later_utilization == pytest.approx(1.0)
+
+
+def test_a_stall_between_epochs_counts_in_the_later_ones():
+    lines = [step(0, 5.0), step(0, 0.1), step(1, 0.9), step(1, 0.1), step(2, 1.0)]
+
+    found = epoch_rates(lines, 0.1)
+
+    assert found.first_utilization == pytest.approx(1.0)
+    assert found.later_utilization == pytest.approx(0.3 / 2.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "known"), [([0, 0], (1.0, None)), ([1, 1], (None, 1.0))]
+)
+def test_a_part_that_is_not_there_has_no_utilization(lines, known):
+    found = epoch_rates([step(epoch, 0.1) for epoch in lines], 0.1)
+
+    assert (found.first_utilization, found.later_utilization) == known
 
 
 @pytest.mark.parametrize(
@@ -75,36 +93,56 @@ def test_a_verdict_needs_five_runs_and_an_interval_on_one_side(shares, said):
     assert judge_utilization(summarise(shares)) == said
 
 
-def test_demand_is_images_times_their_size():
-    assert ASKED.bytes_per_second == 2 * GIGABYTE
+def test_a_loader_s_bytes_are_images_times_their_size():
+    found = supply("x", 1000, origin="loader")
+
+    assert found.bytes_per_second.median == pytest.approx(0.1e9)
 
 
 @pytest.mark.parametrize(
     ("supplies", "said"),
     [
         (
-            [supply("random reads, cold", 1.0), supply("x", 0.9, origin="loader")],
+            [supply("random reads, cold", 10_000), supply("x", 9_000, origin="loader")],
             "The storage is below the demand: cold random reads give 1 of 2 GB/s.",
         ),
         (
-            [supply("random reads, cold", 3.0), supply("x", 0.9, origin="loader")],
-            "so that the loader is the limit and not the storage.",
+            [supply("random reads, cold", 30_000), supply("x", 9_000, origin="loader")],
+            "The storage could give it: cold random reads give 3 of 2 GB/s; the loader "
+            "gives 9,000 of 20,000 images/s from cold data (nas), so that reading and "
+            "decoding images with these CPUs is the limit and not the storage.",
         ),
         (
-            [supply("random reads, cold", 1.0), supply("x", 2.5, origin="loader")],
-            "Reads and loader give what is asked for.",
+            # A loader of a pack may be faster than reads at random: both are said.
+            [
+                supply("random reads, cold", 10_000),
+                supply("x", 25_000, origin="loader"),
+            ],
+            "cold random reads give 1 of 2 GB/s, but the loader gives 25,000 of 20,000 "
+            "images/s from cold data (nas).",
+        ),
+        (
+            [supply("x", 25_000, origin="loader")],
+            "Cold random reads were not measured; the loader gives 25,000 of 20,000",
+        ),
+        (
+            [supply("x", 9_000, origin="loader")],
+            "(nas), and what limits it is not known.",
         ),
         (
             # What does not come from cold storage in the way of a training.
             [
-                supply("sequential reads, cold", 5.0, decides=False),
-                supply("later epochs", 4.0, origin="loader", decides=False),
-                supply("random reads, cold", 0.5),
+                supply("sequential reads, cold", 50_000, decides=False),
+                supply("later epochs", 40_000, origin="loader", decides=False),
+                supply("random reads, cold", 5_000),
             ],
-            "cold random reads give 0.5 of 2 GB/s",
+            "cold random reads give 0.5 of 2 GB/s.",
         ),
-        ([supply("random reads, cold", 3.0)], "no loader was measured"),
-        ([], "was not measured"),
+        (
+            [supply("random reads, cold", 30_000)],
+            "no loader was measured with cold data",
+        ),
+        ([], "Cold random reads were not measured; no loader was measured"),
     ],
 )
 def test_which_part_is_below_the_demand(supplies, said):

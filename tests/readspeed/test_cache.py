@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nbkit.errors import NotColdError
-from nbkit.readspeed import cache, check_cold, make_cold, resident_share
-from nbkit.readspeed.places import kind_of
+from nbkit.readspeed import cache, check_cold, make_cold, places, resident_share
+from nbkit.readspeed.places import kind_of, unproven_because
 from nbkit.telemetry.storage import read_mounts
 
 
@@ -73,6 +73,18 @@ def test_warming_up_says_how_much_stayed(file):
     known = cache.warm_up(file)
 
     assert (known.state, known.proven, known.resident_share) == ("warm", False, 1.0)
+    assert known.name == "warm"
+
+
+def test_what_stayed_in_part_is_called_so_and_what_is_not_read_does_not_count(file):
+    make_cold(file)
+    descriptor = os.open(file, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
+    os.pread(descriptor, 2 * 2**20, 0)
+    os.close(descriptor)
+
+    assert cache.check_warm(file).name == "25% warm"
+    assert cache.check_warm(file, {file: 2 * 2**20}).name == "warm"
 
 
 def test_an_empty_file_is_cold(tmp_path):
@@ -81,7 +93,9 @@ def test_an_empty_file_is_cold(tmp_path):
     assert make_cold(tmp_path / "empty").proven
 
 
-def test_memory_is_never_cold():
+@contextmanager
+def _in_memory() -> Iterator[Path]:
+    """Give a file in memory."""
     folder = next(
         mount.mount_point
         for mount in read_mounts()
@@ -89,8 +103,15 @@ def test_memory_is_never_cold():
     )
     with tempfile.NamedTemporaryFile(dir=folder) as made:
         made.write(b"x" * 10_000)
-        with pytest.raises(NotColdError, match="tmpfs, which is memory and never cold"):
-            make_cold(Path(made.name))
+        yield Path(made.name)
+
+
+def test_memory_is_never_cold():
+    with (
+        _in_memory() as path,
+        pytest.raises(NotColdError, match="tmpfs, which is memory and never cold"),
+    ):
+        make_cold(path)
 
 
 def test_who_may_not_write_a_file_is_not_told_and_nothing_is_guessed():
@@ -123,6 +144,8 @@ def _ordinary_user() -> Iterator[None]:
         ("nfs4", "client cold, server unknown (nfs4"),
         ("fuse.sshfs", "client cold, server unknown (fuse.sshfs"),
         ("zfs", "not provable (zfs has a cache of its own"),
+        ("overlay", "not provable (overlay is none of those known"),
+        (None, "not provable (an unknown file system is none of those known"),
     ],
 )
 def test_what_lies_beyond_the_page_cache_is_not_claimed(
@@ -143,13 +166,33 @@ def test_what_lies_beyond_the_page_cache_is_not_claimed(
     [
         ("ext4", "local"),
         ("xfs", "local"),
-        (None, "local"),
+        (None, "unknown"),
+        ("overlay", "unknown"),
         ("lustre", "network"),
         ("fuse", "network"),
-        ("fuseblk", "local"),
+        ("fuseblk", "unknown"),
         ("ramfs", "memory"),
         ("zfs", "own cache"),
     ],
 )
 def test_kinds_of_file_systems(file_system, kind):
     assert kind_of(file_system) == kind
+
+
+def test_a_device_that_is_a_file_proves_nothing(file, tmp_path, monkeypatch):
+    # Root alone can have a loop device; the names in /sys decide.
+    volume, loop = tmp_path / "dm-0", tmp_path / "loop7"
+    (volume / "slaves").mkdir(parents=True)
+    loop.mkdir()
+    (volume / "slaves" / "loop7").symlink_to(loop)
+    ext4 = {"file_system": "ext4"}
+    assert unproven_because(ext4, file) is None
+
+    monkeypatch.setattr(places, "block_device", lambda path: volume)
+
+    assert str(unproven_because(ext4, file)).startswith("loop7 is a device in memory")
+
+
+def test_every_file_system_of_the_files_is_looked_at(file):
+    with _in_memory() as other, pytest.raises(NotColdError, match="never cold"):
+        make_cold([file, other])

@@ -7,13 +7,16 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 
+import psutil
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, NotColdError
-from nbkit.readspeed import ReadSpeed, measure, reader, resident_share
+from nbkit.readspeed import ReadSpeed, make_cold, measure, reader, resident_share
 from nbkit.readspeed.work import Work
+from tests.waiting import wait_until
 
 MEGABYTE = 2**20
 
@@ -61,7 +64,7 @@ def test_a_file_is_read_and_nothing_is_written(file):
 
     found = measure(file, repeats=1, engine="own", operation_bytes=MEGABYTE)
 
-    assert found.what == "1 file"
+    assert (found.what, found.num_files) == ("1 file", 1)
     assert found.total_bytes == 8 * MEGABYTE
     after = hashlib.sha256(file.read_bytes()), file.stat().st_mtime_ns
     assert (before[0].digest(), before[1]) == (after[0].digest(), after[1])
@@ -84,6 +87,8 @@ def test_many_files_are_read_whole_by_the_own_reader(tmp_path):
 
     assert found.num_operations == 40
     assert found.total_bytes == sum(1000 + number for number in range(40))
+    assert found.num_files == 40
+    assert found.mean_operation_bytes == 1000 + 39 / 2
     assert (found.engine, found.engine_reason) == ("own reader", "many files are read")
     assert sorted(tmp_path.iterdir()) == sorted(files)
 
@@ -94,6 +99,17 @@ def test_warm_is_what_was_read_just_before(file):
     assert found.coldness.state == "warm"
     assert found.coldness.resident_share == 1.0
     assert "warm (read once before" in str(found)
+
+
+def test_only_what_is_timed_is_warmed(file):
+    make_cold(file)
+
+    found = measure(file, cache="warm", repeats=1, total_bytes=MEGABYTE, threads=1)
+
+    assert found.coldness.name == "warm"
+    share = resident_share(file)
+    assert share is not None
+    assert share < 1
 
 
 @pytest.mark.parametrize("engine", ["own", "fio"])
@@ -127,11 +143,29 @@ def test_an_interrupt_leaves_neither_file_nor_process(tmp_path, engine):
         assert process.stderr
         assert process.stdout.readline() == "0\n"
         assert len(list(tmp_path.iterdir())) == 1
+        fio = None
+        if engine == "fio":
+            parent = psutil.Process(process.pid)
+            fio = wait_until(lambda: stopped_fio(parent), "fio reads")
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert "KeyboardInterrupt" in process.stderr.read()
 
     assert list(tmp_path.iterdir()) == []
+    assert fio is None or not fio.is_running()
+
+
+def stopped_fio(parent):
+    """Return the fio that reads now, which goes no further by itself; None yet."""
+    for child in parent.children():
+        try:
+            child.suspend()
+            if child.name() == "fio":
+                return child
+            child.resume()  # it is about to become one
+        except psutil.NoSuchProcess:
+            continue
+    return None
 
 
 def test_too_little_space_is_said_before_anything_is_written(tmp_path):
@@ -148,8 +182,11 @@ def test_too_little_space_is_said_before_anything_is_written(tmp_path):
         ({"cache": "lukewarm"}, "'lukewarm' is not one of cold, warm"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"threads": -1}, "threads=-1 is below 1"),
+        ({"threads": 0}, "threads=0 is below 1"),
+        ({"operation_bytes": 0}, "operation_bytes=0 is below 1"),
         ({"direct": True, "operation_bytes": 1000}, "no multiple of 4096"),
-        ({"operation_bytes": 2**30}, "smaller operations"),
+        ({"operation_bytes": 2**30}, r"file.bin: 8,388,608 bytes, but 1 thread needs"),
+        ({"total_bytes": 9, "threads": 2}, "total_bytes=9, but 2 threads need 1,048,"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(file, arguments, said):
@@ -160,6 +197,11 @@ def test_what_cannot_be_measured_is_refused(file, arguments, said):
 def test_fio_reads_one_file(file):
     with pytest.raises(ConfigError, match="engine='fio' reads 1 file, not 2"):
         measure(file.parent, files=[file, file], engine="fio", threads=1)
+
+
+def test_whole_blocks_are_read_of_one_file_alone(file):
+    with pytest.raises(ConfigError, match="of 1 file, not the ends of 2"):
+        measure(file.parent, files=[file, file], direct=True)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
@@ -174,6 +216,15 @@ def test_a_file_that_became_shorter_is_an_error_and_every_thread_ends(file, leng
 
     with pytest.raises(OSError, match="became shorter"):
         reader.read(work, 0)
+
+
+def test_a_buffer_that_cannot_be_had_is_an_error_and_every_thread_ends(file):
+    work = Work((file,), "sequential", 2**60, 2, False, (((0, 0, 1),),) * 2)
+
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        reader.read(work, 0)
+
+    assert not [one for one in threading.enumerate() if "run" in one.name]
 
 
 def test_the_room_is_reached_through_the_facade_without_torch(tmp_path):

@@ -43,7 +43,7 @@ def row(stage, *, runs=5, first=600.0, busy=None, **facts):
         "first_runs": tuple(first * one for one in spread),
         "later_runs": tuple(2 * first * one for one in spread),
         "cache": "cold, proven",
-        "is_proven": True,
+        "is_cold": True,
         **facts,
     }
     return EpochRow(**values)
@@ -133,21 +133,70 @@ def test_reads_show_their_range_the_mean_and_what_cold_rests_on(result):
     assert "no page in this machine's memory" in " ".join(table.notes)
     assert {one[-1] for one in table.rows} == {"own reader"}
     assert "fio counts milliseconds" in " ".join(table.notes)
+    assert "in order, one thread reads 512 KiB after 512 KiB" in " ".join(table.notes)
 
 
 def test_demand_is_a_published_rate_and_supply_a_measured_one(result):
     table = result.supply
 
     assert isinstance(table, Table)
-    asked = 8 * 3411 * 110_000
-    assert result.demand.bytes_per_second == pytest.approx(asked)
-    first, *others = table.notes
+    asked = 8 * 3411
+    assert result.demand.images_per_second == asked
+    _, first, *others = table.notes
     assert first.startswith("Asked for, not measured: 8 x A100-80GB at 27,288 images/s")
+    assert "(nas 110 kB each, 3 GB/s)" in first
     assert "published by NVIDIA" in first
     assert any("MLPerf Storage assumes 919.5 images/s" in note for note in others)
     loader = next(one for one in table.rows if "first epoch" in one[1])
-    assert loader[-1] == f"{600 * 110_000 / asked:.2f} x"
+    assert loader[-1] == f"{600 / asked:.2f} x"
+    assert loader[-2] == f"{600 * 110_000 / 1e9:.3g}"
     assert not any("warm" in one[1] for one in table.rows)
+
+
+def two_sources(result):
+    """Return the same of two data sets, one of which has images ten times as large."""
+    [place] = result.places
+    large = Source("large", "/mnt/large", "image folder", 400, 400, 440 * 10**6)
+    both = (place, replace(place, name="large", sources=(large,)))
+    rows = [row("load"), row("load", source="large", arm="large, load")]
+    return replace(result, places=both, rows=rows)
+
+
+def test_every_data_set_has_a_demand_of_its_own_size_and_loaders_are_compared_in_images(
+    result,
+):
+    both = two_sources(result)
+    table = both.supply
+
+    assert "large 1,100 kB each, 30 GB/s" in table.notes[1]
+    loaders = [one for one in table.rows if "first epoch" in one[1]]
+    assert [one[0] for one in loaders] == ["nas", "large"]
+    assert len({one[-1] for one in loaders}) == 1
+    assert [one[-2] for one in loaders] == ["0.066", "0.66"]
+
+
+def test_an_epoch_from_memory_decides_nothing_and_a_control_is_no_supply(result):
+    twin = row("load", arm="nas, load again")
+    warm = row("load", cache="warm", is_cold=False)
+    both = replace(result, rows=[warm, twin], control="nas, load again")
+
+    loaders = [one for one in both.supplies if one.origin == "loader"]
+    assert [one.what for one in loaders] == [
+        "loader, first epoch, warm",
+        "loader, later epochs",
+    ]
+    assert not any(one.decides for one in loaders)
+
+
+def test_only_the_set_that_the_answer_names_is_judged_by_its_size(result):
+    # Of 440 MB and 44 MB, five times the memory is between.
+    small_memory = {**result.plan, "memory_bytes": 50 * 10**6}
+    both = replace(two_sources(result), plan=small_memory)
+    large = row("emulate", busy=0.5, source="large", arm="large, emulate")
+    small = row("emulate", busy=0.6, arm="nas, emulate")
+
+    assert replace(both, rows=[large]).answer.startswith("large keeps 8")
+    assert replace(both, rows=[large, small]).answer.startswith("cache test: nas keeps")
 
 
 def test_the_answer_names_the_gpu_the_coldness_and_the_limit(result):

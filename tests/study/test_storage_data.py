@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
+
 import pytest
+from PIL import Image
 
 import nbkit
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.check import look_at
+from nbkit.datasets.manifest import read_manifest
+from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError, NotColdError
 from nbkit.readspeed import resident_share
 from nbkit.store.paths import manifests_folder
@@ -69,6 +77,40 @@ def test_images_are_looked_at_before_they_are_dropped(study, data, capsys):
     assert capsys.readouterr().out.count("Looking once at every image") == 1
 
 
+def test_images_are_looked_at_again_where_a_run_would_not_believe_it(
+    study, data, capsys
+):
+    link = data.with_name("link")
+    link.symlink_to(data)
+    arm = study.arms["load"].model_dump()
+
+    before_start(study.kind, study.plan, {**arm, "data": str(link)})
+    [known] = manifests_folder().glob("*.jsonl")
+    # What a launch makes of the link is what its run will look for.
+    assert read_manifest(known).root == data.resolve()
+
+    header, *lines = known.read_text().splitlines(keepends=True)
+    other = json.dumps({**json.loads(header), "root": str(link)})
+    known.write_text("".join([f"{other}\n", *lines]))
+    before_start(study.kind, study.plan, arm)
+    assert read_manifest(known).root == data
+    assert capsys.readouterr().out.count("Looking once at every image") == 2
+
+
+def test_size_is_that_of_the_images_for_training(data):
+    large = data / "val/apple/0 0.png"
+    large.write_bytes(large.read_bytes() + bytes(10**6))
+    files = list((data / "train").rglob("*.*"))
+    pack(data, data.with_name("pack"), "webdataset")
+
+    found = described_data(str(data))
+    assert found["images"] == found["files"] == len(files)
+    assert found["bytes"] == sum(path.stat().st_size for path in files)
+    packed = described_data(str(data.with_name("pack")))
+    assert (packed["images"], packed["files"]) == (len(files), 1)
+    assert packed["bytes"] < 10**6
+
+
 def test_warm_data_are_read_first(study, data):
     tags = before_start("storage", {"cache": "warm"}, study.arms["load"].model_dump())
 
@@ -104,6 +146,41 @@ def test_photographs_are_put_in_every_form_and_found_again(tmp_path, few_photos)
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     assert put_photos(place, 3, ["files", "tfrecord"]) == put
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+def test_copies_differ_and_show_the_same(tmp_path, few_photos):
+    place = tmp_path / "place"
+    place.mkdir()
+    photo = few_photos / "train/apple/1 0.JPEG"
+
+    copies = sorted((put_photos(place, 3, ["files"])["files"]).glob("apple/1 0-*"))
+
+    contents = [path.read_bytes() for path in copies]
+    assert len({content[-64:] for content in contents}) == 1
+    assert len({content[:64] for content in contents}) == 3
+    # Blocks behind the comment begin elsewhere.
+    assert len({len(content) % 4096 for content in contents}) == 3
+    for content in contents:
+        assert look_at(content) == look_at(photo.read_bytes())
+        with Image.open(io.BytesIO(content)) as one, Image.open(photo) as other:
+            assert one.tobytes() == other.tobytes()
+
+
+def test_what_was_left_behind_is_removed_when_it_is_old(tmp_path, few_photos):
+    home = tmp_path / "place" / "nbkit-photos-1"
+    old, new, other = (
+        home / name for name in (".files.0a", ".webdataset.0b", ".ours.0c")
+    )
+    for folder in (old, new, other):
+        (folder / "apple").mkdir(parents=True)
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+
+    put_photos(tmp_path / "place", 1, ["files"])
+
+    assert sorted(path.name for path in home.iterdir()) == sorted(
+        ["files", new.name, other.name]
+    )
 
 
 def test_too_little_room_is_said_with_both_numbers(tmp_path, few_photos):

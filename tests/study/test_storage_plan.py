@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NotEnoughDataError
-from nbkit.study import storage_places, storage_plan
+from nbkit.errors import ConfigError, NotEnoughDataError, ParameterError
+from nbkit.launch.start import existing_data
+from nbkit.study import storage_data, storage_places, storage_plan
 from nbkit.study.parameters import Parameters, check_parameters
+from nbkit.study.scaling_plan import Devices
 from nbkit.study.storage_plan import plan
 from nbkit.study.storage_reads import read
 from tests.datasets.images import write_folder
@@ -97,12 +100,102 @@ def test_a_control_is_the_first_arm_again(nas):
         ({"forms": "zip"}, "'zip' is not one of files"),
         ({"engine": "slurm"}, "only this one's memory can be seen"),
         ({"replicate": 0}, "replicate=0 is below 1"),
+        ({"read_repeats": 0}, "read_repeats=0 is below 1"),
         ({"batch_size_per_gpu": 12}, "1 steps of 12, but 1 steps are warm-up"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(nas, given, said):
     with pytest.raises(ConfigError, match=said):
         plan(parameters(data=str(nas), **given))
+
+
+@pytest.fixture
+def place(tmp_path, nas, monkeypatch):
+    """Return an empty folder that would get few photographs."""
+    monkeypatch.setattr(storage_data, "photos_folder", lambda: nas)
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("below", "name"),
+    [
+        (".", "a.jpg"),
+        ("cats", "a.JPEG"),
+        ("train/cats", "a.png"),
+        ("train/patient00001/study1", "view1.jpg"),
+        (".", "val-00000.tar"),
+        ("train", "train.rec"),
+        ("nbkit-photos", "a.png"),
+    ],
+)
+def test_photographs_are_never_put_into_a_data_set(place, below, name):
+    (place / below).mkdir(parents=True, exist_ok=True)
+    (place / below / name).write_bytes(b"x")
+    before = sorted(place.rglob("*"))
+
+    with pytest.raises(ParameterError, match=r"holds data \(.*-p data here=.*empty"):
+        plan(parameters(paths=f"here={place}", replicate=1))
+
+    assert sorted(place.rglob("*")) == before
+
+
+def test_a_mount_with_data_sets_below_it_is_no_data_set(place):
+    (place / "imagenet/train/n01").mkdir(parents=True)
+    (place / "imagenet/train/n01/a.JPEG").write_bytes(b"x")
+
+    found = plan(parameters(paths=f"here={place}", forms="files", replicate=1))
+
+    assert found.places[0].is_ours
+
+
+def test_photographs_of_before_are_no_data_set(place):
+    for copies in (1, 2, 1):
+        asked = {"forms": "files,webdataset", "replicate": copies}
+        plan(parameters(paths=f"here={place}", **asked))
+
+    names = sorted(path.name for path in place.iterdir())
+    assert names == ["nbkit-photos-1", "nbkit-photos-2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"paths": "{place},{place}/none"}, "none is no folder"),
+        ({"paths": "{place}", "batch_size_per_gpu": 99}, "1 steps are warm-up"),
+        ({"paths": "{place}", "precision": "fp12", "stages": "train"}, "fp12"),
+        ({"paths": "{place}", "read_repeats": 0}, "read_repeats=0"),
+    ],
+)
+def test_nothing_is_written_before_everything_is_checked(place, given, said):
+    given = {**given, "paths": given["paths"].format(place=place)}
+
+    with pytest.raises(ConfigError, match=said):
+        plan(parameters(**given, replicate=1))
+
+    assert list(place.iterdir()) == []
+
+
+def test_a_folder_behind_a_link_is_named_as_a_launch_will_name_it(place):
+    link = place.with_name("link")
+    link.symlink_to(place)
+
+    found = plan(parameters(paths=f"here={link}", forms="files", replicate=1))
+
+    [source] = found.places[0].sources
+    assert source.data == existing_data(source.data)
+    assert Path(source.data).parent.parent == place.resolve()
+
+
+def test_without_a_published_rate_there_is_nothing_to_emulate(nas, monkeypatch):
+    unknown = Devices("cuda", 1, "Tomorrow's GPU")
+    monkeypatch.setattr(storage_plan, "find_devices", lambda *_: unknown)
+
+    with pytest.raises(
+        ParameterError, match=r"stages=emulate leaves 0 .*Use -p gpu H100 or -p stages"
+    ):
+        plan(parameters(data=str(nas), device="cuda", stages="emulate"))
 
 
 def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):

@@ -41,6 +41,9 @@ def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
     assert random.operation_bytes == max(sizes)
     assert random.num_operations == 16  # one a thread: 18 files, 16 threads
     assert speeds["sequential", "cold"].total_bytes == sum(sizes)
+    mean = random.total_bytes / 16 / 1024
+    assert [one[8] for one in reads.table.rows][2] == f"{mean:,.0f} KiB"
+    assert "in order, one thread reads file after file" in " ".join(reads.table.notes)
     assert all(one.engine == "own reader" for one in speeds.values())
     assert sorted(images.rglob("*")) == before
     assert "nas: 18 files, random, cold" in capsys.readouterr().out

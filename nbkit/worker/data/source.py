@@ -20,8 +20,13 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Fingerprint, Listing
-from nbkit.datasets.manifest import Manifest, read_manifest, write_manifest
-from nbkit.errors import ConfigError, StoreError
+from nbkit.datasets.manifest import (
+    Manifest,
+    known_manifest,
+    read_manifest,
+    write_manifest,
+)
+from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
@@ -121,7 +126,7 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
             raise ConfigError(_changed(config, manifest, listing, fingerprint))
         return manifest
     known = manifests_folder() / f"{fingerprint.stamp}.jsonl"
-    if _read_known(known, listing) is None:
+    if known_manifest(known, listing) is None:
         write_manifest(
             listing,
             fingerprint,
@@ -132,18 +137,6 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
     _place(known, rank.paths.manifest)
     # Another run may have replaced the store's meanwhile: all ranks read the run's.
     return read_manifest(rank.paths.manifest)
-
-
-def _read_known(path: Path, listing: Listing) -> Manifest | None:
-    """Return what an earlier run found out of these data; None if none did."""
-    if not path.exists():
-        return None
-    try:
-        manifest = read_manifest(path)
-    except StoreError:
-        return None  # Of another version of nbkit: it is made anew.
-    # The same folder by another path, which may not stay.
-    return manifest if manifest.root == listing.root else None
 
 
 def _place(known: Path, target: Path) -> None:
