@@ -2,7 +2,8 @@
 
 A coordinate search over a grid: from a start, one setting at a time is changed, in
 steps of the grid, for as long as that helps. A difference counts only if it is larger
-than what the start differs from itself when it is measured twice. Nothing is run here.
+than what the start differs from itself when it is measured twice. A setting that fails
+delivers nothing, and the search goes on. Nothing is run here.
 """
 
 from __future__ import annotations
@@ -55,12 +56,15 @@ class Trial:
 
     setting: Setting
     images_per_second: float
-    """Of all ranks: images of the measured window over its wall time."""
+    """Of all ranks: images of the measured window over its wall time; 0 if it failed,
+    whatever it had delivered until then."""
     data_wait_share: float | None = None
     cpu_ms_per_image: float | None = None
     run_id: str | None = None
     why: str = ""
     """Why it was tried."""
+    cause: str | None = None
+    """Why it failed; None if it did not."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +76,22 @@ class Grid:
     """Growing."""
     prefetch: Sequence[int]
     """Growing."""
+    most_ahead: int | None = None
+    """Batches that all workers of a rank together may prepare ahead, workers x
+    prefetch; None for any number."""
 
     def __len__(self) -> int:
-        return len(self.loaders) * len(self.workers) * len(self.prefetch)
+        return len(self.settings)
 
     @property
     def settings(self) -> list[Setting]:
-        """Every setting."""
+        """Every setting that does not prepare too much ahead."""
         return [
             Setting(workers, prefetch, loader)
             for loader in self.loaders
             for workers in self.workers
             for prefetch in self.prefetch
+            if self.most_ahead is None or workers * prefetch <= self.most_ahead
         ]
 
     @property
@@ -108,6 +116,8 @@ class Tuning:
     margin: float
     """Differences up to this part are taken for noise."""
     grid_size: int
+    noise: float | None = None
+    """By what part the start differed from itself; None if it was measured once."""
 
     @property
     def images_per_second(self) -> float:
@@ -173,8 +183,9 @@ def tune(
     Returns
     -------
     Tuning
-        Chosen is the fastest; of settings that differ by no more than the practical
-        margin, the one with the fewest workers, then the least prefetch.
+        Chosen is the fastest; of settings that differ from it by no more than the noise
+        or the practical margin, the one with the fewest workers, then the least
+        prefetch, then the one that was tried first.
 
     Raises
     ------
@@ -203,15 +214,27 @@ class _Search:
     measure: Callable[[Setting, str], Trial]
     most_trials: int
     trials: list[Trial] = field(default_factory=list)
-    margin: float = PRACTICAL_MARGIN
+
+    @property
+    def noise(self) -> float | None:
+        """By what part the start differs from itself; None if that is not known."""
+        first, second = (*self.trials[:2], None, None)[:2]
+        if first is None or second is None or first.setting != second.setting:
+            return None
+        low, high = sorted([first.images_per_second, second.images_per_second])
+        return (high - low) / low if low else None
+
+    @property
+    def margin(self) -> float:
+        """Differences up to this part are taken for noise."""
+        return max(PRACTICAL_MARGIN, self.noise or 0.0)
 
     def walk(self, start: Setting) -> None:
         """Try settings for as long as one of them helps."""
         self._try(start, "start")
-        if self.most_trials >= _WITH_CONTROL:
+        # One that cannot be measured at all tells nothing of noise.
+        if self.most_trials >= _WITH_CONTROL and self.trials[0].cause is None:
             self._try(start, "the start again: what differs is noise")
-            first, second = (trial.images_per_second for trial in self.trials)
-            self.margin = max(self.margin, abs(first - second) / min(first, second))
         best, before = start, None
         while best != before:
             before = best
@@ -223,16 +246,28 @@ class _Search:
         """Return what was found."""
         rates = _rates(self.trials)
         fastest = max(rates.values())
-        near = [one for one, rate in rates.items() if rate >= fastest / _NEAR]
-        chosen = min(near)
+        near = [one for one, rate in rates.items() if self._is_near(rate, fastest)]
+        # Of equals the first: a loader is not better for its name.
+        chosen = min(near, key=lambda one: (one.workers, one.prefetch))
         why = "the fastest that was tried"
         if rates[chosen] < fastest:
             why = (
-                f"within {PRACTICAL_MARGIN * 100:g} % of the fastest that was tried, "
-                "with fewer workers or less prefetch"
+                f"within {self.margin * 100:.1f} % of the fastest that was tried, "
+                f"{self._margin_words}, and the smallest of those"
             )
         text = f"{why}; the search ended because {ended}"
-        return Tuning(tuple(self.trials), chosen, text, self.margin, len(self.grid))
+        trials, size = tuple(self.trials), len(self.grid)
+        return Tuning(trials, chosen, text, self.margin, size, self.noise)
+
+    @property
+    def _margin_words(self) -> str:
+        if self.noise is None:
+            return "the practical margin (noise not measured)"
+        return "the noise" if self.noise > PRACTICAL_MARGIN else "the practical margin"
+
+    def _is_near(self, rate: float, fastest: float) -> bool:
+        """Return whether a rate is the fastest but for noise."""
+        return rate >= fastest / (1 + self.margin)
 
     def _best_of_loaders(self, best: Setting) -> Setting:
         for loader in self.grid.loaders:
@@ -264,7 +299,8 @@ class _Search:
         place = values.index(getattr(setting, axis)) + by
         if not 0 <= place < len(values):
             return None
-        return replace(setting, **{axis: values[place]})
+        found = replace(setting, **{axis: values[place]})
+        return found if found in self.grid.settings else None
 
     def _better(self, other: Setting, best: Setting, why: str) -> Setting:
         """Return the other one if it is faster beyond the noise."""
@@ -290,12 +326,17 @@ class _Search:
             raise _EndedError(message)
 
 
-_NEAR = 1 + PRACTICAL_MARGIN
-
-
 def _rates(trials: Iterable[Trial]) -> dict[Setting, float]:
-    """Return the rate of every setting, in the order of the first trials."""
-    found: dict[Setting, list[float]] = {}
+    """Return the rate of every setting, in the order of the first trials.
+
+    One that failed once of two times is as good as one that always does.
+    """
+    found: dict[Setting, list[Trial]] = {}
     for trial in trials:
-        found.setdefault(trial.setting, []).append(trial.images_per_second)
-    return {setting: fmean(rates) for setting, rates in found.items()}
+        found.setdefault(trial.setting, []).append(trial)
+    return {
+        setting: 0.0
+        if any(trial.cause is not None for trial in many)
+        else fmean(trial.images_per_second for trial in many)
+        for setting, many in found.items()
+    }

@@ -6,9 +6,16 @@ only which rows make sense; what the steps do is in `nbkit.worker.data.steps`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
-__all__ = ["PIPELINES", "pipeline_steps"]
+__all__ = ["MOST_LEFT_OUT", "PIPELINES", "images_of_every_rank", "pipeline_steps"]
+
+MOST_LEFT_OUT = 0.05
+"""Of the images, that files of unequal size may leave out of an epoch: every rank shows
+as many as the one that has the fewest."""
 
 PIPELINES = {
     "chexnet_old": "list,read,map,shard,shuffle,batch,prefetch",
@@ -76,3 +83,55 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         )
         raise ValueError(message)
     return steps
+
+
+def images_of_every_rank(
+    steps: Sequence[str], images_in_files: Sequence[int], ranks: int, data: str
+) -> int:
+    """Return how many images every rank is sure to have in every epoch.
+
+    Parameters
+    ----------
+    steps
+        As from `pipeline_steps`.
+    images_in_files
+        How many images each file holds, in the order of the files.
+    ranks
+        That share the files, or their images.
+    data
+        As in an experiment, for the text of an error.
+
+    Raises
+    ------
+    ConfigError
+        If a rank gets no file, or too much is left out; see `MOST_LEFT_OUT`.
+    """
+    images = sum(images_in_files)
+    before = steps[: steps.index("shard")]
+    if "read" in before or "interleave" in before:
+        return images // ranks
+    remedy = (
+        "pack smaller files (shard_megabytes), or put 'shard' behind 'read' or "
+        "'interleave' in loader_config.pipeline."
+    )
+    if len(images_in_files) < ranks:
+        message = (
+            f"data={data!r} has {len(images_in_files)} TFRecord files for training, "
+            f"but {ranks} ranks share them by the file; {remedy}"
+        )
+        raise ConfigError(message)
+    if "shuffle" in before:
+        # Other files in every epoch: no rank ever has fewer images than these.
+        fewest = sum(sorted(images_in_files)[: len(images_in_files) // ranks])
+    else:
+        fewest = min(sum(images_in_files[rank::ranks]) for rank in range(ranks))
+    left_out = 1 - fewest * ranks / images
+    if left_out > MOST_LEFT_OUT:
+        message = (
+            f"data={data!r} has {images:,} training images in "
+            f"{len(images_in_files)} files, of which {ranks} ranks can only show "
+            f"{fewest:,} each when they share them by the file; {left_out:.0%} "
+            f"would be left out, {MOST_LEFT_OUT:.0%} may be; {remedy}"
+        )
+        raise ConfigError(message)
+    return fewest

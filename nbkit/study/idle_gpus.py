@@ -24,14 +24,17 @@ def idle_sample_share(run: Run) -> float | None:
     Returns
     -------
     float or None
-        None without GPUs, with a replayed trace, where others used the GPUs too, where
-        the driver does not tell (parts of a GPU), and where no sample was taken.
+        None without GPUs, where they only sleep (``task="load"``), with a replayed
+        trace, where others used the GPUs too, where the driver does not tell (parts of
+        a GPU), and where no sample was taken.
 
     References
     ----------
     nvmlDeviceGetUtilizationRates,
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     """
+    if run.config.task == "load":
+        return None
     record = run.record
     strangers = (record.get("system") or {}).get("other_gpu_processes")
     if strangers or record.get("launch", {}).get("replayed"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nbkit import registry
@@ -12,11 +11,22 @@ from nbkit.analysis.emulated import EmulatedStep, emulated_step
 from nbkit.analysis.tuning import Grid, Setting, Tuning, guide_rule_workers
 from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.config.pipeline import PIPELINES
-from nbkit.datasets.cache import cache_path
-from nbkit.datasets.find import find
-from nbkit.datasets.packing import pack
-from nbkit.errors import ConfigError, StoreError
+from nbkit.errors import ConfigError
 from nbkit.registry import suggest
+from nbkit.study.input_pipeline_data import (
+    check_images,
+    copies_for,
+    files_folder,
+    put_files,
+)
+from nbkit.study.input_pipeline_grid import (
+    MOST_WORKERS,
+    first_setting,
+    loader_faults,
+    notes_on,
+    rule_note,
+    tuner_grid,
+)
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.study.scaling_plan import Devices, find_devices, sweep_sizes
@@ -42,8 +52,6 @@ the last change, map and batch in one, makes it the new one."""
 _BOTH = tuple(PIPELINES)
 """Measured at every number of devices."""
 _OTHERS = ("naive", "tuned", "rule")
-_SHARD_MEGABYTES = 1
-"""The built-in set in files of this size: enough files for several ranks."""
 
 _GPU_DEFAULTS: dict[str, Any] = {
     "precision": "fp16",
@@ -133,12 +141,13 @@ class PipelinePlan:
 def plan(parameters: Parameters) -> PipelinePlan:
     """Return what to measure for these parameters; nothing is started.
 
-    The built-in set is packed into TFRecord files the first time.
+    The built-in set is packed into TFRecord files the first time, as often copied as an
+    epoch of such batches needs.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used.
+        If a parameter cannot be used, or there are too few images.
     NotEnoughDataError
         If nobody has published how fast the GPU to be emulated is.
     """
@@ -163,9 +172,11 @@ def plan(parameters: Parameters) -> PipelinePlan:
             values["precision"],
             values["batch_size_per_gpu"],
         )
-    values["data"] = _tfrecord_files(p.data)
+    gpus, batch_size = values["gpus"], values["batch_size_per_gpu"]
+    copies = copies_for(p.data, batch_size, gpus)
+    folder = files_folder(p.data, copies)
+    values["data"] = str(folder)
     arms = _Arms(values, devices, emulated)
-    gpus = values["gpus"]
     made = {
         arm_name(name, size): arms.pipeline(PIPELINES[name], size)
         for name in _BOTH
@@ -184,12 +195,16 @@ def plan(parameters: Parameters) -> PipelinePlan:
         made[arm_name("rule", gpus)] = config
     baseline = arm_name(BASELINE, gpus)
     registry.resolve("engines", p.engine)().check(made[baseline])
-    grid = _grid(values, gpus)
-    # What a loader would take by itself, or the next below that.
-    usual = [n for n in grid.workers if n < usable_cpus() / gpus]
-    start = Setting(max(usual, default=1), grid.prefetch[0], grid.loaders[0])
+    share = usable_cpus() / gpus
+    grid = tuner_grid(values["loaders"], share, values["steps"])
     most_trials = min(values["trials"] or grid.most_trials, grid.most_trials)
     is_tuned = "tuned" in names
+    if is_tuned:
+        for setting in grid.settings:
+            with_setting(arms.loader(setting.loader, gpus), setting)
+    # Last, because it may take a while.
+    put_files(p.data, copies)
+    check_images(p.data, folder, made, batch_size)
     return PipelinePlan(
         arms=made,
         baseline=baseline,
@@ -197,7 +212,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
         tuned=arms.loader(grid.loaders[0], gpus) if is_tuned else None,
         rule=rule,
         grid=grid,
-        start=start,
+        start=first_setting(grid, share),
         most_trials=most_trials,
         devices=devices,
         gpus=gpus,
@@ -208,8 +223,9 @@ def plan(parameters: Parameters) -> PipelinePlan:
         notes=(
             *_stand_in(p, devices, emulated),
             *_what(names, made, values, most_trials if is_tuned else None),
-            *(_rule_note(gpus) if "rule" in names else ()),
-            _conditions(made[baseline], p),
+            *(notes_on(grid) if is_tuned else ()),
+            *([rule_note(usable_cpus(), gpus)] if "rule" in names else ()),
+            _conditions(made[baseline], p, copies),
         ),
         chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
     )
@@ -277,9 +293,14 @@ _CONFIG_FIELDS = (
 def _check_numbers(p: Parameters) -> None:
     lines = [
         f"{name}={p[name]} is below 1; use 1 or more."
-        for name in ("gpus", "repeats", "trials", "batch_size_per_gpu")
+        for name in ("gpus", "repeats", "trials", "batch_size_per_gpu", "steps")
         if p[name] is not None and p[name] < 1
     ]
+    if p.workers is not None and not 0 <= p.workers <= MOST_WORKERS:
+        lines.append(
+            f"workers={p.workers} is not 0 to {MOST_WORKERS}; use one of these."
+        )
+    lines += loader_faults(p.loaders or [])
     if lines:
         raise ConfigError("\n".join(lines))
 
@@ -298,49 +319,6 @@ def _names(asked: Sequence[str] | None) -> list[str]:
         )
         raise ConfigError(message)
     return known if "all" in asked else list(asked)
-
-
-def _tfrecord_files(data: str) -> str:
-    """Return a folder of TFRecord files; the built-in set is packed the first time."""
-    if data != "photos":
-        listing = find(data)
-        if listing.kind != "tfrecord":
-            message = (
-                f"data={data!r} is of kind {listing.kind}, but the steps read TFRecord "
-                "files; pack it with nbkit.datasets.pack(data, folder, 'tfrecord') and "
-                "name that folder."
-            )
-            raise ConfigError(message)
-        return str(Path(data).expanduser().absolute())
-    folder = cache_path("photos")
-    folder = folder.with_name(f"{folder.name}-tfrecord")
-    if not folder.is_dir():
-        try:
-            pack(data, folder, "tfrecord", shard_megabytes=_SHARD_MEGABYTES)
-        except StoreError:
-            # Somebody else may have been done first.
-            if not folder.is_dir():
-                raise
-    return str(folder)
-
-
-def _grid(values: Mapping[str, Any], gpus: int) -> Grid:
-    """Return what the tuner may try: doubling, up to twice a rank's share of cores."""
-    share = max(1.0, usable_cpus() / gpus)
-    workers = [1]
-    while workers[-1] * 2 <= 2 * share:
-        workers.append(workers[-1] * 2)
-    return Grid(values["loaders"] or ["torch", "tfrecord"], workers, [2, 4, 8])
-
-
-def _rule_note(gpus: int) -> Iterator[str]:
-    cores, found = usable_cpus(), guide_rule_workers(usable_cpus(), gpus)
-    text = (
-        "Rule of Dell's guide, read as 4 cores of each GPU's share left to the rest: "
-        f"{cores:g} cores for {gpus} {'rank' if gpus == 1 else 'ranks'} give {found} "
-        "loading processes a rank"
-    )
-    yield f"{text}." if found > 0 else f"{text}, which cannot be, so 1 is measured."
 
 
 def _stand_in(
@@ -383,12 +361,13 @@ def _what(
         )
 
 
-def _conditions(config: ExperimentConfig, p: Parameters) -> str:
+def _conditions(config: ExperimentConfig, p: Parameters, copies: int) -> str:
     """Return what all arms have in common."""
+    often = "" if copies == 1 else f" ({copies} copies of each)"
     own = "a rank's share of the cores" if p.workers is None else p.workers
     return (
         f"Conditions: {config.batch_size_per_gpu} images of {config.image_size} x "
-        f"{config.image_size} pixels per device and step from {p.data}, seed "
-        f"{config.seed}, {config.steps} steps of which the first "
+        f"{config.image_size} pixels per device and step from {p.data}{often}, "
+        f"seed {config.seed}, {config.steps} steps of which the first "
         f"{config.warmup_steps} are warm-up; threads of the steps: {own}."
     )

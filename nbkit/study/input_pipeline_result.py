@@ -88,7 +88,7 @@ class PipelineResult:
         more = {"GPU at 0 %": {arm: wording.percent(self._idle(arm)) for arm in arms}}
         notes = [
             "GPU at 0 %: share of samples in which a GPU's utilization was 0 %; "
-            "unknown without GPUs."
+            "unknown without GPUs, and where they are emulated."
         ]
         if self.is_emulated:
             more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}
@@ -146,6 +146,7 @@ class PipelineResult:
         return cores_table(
             {row.arm: (demand, row.cpu_ms_per_image) for row in self._own_rows},
             self.plan["cores"],
+            trains=not self.is_emulated,
         )
 
     def demand(self, size: int) -> float | None:

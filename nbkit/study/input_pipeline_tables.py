@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nbkit.analysis.tuning import Setting, Tuning
+from nbkit.analysis.tuning import Setting, Trial, Tuning
 from nbkit.statistics import Ratio, Summary
 from nbkit.study import wording
 from nbkit.study.arms_tables import rate_interval, ratio_interval
@@ -116,10 +116,10 @@ def tuning_table(tuning: Tuning) -> Table:
                 None if threads else f"{setting.workers}",
                 f"{setting.workers}" if threads else None,
                 f"{setting.prefetch}",
-                wording.rate(trial.images_per_second),
+                wording.rate(_rate_of(trial)),
                 _milliseconds(trial.cpu_ms_per_image),
                 wording.percent(trial.data_wait_share),
-                "chosen" if setting == tuning.chosen else "",
+                _what_became_of(trial, tuning.chosen),
                 trial.why,
             ]
         )
@@ -133,13 +133,18 @@ def tuning_table(tuning: Tuning) -> Table:
         rows,
         [
             f"Chosen: {setting_words(tuning.chosen)}, {tuning.why}.",
-            f"One run each, images of the measured window over its time; differences "
-            f"up to {tuning.margin * 100:.1f} % count as noise. The chosen setting is "
-            "measured again among the arms, because the best of several noisy numbers "
-            "flatters.",
+            f"One run each, images of the measured window over its time; "
+            f"{_noise_words(tuning)} The chosen setting is measured again among the "
+            "arms, because the best of several noisy numbers flatters.",
+            *(
+                f"Trial {number} failed: {trial.cause}"
+                for number, trial in enumerate(trials, start=1)
+                if trial.cause is not None
+            ),
         ],
         {
-            "images_per_second": [trial.images_per_second for trial in trials],
+            "images_per_second": [_rate_of(trial) for trial in trials],
+            "cause": [trial.cause for trial in trials],
             "cpu_ms_per_image": [trial.cpu_ms_per_image for trial in trials],
             "data_wait_share": [trial.data_wait_share for trial in trials],
             "run_id": [trial.run_id for trial in trials],
@@ -187,7 +192,10 @@ def sizes_table(rows: Sequence[AtSize], device: str) -> Table:
 
 
 def cores_table(
-    needs: Mapping[str, tuple[float | None, float | None]], cores: float
+    needs: Mapping[str, tuple[float | None, float | None]],
+    cores: float,
+    *,
+    trains: bool,
 ) -> Table:
     """Return how many cores every arm's loader needs to keep up with the devices.
 
@@ -197,6 +205,8 @@ def cores_table(
         By arm, demand in images/s and CPU time of an image in ms.
     cores
         That may be used here.
+    trains
+        Whether the ranks train, which takes processors too, or only load.
     """
     rows, numbers = [], []
     for arm, (demand, cpu_ms) in needs.items():
@@ -220,22 +230,49 @@ def cores_table(
             *("cores needed", f"{cores:g} are enough"),
         ],
         rows,
-        [
-            "CPU time of an image is that of every process of the ranks: what a loader "
-            "reads and decodes in vain is in it, and without a GPU also what a GPU "
-            "would normalise. Cores needed is a lower bound: cores "
-            "that share caches, or one physical core, do less each."
-        ],
+        [f"{_CPU_TIME} {_OF_A_TRAINING if trains else _OF_LOADING}"],
         {"cores_needed": numbers},
     )
 
 
 _PROCESSES = ("process", "processes")
+_CPU_TIME = (
+    "CPU time of an image is that of every process of the ranks: what a loader reads "
+    "and decodes in vain is in it."
+)
+_OF_A_TRAINING = (
+    "So is the training's own, such as starting kernels and waiting for the GPU: the "
+    "input alone needs fewer. On the other hand, cores that share caches, or one "
+    "physical core, do less each."
+)
+_OF_LOADING = (
+    "So is what a GPU would normalise. Cores needed is a lower bound: cores that share "
+    "caches, or one physical core, do less each."
+)
 
 
 def _has_threads(setting: Setting) -> bool:
     """Return whether a loader's workers are threads of the rank."""
     return setting.loader in ("tfrecord", "dali")
+
+
+def _rate_of(trial: Trial) -> float | None:
+    """Return the rate of a trial; one that failed has none."""
+    return None if trial.cause is not None else trial.images_per_second
+
+
+def _what_became_of(trial: Trial, chosen: Setting) -> str:
+    if trial.cause is not None:
+        return "failed"
+    return "chosen" if trial.setting == chosen else ""
+
+
+def _noise_words(tuning: Tuning) -> str:
+    margin = f"differences up to {tuning.margin * 100:.1f} % decide nothing."
+    if tuning.noise is None:
+        return f"noise not measured, {margin}"
+    noise = f"{tuning.noise * 100:.1f} %"
+    return f"the start, measured twice, differed from itself by {noise}, and {margin}"
 
 
 def _rate_cells(rate: Summary | None) -> list[str | None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nbkit.analysis.tuning import Grid, Setting, Trial, Tuning, tune
 from nbkit.config import ExperimentConfig
-from nbkit.errors import NotEnoughDataError
+from nbkit.errors import NotEnoughDataError, RunFailedError
 from nbkit.launch.start import launch
 from nbkit.study.input_pipeline_plan import PipelinePlan, with_setting
 from nbkit.study.input_pipeline_tables import setting_words, tuning_table
@@ -45,7 +45,7 @@ def tune_plan(plan: PipelinePlan) -> Tuned:
     NotEnoughDataError
         If a trial has measured no step.
     RunFailedError
-        If a trial fails.
+        If every trial fails.
     """
     if plan.tuned is None:
         return Tuned(None)
@@ -70,6 +70,9 @@ def tune_loading(
 ) -> Tuning:
     """Find how to load, by runs of a configuration that load in different ways.
 
+    A setting whose run fails, as with more batches than shared memory holds, is one
+    that does not do; what failed is kept with its trial.
+
     Parameters
     ----------
     config
@@ -86,10 +89,11 @@ def tune_loading(
     NotEnoughDataError
         If a trial has measured no step.
     RunFailedError
-        If a trial fails.
+        If every trial fails.
     """
     shown = Progress("tuner", most_trials or grid.most_trials, quiet=not progress)
     tags = {"tuner": secrets.token_hex(4)}
+    failed: list[RunFailedError] = []
 
     def measure(setting: Setting, why: str) -> Trial:
         shown.start(f"{setting_words(setting)} ({why})")
@@ -100,6 +104,9 @@ def tune_loading(
         except KeyboardInterrupt:
             run.stop(by="interrupt")
             raise
+        except RunFailedError as error:
+            failed.append(error)
+            return Trial(setting, 0.0, run_id=run.run_id, cause=_cause(error))
         finally:
             shown.end(run)
         summary = run.summary
@@ -117,6 +124,16 @@ def tune_loading(
             run_id=run.run_id,
         )
 
-    tuning = tune(grid, start, measure, most_trials=most_trials)
-    shown.close()
+    try:
+        tuning = tune(grid, start, measure, most_trials=most_trials)
+    finally:
+        shown.close()
+    if len(failed) == len(tuning.trials):
+        raise failed[0]
     return tuning
+
+
+def _cause(error: RunFailedError) -> str:
+    """Return why a run failed, in one line."""
+    lines = str(error.cause.get("message") or error).splitlines()
+    return lines[0] if lines else "unknown"

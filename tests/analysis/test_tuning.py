@@ -142,7 +142,81 @@ def test_of_equally_fast_settings_the_smallest_is_chosen():
     found = tune(LARGE, Setting(2, 2, "torch"), on(surface))
 
     assert found.chosen == Setting(1, 2, "torch")
-    assert "within 2 % of the fastest" in found.why
+    assert "within 2.0 % of the fastest that was tried, the practical" in found.why
+
+
+def test_a_difference_within_the_noise_decides_nothing():
+    rates = iter([100.0, 110.0])
+    surface = dict.fromkeys(LARGE.settings, 100.0)
+    surface[Setting(2, 2, "torch")] = 113.0
+
+    def measure(setting, why):
+        return Trial(setting, next(rates, surface[setting]))
+
+    found = tune(LARGE, start_of(LARGE), measure)
+
+    # Nearer than 10 %, and beyond the practical margin of 2 %.
+    assert Setting(2, 2, "torch") in {trial.setting for trial in found.trials}
+    assert found.chosen == start_of(LARGE)
+    assert found.noise == found.margin == pytest.approx(0.1)
+    assert "within 10.0 % of the fastest that was tried, the noise" in found.why
+
+
+def test_noise_that_was_not_measured_is_not_made_up():
+    surface = {one: 100.0 + one.workers / 2 for one in LARGE.settings}
+
+    found = tune(LARGE, start_of(LARGE), on(surface), most_trials=4)
+
+    assert found.noise is None
+    assert found.margin == 0.02
+    assert found.chosen == start_of(LARGE)
+    assert "the practical margin (noise not measured)" in found.why
+
+
+def test_of_equals_the_one_that_was_tried_first_is_chosen():
+    found = tune(LARGE, start_of(LARGE), on(dict.fromkeys(LARGE.settings, 100.0)))
+
+    assert {trial.setting.loader for trial in found.trials} == {"torch", "tfrecord"}
+    assert found.chosen == start_of(LARGE)
+
+
+@pytest.mark.parametrize("failing", [["torch"], ["tfrecord"]])
+def test_a_setting_that_fails_is_not_chosen_and_the_search_goes_on(failing):
+    supply = saturating(4, favourite=failing[0])
+
+    def measure(setting, why):
+        if setting.loader in failing:
+            return Trial(setting, 0.0, cause="no room in shared memory")
+        return Trial(setting, supply(setting))
+
+    found = tune(LARGE, start_of(LARGE), measure)
+
+    assert found.chosen == Setting(4, 2, *(set(LARGE.loaders) - set(failing)))
+    assert any(trial.cause for trial in found.trials)
+    again = Tuning.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert [trial.cause for trial in again.trials] == [t.cause for t in found.trials]
+
+
+def test_a_setting_that_fails_now_and_then_is_not_chosen():
+    rates = iter([Trial(start_of(LARGE), 900.0), Trial(start_of(LARGE), 0.0, cause="")])
+
+    found = tune(
+        LARGE, start_of(LARGE), lambda s, _: next(rates, None) or Trial(s, 100.0)
+    )
+
+    assert found.noise is None
+    assert found.chosen != start_of(LARGE)
+
+
+def test_settings_that_prepare_too_much_ahead_are_left_out():
+    grid = Grid(["torch"], [1, 2, 4, 8], [2, 4, 8], most_ahead=8)
+    supply = saturating(8, prefetch=0.5)
+
+    found = tune(grid, start_of(grid), on(supply), most_trials=100)
+
+    assert len(grid) == len(grid.settings) == 6
+    assert {trial.setting for trial in found.trials} <= set(grid.settings)
+    assert found.chosen == Setting(4, 2, "torch")
 
 
 def test_a_few_trials_are_spent_on_settings_and_not_on_noise():

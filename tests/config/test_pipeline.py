@@ -3,7 +3,7 @@
 import pytest
 
 from nbkit.config import ExperimentConfig, LoaderConfig
-from nbkit.config.pipeline import PIPELINES, pipeline_steps
+from nbkit.config.pipeline import PIPELINES, images_of_every_rank, pipeline_steps
 from nbkit.errors import ConfigError
 
 
@@ -39,3 +39,27 @@ def test_a_row_that_does_not_lead_from_files_to_batches_is_refused(pipeline, sai
         ExperimentConfig(loader="tfrecord", loader_config={"pipeline": pipeline})
 
     assert "loader_config.pipeline" in refused.value.fields
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "images"),
+    [
+        ("chexnet_old", 39),
+        ("chexnet_new", 38),
+        ("list,interleave,shard,map_and_batch", 39),
+    ],
+)
+def test_every_rank_has_as_many_images_as_the_one_with_the_fewest(pipeline, images):
+    files = [10, 9, 10, 10, 10, 9, 10, 10]
+
+    steps = pipeline_steps(pipeline)
+
+    assert images_of_every_rank(steps, files, 2, "a-set") == images
+
+
+def test_files_that_are_shuffled_before_they_are_shared_may_fall_unevenly():
+    steps = pipeline_steps("list,shuffle,shard,interleave,map_and_batch")
+
+    assert images_of_every_rank(steps, [10] * 8, 4, "a-set") == 20
+    with pytest.raises(ConfigError, match=r"25% would be left out, 5% may be"):
+        images_of_every_rank(steps, [10, 10, 10, 10, 10, 10, 5, 15], 4, "a-set")

@@ -54,6 +54,14 @@ def test_gpus_of_others_and_replayed_ones_say_nothing(written, record):
     assert idle_sample_share(written.run) is None
 
 
+def test_a_gpu_that_is_only_stood_in_for_is_not_idle_but_unknown(store):
+    written = WrittenRun(store, task="load")
+    written.append(*(step(n, t=100.0 + n, warmup=n <= 4) for n in range(1, 21)))
+    write_samples(written, 0)
+
+    assert idle_sample_share(written.run) is None
+
+
 def test_what_the_driver_does_not_tell_is_unknown(written):
     assert idle_sample_share(written.run) is None
 

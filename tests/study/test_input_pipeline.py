@@ -15,6 +15,7 @@ from nbkit.store.summary import summarise_run
 from nbkit.study.arm_rows import ArmRun
 from nbkit.study.arms import Arms
 from nbkit.study.input_pipeline_result import PipelineResult
+from nbkit.study.input_pipeline_tables import tuning_table
 from nbkit.study.report import Note, Table
 
 DEMAND = 432.0
@@ -30,7 +31,7 @@ RATES = {
 }
 
 
-def run(rate, size, cpu_ms):
+def run(rate, size, cpu_ms, config):
     """Return a stand-in for a finished run, whose steps mostly find a batch."""
     images = 16 * size
     seconds = 10 * images / rate
@@ -60,14 +61,15 @@ def run(rate, size, cpu_ms):
         metrics=lambda _: lines,
         paths=SimpleNamespace(root=Path("nowhere")),
         cpu_ms=cpu_ms,
+        config=config,
     )
 
 
-def config(arm):
+def config(arm, *, emulated=True):
     name, _, size = arm.partition(", ")
     steps = PIPELINES.get(name)
     return ExperimentConfig(
-        task="load",
+        task="load" if emulated else "train",
         loader="tfrecord" if steps else "naive" if name == "naive" else "torch",
         loader_config={"pipeline": steps} if steps else {},
         gpus=int(size.split()[0]),
@@ -78,10 +80,10 @@ def config(arm):
 def measured(*, repeats=5, emulated=True, tuned=True, **rates):
     """Return a result of the arms above."""
     rates = {**RATES, **rates}
-    configs = {arm: config(arm) for arm in rates}
+    configs = {arm: config(arm, emulated=emulated) for arm in rates}
     runs = {
         arm: [
-            run(rate * (1 + 0.002 * repeat), configs[arm].gpus, 2.5)
+            run(rate * (1 + 0.002 * repeat), configs[arm].gpus, 2.5, configs[arm])
             for repeat in range(repeats)
         ]
         for arm, rate in rates.items()
@@ -189,6 +191,16 @@ def test_cores_needed_are_demand_over_the_rate_of_a_core():
     assert naive["2 are enough"] == "no"
 
 
+def test_only_what_loads_and_nothing_else_bounds_the_cores_from_below():
+    loading, training = (
+        measured(emulated=e).cores_table.notes[0] for e in (True, False)
+    )
+
+    assert "lower bound" in loading
+    assert "lower bound" not in training
+    assert "the input alone needs fewer" in training
+
+
 def test_real_gpus_ask_for_what_they_compute_when_they_do_not_wait():
     result = measured(emulated=False)
 
@@ -208,6 +220,26 @@ def test_every_trial_of_the_tuner_is_shown_and_the_chosen_one_marked():
     assert [row[2] for row in table.rows][:3] == ["1", "1", None]
     assert [row[-2] for row in table.rows].count("chosen") == 1
     assert table.notes[0].startswith("Chosen: torch with 4 processes a rank")
+
+
+def test_what_failed_and_whether_noise_was_measured_stand_below_the_trials():
+    grid = Grid(["torch", "tfrecord"], [1, 2, 4], [2, 4, 8])
+    first = Setting(1, 2, "torch")
+
+    def measure(setting, why):
+        if setting.loader == "tfrecord":
+            return Trial(setting, 0.0, run_id="a-run", cause="no space left")
+        return Trial(setting, 100.0)
+
+    measured_twice = tuning_table(tune(grid, first, measure))
+    once = tuning_table(tune(grid, first, measure, most_trials=3))
+
+    row = cells(measured_twice, "3")
+    assert (row["images/s"], row[""]) == ("–", "failed")
+    assert measured_twice.notes[-1] == "Trial 3 failed: no space left"
+    assert "measured twice, differed from itself by 0.0 %" in measured_twice.notes[1]
+    assert measured_twice.values["images_per_second"][2] is None
+    assert "noise not measured, differences up to 2.0 % decide nothing" in once.notes[1]
 
 
 def test_without_a_tuner_it_is_said_so():

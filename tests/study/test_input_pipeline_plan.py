@@ -6,11 +6,13 @@ import pytest
 
 from nbkit.analysis.tuning import Setting, Trial, tune
 from nbkit.config.pipeline import PIPELINES, pipeline_steps
-from nbkit.datasets import pack
+from nbkit.datasets import pack, packing
+from nbkit.datasets.find import find
 from nbkit.errors import ConfigError, NotEnoughDataError
-from nbkit.study import input_pipeline_plan
+from nbkit.study import input_pipeline_data, input_pipeline_plan, storage_data
 from nbkit.study.input_pipeline_plan import LADDER, plan, with_setting
 from nbkit.study.parameters import Parameters
+from tests.datasets.images import jpeg
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 from tests.worker.images import write_classes
 
@@ -36,12 +38,30 @@ OPEN = {
 }
 
 
+IMAGES = 800
+FILES = 40
+
+
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
-    """A few images in one TFRecord file."""
+    """As many images as four ranks need in ten batches, in files of twenty."""
     root = tmp_path_factory.mktemp("shards")
-    write_classes(root / "flat")
-    return pack(root / "flat", root / "packed", "tfrecord", on_progress=lambda *_: None)
+    bound = write_copies(root / "flat", IMAGES // 10) * IMAGES / FILES
+    with pytest.MonkeyPatch.context() as patch:
+        # Sizes count in millions of bytes, far above these.
+        patch.setattr(packing, "_SHARD_MEGABYTES", bound / 1e6)
+        pack(root / "flat", root / "packed", "tfrecord", on_progress=lambda *_: None)
+    assert len(list((root / "packed").glob("train-*.tfrecord"))) == FILES
+    return root / "packed"
+
+
+def write_copies(folder, copies):
+    """Write one picture of each class so many times; return the bytes of each."""
+    for first in write_classes(folder).glob("*/*"):
+        first.write_bytes(jpeg(1))
+        for number in range(1, copies):
+            first.with_stem(f"{number}").hardlink_to(first)
+    return len(jpeg(1))
 
 
 @pytest.fixture
@@ -117,15 +137,32 @@ def test_the_rule_of_the_guide_is_an_arm(
 def test_the_grid_doubles_workers_up_to_twice_a_ranks_cores(parameters, monkeypatch):
     cpus(monkeypatch, 64)
 
-    planned = plan(parameters(gpus=4, trials=100))
+    planned = plan(parameters(gpus=4, trials=100, steps=1024))
 
     assert planned.grid.workers == [1, 2, 4, 8, 16, 32]
     assert planned.start == Setting(8, 2, "torch")
     assert planned.most_trials == 12  # a third of 36, however many are asked for
+    assert not any("leaves out" in note for note in planned.notes)
+
+
+def test_settings_that_load_a_quarter_of_a_run_ahead_are_left_out(
+    parameters, monkeypatch
+):
+    cpus(monkeypatch, 64)
+
+    planned = plan(parameters(gpus=4, steps=110))
+
+    settings = planned.grid.settings
+    assert max(one.workers * one.prefetch for one in settings) == 16
+    assert planned.start == Setting(8, 2, "torch")
+    assert len(settings) == 18
+    assert any("leaves out 18 settings" in note for note in planned.notes)
+    # Two batches ahead are the fewest there are.
+    assert [one.workers for one in plan(parameters(steps=4)).grid.settings] == [1, 1]
 
 
 def test_what_the_tuner_chose_becomes_an_arm(parameters):
-    planned = plan(parameters(gpus=1))
+    planned = plan(parameters(gpus=1, steps=96))
     tuning = tune(planned.grid, planned.start, lambda s, _: Trial(s, 10.0 * s.workers))
 
     tuned = planned.arms_with(tuning)["tuned, 1 rank"]
@@ -164,7 +201,7 @@ def test_a_setting_means_what_each_loader_calls_so(parameters):
 def test_on_gpus_the_arms_train(parameters, drive):
     drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
 
-    planned = plan(parameters(device="auto"))
+    planned = plan(parameters(device="auto", batch_size_per_gpu=16))
 
     assert planned.emulated is None
     assert planned.gpus == 2
@@ -176,7 +213,9 @@ def test_on_gpus_the_arms_train(parameters, drive):
 def test_a_gpu_nobody_owns_can_be_emulated_where_others_are(parameters, drive):
     drive(FakeGpu("GPU-a"))
 
-    planned = plan(parameters(device="auto", emulated_gpu="H200"))
+    planned = plan(
+        parameters(device="auto", emulated_gpu="H200", batch_size_per_gpu=16)
+    )
 
     assert planned.notes[0].startswith("Emulated: emulated_gpu was asked for")
     assert {config.task for config in planned.arms.values()} == {"load"}
@@ -194,8 +233,83 @@ def test_what_cannot_be_is_refused_before_anything_starts(parameters, tmp_path):
         plan(parameters(arms=["chexnet_odl"]))
     with pytest.raises(ConfigError, match=r"repeats=0 is below 1"):
         plan(parameters(repeats=0))
+    with pytest.raises(ConfigError, match=r"steps=0 is below 1"):
+        plan(parameters(steps=0))
+    with pytest.raises(ConfigError, match=r"workers=-1 is not 0 to 256"):
+        plan(parameters(workers=-1))
+    with pytest.raises(ConfigError, match=r"loaders=torch,naive: 'naive' has no work"):
+        plan(parameters(loaders=["torch", "naive"]))
+    with pytest.raises(ConfigError, match=r"Did you mean 'torch'"):
+        plan(parameters(loaders=["tfrecord", "trch"]))
     with pytest.raises(NotEnoughDataError, match=r"'K80' has 0 published"):
         plan(parameters(emulated_gpu="K80"))
     folder = write_classes(tmp_path / "folder")
     with pytest.raises(ConfigError, match=r"is of kind image folder.*pack it"):
         plan(parameters(data=str(folder)))
+
+
+def test_images_that_last_for_a_few_batches_are_refused(parameters):
+    with pytest.raises(
+        ConfigError, match=r"800 training .* 8 batches .* 10 are needed"
+    ):
+        plan(parameters(gpus=1, batch_size_per_gpu=100))
+
+    assert plan(parameters(gpus=1, batch_size_per_gpu=80)).arms
+
+
+def test_files_that_ranks_cannot_share_are_refused(parameters, tmp_path):
+    write_copies(tmp_path / "flat", 8)
+    pack(tmp_path / "flat", tmp_path / "one", "tfrecord", on_progress=lambda *_: None)
+
+    with pytest.raises(ConfigError, match=r"1 TFRecord files .* 2 ranks"):
+        plan(parameters(data=str(tmp_path / "one"), gpus=2, batch_size_per_gpu=1))
+
+
+@pytest.fixture
+def few_photos(tmp_path, monkeypatch):
+    """Let the built-in set be small here, and its files too."""
+    folder = tmp_path / "photos"
+    write_copies(folder / "train", 4)
+    monkeypatch.setattr(storage_data, "photos_folder", lambda: folder)
+    monkeypatch.setattr(input_pipeline_data, "cache_path", lambda _: folder)
+    monkeypatch.setattr(input_pipeline_data, "_SHARD_MEGABYTES", 0.2)
+    monkeypatch.setattr(packing, "_check_arguments", lambda *_: None)
+    return folder
+
+
+def test_the_built_in_set_is_copied_until_the_gpus_defaults_can_run(
+    parameters, few_photos, drive, monkeypatch
+):
+    drive(FakeGpu("GPU-a"))
+
+    planned = plan(parameters(device="auto", data="photos"))
+
+    config = planned.arms[planned.baseline]
+    assert config.batch_size_per_gpu == 256
+    assert len(find(config.data).train) == 77 * 40 >= 12 * 256
+    assert any("photos (77 copies of each)" in note for note in planned.notes)
+    made = few_photos.parent / "nbkit-photos-77"
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    assert plan(parameters(device="auto", data="photos")).arms == planned.arms
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "gpus", "copies"), [(16, 2, 10), (1, 1, 4), (256, 8, 615)]
+)
+def test_ranks_and_batches_say_how_often_the_built_in_set_is_needed(
+    few_photos, batch_size, gpus, copies
+):
+    assert input_pipeline_data.copies_for("photos", batch_size, gpus) == copies
+    assert input_pipeline_data.copies_for("/data", batch_size, gpus) == 1
+
+
+def test_no_room_for_the_copies_is_said_in_this_notebooks_words(
+    parameters, few_photos, monkeypatch
+):
+    monkeypatch.setattr(storage_data, "describe_storage", lambda _: {"free_bytes": 1})
+
+    with pytest.raises(ConfigError, match=r"needed 10 times .* use a smaller batch"):
+        plan(parameters(data="photos", gpus=2))
+
+    assert [path.name for path in few_photos.parent.iterdir()] == ["photos"]

@@ -94,7 +94,8 @@ def test_what_is_left_early_leaves_no_thread_behind(made):
     batches.close()
     stream.close()
 
-    assert set(threading.enumerate()) == before
+    # Threads of an earlier test may end meanwhile.
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("ahead", [1, 4])

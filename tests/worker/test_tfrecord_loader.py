@@ -1,9 +1,11 @@
 """Pipelines of TFRecord files: every image once, whatever the steps and the ranks."""
 
 import contextlib
+import threading
 
 import pytest
 
+from nbkit.config import pipeline as config_pipeline
 from nbkit.config.pipeline import PIPELINES
 from nbkit.datasets import pack
 from nbkit.errors import ConfigError
@@ -60,8 +62,10 @@ def piped(opened):
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("pipeline", EVERY.values(), ids=EVERY)
 def test_no_image_is_shown_twice_and_ranks_have_as_many_batches(
-    many, piped, pipeline, world_size
+    many, piped, monkeypatch, pipeline, world_size
 ):
+    # Four files are six images for two of three ranks, and twelve for the other.
+    monkeypatch.setattr(config_pipeline, "MOST_LEFT_OUT", 0.5)
     ranks = [piped(many, pipeline, 2, rank, world_size) for rank in range(world_size)]
 
     seen = [labels_of(one.train_batches(0)) for one in ranks]
@@ -100,6 +104,47 @@ def test_the_old_pipeline_decodes_on_every_rank_what_one_of_them_shows(
 
     # The last image of a rank need not be the last that goes through.
     assert len(calls) == pytest.approx(decoded, abs=4)
+
+
+@pytest.mark.parametrize("num_workers", [0, 4])
+@pytest.mark.parametrize("pipeline", ["chexnet_new", "parallel interleave"])
+def test_what_no_batch_of_a_rank_will_hold_is_not_decoded(
+    many, piped, monkeypatch, pipeline, num_workers
+):
+    calls = []
+    original = tfrecord.decode_crop
+    monkeypatch.setattr(
+        tfrecord, "decode_crop", lambda *image: calls.append(1) or original(*image)
+    )
+    # 24 images in batches of 7 are three and the beginning of another one.
+    one = piped(many, EVERY[pipeline], 7, num_workers=num_workers)
+
+    list(one.train_batches(0))
+
+    assert len(calls) == one.train_images == 21
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_new_epoch_begins_when_its_first_batch_is_asked_for(
+    many, piped, monkeypatch, pipeline
+):
+    one = piped(many, pipeline)
+    earlier = one.train_batches(0)
+    next(earlier)
+    before, begun = set(threading.enumerate()), []
+    original = tfrecord._Order.run
+    monkeypatch.setattr(
+        tfrecord._Order, "run", lambda *of: begun.append(1) or original(*of)
+    )
+
+    stream = one.train_batches(1)
+
+    # Neither is an order worked out, nor do the threads of the last epoch end.
+    assert begun == []
+    assert set(threading.enumerate()) == before
+    next(stream)
+    assert begun
+    assert next(earlier, None) is None
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
@@ -159,11 +204,32 @@ def test_an_epoch_may_be_left_early_and_the_next_is_whole(many, piped):
 
 
 def test_ranks_that_share_files_need_one_each(shards, piped):
-    with pytest.raises(ConfigError, match=r"1 TFRecord files .* 2 ranks.*smaller ones"):
+    with pytest.raises(ConfigError, match=r"1 TFRecord files .* 2 ranks.*pack smaller"):
         piped(shards / "one", "chexnet_new", 2, 0, 2)
 
     late = piped(shards / "one", "chexnet_old", 2, 0, 2)
     assert late.steps_per_epoch == 6
+
+
+def test_files_that_would_leave_out_much_of_the_data_are_refused(many, piped):
+    said = (
+        r"24 training images in 4 files, of which 3 ranks .* 6 each.*25% .* 5% may be"
+    )
+    with pytest.raises(ConfigError, match=said) as refused:
+        piped(many, "chexnet_new", 2, 0, 3)
+
+    assert "put 'shard' behind 'read'" in str(refused.value)
+    assert piped(many, "chexnet_old", 2, 0, 3).train_images == 24
+    assert piped(many, "chexnet_new", 2, 0, 2).train_images == 24
+
+
+def test_too_large_a_batch_is_refused_with_how_many_images_there_really_are(
+    many, piped, monkeypatch
+):
+    monkeypatch.setattr(config_pipeline, "MOST_LEFT_OUT", 0.5)
+
+    with pytest.raises(ConfigError, match=r"24 training images, 6 for every.*gpu=6 or"):
+        piped(many, "chexnet_new", 8, 0, 3)
 
 
 def test_other_files_are_refused_with_what_packs_them(shards, opened):

@@ -179,11 +179,12 @@ class ImageData(ABC):
     def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield this rank's batches of one epoch, from ``first_batch`` on.
 
-        Only the newest iterator may be used: one epoch is loaded at a time.
+        Only the newest iterator may be used: one epoch is loaded at a time. Nothing is
+        done before the first batch is asked for, not even what an epoch begins with:
+        whoever trains then sees that time as waiting for data.
         """
-        self._end_streams()
-        requests = self.train_requests(epoch, first_batch)
-        return self._opened(self._train_stream(requests))
+        before = tuple(self._streams)
+        return self._opened(self._train_stream(epoch, first_batch, before))
 
     def evaluation_batches(self) -> Iterator[EvaluationBatch]:
         """Yield this rank's part of the evaluation images; the last are padded."""
@@ -236,7 +237,16 @@ class ImageData(ABC):
         while self._streams:
             self._streams.pop().close()
 
-    def _train_stream(self, requests: Requests) -> Generator[Batch, None, None]:
+    def _train_stream(
+        self,
+        epoch: int,
+        first_batch: int,
+        before: tuple[Generator[Any, None, None], ...],
+    ) -> Generator[Batch, None, None]:
+        for stream in reversed(before):
+            stream.close()
+        self._streams = [one for one in self._streams if one not in before]
+        requests = self.train_requests(epoch, first_batch)
         with contextlib.closing(self._stream(self.manifest.train, requests)) as stream:
             for images, labels, _ in stream:
                 yield images, labels

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import torch
 
 from nbkit.config import ExperimentConfig
-from nbkit.config.pipeline import pipeline_steps
+from nbkit.config.pipeline import images_of_every_rank, pipeline_steps
 from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
@@ -39,6 +39,9 @@ __all__ = ["TFRecordData", "load"]
 
 _CYCLE_LENGTH = 10
 """Files that ``interleave`` reads in turn, as in Dell's report on CheXNet."""
+
+_ORDERING = ("shard", "shuffle", "read", "interleave")
+"""Steps that decide which images come, and in which order."""
 
 _SHUFFLE_BUFFER = 500
 _FEWEST_BUFFERS = 10
@@ -76,12 +79,19 @@ class TFRecordData(ImageData):
         self._pin_memory = placement.device.type == "cuda" if asked is None else asked
         self.files = _in_file_order(manifest.train)
         """Places in the manifest of each file's images, from its begin to its end."""
-        images = self._images_of_every_rank()
-        if images < batch_size * config.gradient_accumulation_steps:
-            raise ConfigError(self._too_few_images(images * placement.world_size))
-        self.steps_per_epoch = images // (
-            batch_size * config.gradient_accumulation_steps
+        images = images_of_every_rank(
+            self.steps, [len(f) for f in self.files], placement.world_size, config.data
         )
+        needed = batch_size * config.gradient_accumulation_steps
+        if images < needed:
+            message = (
+                f"data={config.data!r} has {len(manifest.train)} training images, "
+                f"{images} for every rank by their files, but a step takes {needed} of "
+                f"each; use batch_size_per_gpu={max(1, images * batch_size // needed)} "
+                "or less, or more images."
+            )
+            raise ConfigError(message)
+        self.steps_per_epoch = images // needed
         self.train_images = self.steps_per_epoch * self._images_per_step
         self.dropped_images = len(manifest.train) - self.train_images
         self._images_of_rank = self.train_images // placement.world_size
@@ -92,7 +102,7 @@ class TFRecordData(ImageData):
     def train_requests(self, epoch: int, first_batch: int = 0) -> Requests:
         """Return this rank's batches of one epoch, in the order of its pipeline."""
         with contextlib.ExitStack() as opened:
-            order = list(islice(_Order(self, epoch).run(opened), self._images_of_rank))
+            order = list(_Order(self, epoch, self._images_of_rank).run(opened))
         return _PipelineRequests(epoch, order, first_batch, self.batch_size)
 
     def new_batch(self) -> torch.Tensor:
@@ -107,7 +117,7 @@ class TFRecordData(ImageData):
         with contextlib.ExitStack() as opened:
             if isinstance(requests, _PipelineRequests):
                 images = _Images(self, samples, requests.epoch, requests.shown_before)
-                batches = _Stream(self, images).run(opened)
+                batches = _Stream(self, images, self._images_of_rank).run(opened)
                 first = requests.first_batch
                 yield from islice(batches, first, first + len(requests))
             else:
@@ -124,26 +134,6 @@ class TFRecordData(ImageData):
             "shuffle_buffer": self.buffer_size,
             "decoder": "Pillow",
         }
-
-    def _images_of_every_rank(self) -> int:
-        """Return how many images every rank is sure to have."""
-        world_size = self.placement.world_size
-        before = self.steps[: self.steps.index("shard")]
-        if "read" in before or "interleave" in before:
-            return len(self.manifest.train) // world_size
-        if len(self.files) < world_size:
-            message = (
-                f"data={self.config.data!r} has {len(self.files)} TFRecord files for "
-                f"training, but {world_size} ranks share them by the file; pack "
-                "smaller ones (shard_megabytes), or put 'shard' behind 'read' or "
-                "'interleave' in loader_config.pipeline."
-            )
-            raise ConfigError(message)
-        sizes = [len(file) for file in self.files]
-        if "shuffle" in before:
-            # Other files in every epoch: no rank ever has fewer images than these.
-            return sum(sorted(sizes)[: len(sizes) // world_size])
-        return min(sum(sizes[rank::world_size]) for rank in range(world_size))
 
 
 def load(
@@ -175,11 +165,20 @@ class _Order:
         Files, steps and seed.
     epoch
         Counted from 0.
+    most_images
+        How many of them come; None for all that a rank's files hold.
     """
 
-    def __init__(self, data: TFRecordData, epoch: int) -> None:
+    def __init__(
+        self, data: TFRecordData, epoch: int, most_images: int | None = None
+    ) -> None:
         self._data = data
         self._epoch = epoch
+        self._most_images = most_images
+        # Behind this step it is known which images come, and in which order.
+        self._settled = max(
+            place for place, step in enumerate(data.steps) if step in _ORDERING
+        )
 
     def run(self, opened: contextlib.ExitStack) -> Iterator[Any]:
         """Return what comes out of the last step.
@@ -194,6 +193,9 @@ class _Order:
             stream = getattr(self, f"_{step}")(stream, place)
             if isinstance(stream, Generator):
                 opened.callback(stream.close)
+            if place == self._settled:
+                # What no batch will hold is not decoded for the steps that look ahead.
+                stream = islice(stream, self._most_images)
         return stream
 
     def _list(self, _: Iterator[Any], place: int) -> Iterator[Any]:
@@ -223,8 +225,10 @@ class _Order:
 class _Stream(_Order):
     """One epoch of one rank: files are read, images decoded, batches made."""
 
-    def __init__(self, data: TFRecordData, images: _Images) -> None:
-        super().__init__(data, images.epoch or 0)
+    def __init__(
+        self, data: TFRecordData, images: _Images, most_images: int | None = None
+    ) -> None:
+        super().__init__(data, images.epoch or 0, most_images)
         self._images = images
 
     def _read(self, stream: Iterator[Any], place: int) -> Iterator[Any]:

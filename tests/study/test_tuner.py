@@ -1,0 +1,41 @@
+"""The tuner runs real trials; one that fails is a setting that does not do."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbkit
+from nbkit.analysis.tuning import Grid, Setting
+from nbkit.errors import RunFailedError
+from nbkit.store.record import RunState
+from nbkit.study.tuner import tune_loading
+
+
+@pytest.fixture
+def loading(small):
+    """Return what loads the built-in images, which are no TFRecord files."""
+    return small(task="load", data="photos", gpus=1, steps=3, warmup_steps=1)
+
+
+def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(loading, capsys):
+    grid = Grid(["tfrecord", "torch"], [1], [2])
+
+    found = tune_loading(loading, grid, Setting(1, 2, "tfrecord"), most_trials=2)
+
+    failed, done = found.trials
+    assert "reads TFRecord files" in failed.cause
+    assert (failed.images_per_second, done.cause) == (0.0, None)
+    assert found.chosen == Setting(1, 2, "torch")
+    assert nbkit.attach(failed.run_id).state is RunState.FAILED
+    assert "tuner: 2 runs in" in capsys.readouterr().out
+
+
+def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
+    loading, capsys
+):
+    grid = Grid(["tfrecord"], [1], [2])
+
+    with pytest.raises(RunFailedError, match="reads TFRecord files"):
+        tune_loading(loading, grid, Setting(1, 2, "tfrecord"))
+
+    assert "tuner: 1 run in" in capsys.readouterr().out
