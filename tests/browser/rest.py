@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -61,7 +62,13 @@ def settle(visitor: Page, server: Any, count: int) -> None:
     """Wait for kernels: a server that starts one at its end may never end."""
 
     def ready() -> bool:
-        states = [kernel["execution_state"] for kernel in ask(server, "api/kernels")]
-        return states == ["idle"] * count
+        try:
+            listed = ask(server, "api/kernels")
+        except urllib.error.HTTPError as error:
+            # Jupyter cannot list a kernel that it is about to start.
+            if error.code != 500:
+                raise
+            return False
+        return [kernel["execution_state"] for kernel in listed] == ["idle"] * count
 
     until(visitor, ready, "kernels that have started")

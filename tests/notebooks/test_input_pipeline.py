@@ -32,7 +32,8 @@ def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path)
     picture, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
     report = answer[REPORT_MIME]
-    assert report["answer"].startswith("On 1 emulated GPU, the tuned input (torch")
+    # Which of two loaders is faster on two busy cores is not what is tested here.
+    assert report["answer"].startswith("On 1 emulated GPU, the tuned input (")
     result = report["result"]
     assert {row["arm"]: row["n"] for row in result["rows"]} == {
         "chexnet_old, 1 rank": 1,

@@ -259,14 +259,18 @@ def test_notebooks_are_listed_with_what_they_are_about(watched: Jupyter):
     listed = watched.request("nbkit/api/notebooks").body["notebooks"]
 
     assert [one["name"] for one in listed] == [
+        "concurrent_jobs",
+        "input_pipeline",
         "interactive",
         "machines",
         "precision",
         "scaling",
+        "storage",
     ]
-    assert listed[-1]["title"].startswith("How does training throughput grow")
-    assert listed[-1]["description"].startswith("The same model is trained")
-    assert "\n" not in listed[-1]["description"]
+    [scaling] = [one for one in listed if one["name"] == "scaling"]
+    assert scaling["title"].startswith("How does training throughput grow")
+    assert scaling["description"].startswith("The same model is trained")
+    assert "\n" not in scaling["description"]
 
 
 def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):
