@@ -18,6 +18,7 @@ from nbkit.analysis.chart_style import (
     measured_legend,
     published_legend,
     tooltip,
+    with_intervals,
 )
 from nbkit.analysis.concurrent import Job
 from nbkit.analysis.concurrent_published import PublishedRound
@@ -172,10 +173,10 @@ def _measured_layers(
             alone="Runs alone",
         ),
     )
-    known = base.transform_filter("isValid(datum.low)")
+    known = with_intervals(base, 10 * max(row["slowdown"] for row in rows))
     return [
         known.mark_rule(strokeWidth=1.5, clip=True).encode(
-            x=_x("low", scale), x2="high:Q"
+            x=_x("low", scale), x2="end:Q"
         ),
         base.mark_circle(size=75, opacity=1).encode(x=_x("slowdown", scale)),
     ]

@@ -19,6 +19,7 @@ from nbkit.analysis.chart_style import (
     measured_legend,
     tooltip,
     value_axis,
+    with_intervals,
 )
 from nbkit.statistics import Summary
 
@@ -190,17 +191,18 @@ def _circles(
             data_wait_percent="Data wait, %",
         ),
     )
-    with_interval = base.transform_filter("isValid(datum.low)")
+    limit = 10 * max(row["images_per_second"] for row in values)
+    with_interval = with_intervals(base, limit)
     if horizontal:
         bars = with_interval.mark_rule(strokeWidth=1.5, clip=True).encode(
-            x=alt.X("low:Q", title="Images per second"), x2="high:Q", y=y
+            x=alt.X("low:Q", title="Images per second"), x2="end:Q", y=y
         )
         notes = base.mark_text(align="left", dx=9, dy=-8, fontSize=11).encode(
             x=x, y=y, text="note:N", color=alt.value("#444444")
         )
         return [bars, base.mark_circle(size=75, opacity=1).encode(x=x, y=y), notes]
     bars = with_interval.mark_rule(strokeWidth=1.5, clip=True).encode(
-        x=x, y=alt.Y("low:Q", title="Images per second"), y2="high:Q"
+        x=x, y=alt.Y("low:Q", title="Images per second"), y2="end:Q"
     )
     lines = base.mark_line(strokeWidth=2).encode(x=x, y=y)
     return [lines, bars, base.mark_circle(size=75, opacity=1).encode(x=x, y=y)]
