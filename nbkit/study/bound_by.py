@@ -25,7 +25,7 @@ class ArmsBoundBy:
 
     def __init__(self, runs_by_arm: Mapping[str, Sequence[StoredRun]]) -> None:
         self._by_arm = {
-            arm: [diagnose(run) for run in runs if _has_steps(run)]
+            arm: [diagnose(run) for run in runs if run.config.has_steps]
             for arm, runs in runs_by_arm.items()
         }
 
@@ -60,11 +60,6 @@ class ArmsBoundBy:
         return {
             arm: [one.to_dict() for one in found] for arm, found in self._by_arm.items()
         }
-
-
-def _has_steps(run: StoredRun) -> bool:
-    """Return whether a run's time can be divided: functions do not tell theirs."""
-    return run.config.task in ("train", "load")
 
 
 def _first(found: Sequence[Diagnosis]) -> tuple[str, Diagnosis] | None:

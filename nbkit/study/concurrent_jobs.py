@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from nbkit.study.conditions import (
     how_measured,
     where_and_when,
 )
+from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.source_tables import by_source
 from nbkit.study.study import Study
@@ -200,11 +200,7 @@ class ConcurrentResult:
             chosen.pop("device", None)
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
-        options = "".join(
-            f" -p {name} {shlex.quote(_as_text(value))}"
-            for name, value in chosen.items()
-        )
-        command = f"papermill notebooks/concurrent_jobs.ipynb out.ipynb{options}"
+        command = papermill_command("concurrent_jobs", chosen)
         return f"on a machine with GPUs: {command}" if self.is_cpu else command
 
 
@@ -259,10 +255,3 @@ def _sources() -> list[Source]:
     return [
         Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
     ]
-
-
-def _as_text(value: Any) -> str:
-    """Return a parameter as papermill's command line says it."""
-    if isinstance(value, list):
-        return ",".join(map(_as_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -39,6 +38,7 @@ from nbkit.study.input_pipeline_tables import (
     sizes_table,
     steps_table,
 )
+from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.tuner import Tuned
 
@@ -341,11 +341,7 @@ class PipelineResult:
         chosen = dict(self.plan["chosen"])
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
-        options = "".join(
-            f" -p {name} {shlex.quote(_as_text(value))}"
-            for name, value in chosen.items()
-        )
-        return f"papermill notebooks/input_pipeline.ipynb out.ipynb{options}"
+        return papermill_command("input_pipeline", chosen)
 
 
 def _rate(row: ArmRow) -> str:
@@ -366,10 +362,3 @@ def _ratio_words(row: ArmRow) -> str:
     if found.verdict == "withheld":
         return f"{text}, verdict withheld, because the control shows a difference too"
     return f"{text}: {found.verdict}"
-
-
-def _as_text(value: Any) -> str:
-    """Return a parameter as papermill's command line says it."""
-    if isinstance(value, list):
-        return ",".join(map(_as_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,6 +9,7 @@ both cells can be read there, and nothing of papermill needs to be changed.
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,13 @@ from nbkit.errors import ParameterError
 from nbkit.registry import suggest
 from nbkit.study.coercion import Kind, coerce, kind_of
 
-__all__ = ["SIZES_OF_A_CPU", "Parameters", "check_parameters", "params"]
+__all__ = [
+    "SIZES_OF_A_CPU",
+    "Parameters",
+    "check_parameters",
+    "papermill_command",
+    "params",
+]
 
 SIZES_OF_A_CPU = (
     "device",
@@ -130,6 +137,21 @@ def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Para
     if errors:
         raise ParameterError("\n".join(errors))
     return Parameters(values, origins)
+
+
+def papermill_command(notebook: str, chosen: Mapping[str, Any]) -> str:
+    """Return the command that makes a notebook's report with these parameters."""
+    options = "".join(
+        f" -p {name} {shlex.quote(_as_text(value))}" for name, value in chosen.items()
+    )
+    return f"papermill notebooks/{notebook}.ipynb out.ipynb{options}"
+
+
+def _as_text(value: Any) -> str:
+    """Return a parameter as papermill's command line says it."""
+    if isinstance(value, list):
+        return ",".join(map(_as_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[Kind, Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -38,7 +37,7 @@ from nbkit.study.conditions import (
     how_measured,
     where_and_when,
 )
-from nbkit.study.parameters import SIZES_OF_A_CPU
+from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.precision_plan import PrecisionPlan, plan
 from nbkit.study.precision_tables import (
     answers_table,
@@ -296,11 +295,7 @@ class PrecisionResult:
             chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
-        options = "".join(
-            f" -p {name} {shlex.quote(_as_text(value))}"
-            for name, value in chosen.items()
-        )
-        command = f"papermill notebooks/precision.ipynb out.ipynb{options}"
+        command = papermill_command("precision", chosen)
         return f"on a machine with a GPU: {command}" if self.is_cpu else command
 
 
@@ -365,13 +360,6 @@ def report(study: Study) -> Report:
 
 def _by_repeat(runs: Sequence[Run]) -> dict[int, Any]:
     return {int(run.record["tags"]["repeat"]): run.summary for run in runs}
-
-
-def _as_text(value: Any) -> str:
-    """Return a parameter as papermill's command line says it."""
-    if isinstance(value, list):
-        return ",".join(map(_as_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:

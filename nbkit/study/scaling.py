@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -35,7 +34,7 @@ from nbkit.study.conditions import (
     how_measured,
     where_and_when,
 )
-from nbkit.study.parameters import SIZES_OF_A_CPU
+from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
 from nbkit.study.scaling_tables import (
@@ -330,21 +329,12 @@ def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
     return list(dict.fromkeys([*found, *(Source(row.source, row.url) for row in rows)]))
 
 
-def _as_options(chosen: Mapping[str, Any], *, on_cpus: bool) -> str:
-    """Return parameters as papermill's options; those of the next step are others."""
-    return "".join(
-        f" -p {name} {shlex.quote(','.join(map(str, value)))}"
-        if isinstance(value, list)
-        else f" -p {name} {shlex.quote(str(value))}"
-        for name, value in chosen.items()
-        if name not in ("gpus", "precision", "device")
-        and not (on_cpus and name in SIZES_OF_A_CPU)
-    )
-
-
 def _next_step(plan: ScalingPlan) -> str:
-    options = _as_options(plan.chosen, on_cpus=plan.devices.is_cpu)
-    command = f"papermill notebooks/scaling.ipynb out.ipynb{options}"
+    left_out = {"gpus", "precision", "device"}
+    if plan.devices.is_cpu:
+        left_out |= {*SIZES_OF_A_CPU}
+    kept = {n: value for n, value in plan.chosen.items() if n not in left_out}
+    command = papermill_command("scaling", kept)
     if plan.devices.is_cpu:
         return f"on a machine with GPUs: {command} -p gpus 8"
     each = plan.gpus_per_node

@@ -22,35 +22,6 @@ from nbkit.study.study import Study
 
 __all__ = ["audit_notes", "by_source", "statistics_table", "with_statistics"]
 
-_CAPTION = "The same runs by the statistics of others"
-
-
-def compared_by_source(study: Study) -> dict[str, list[SourceStatistic]]:
-    """Return a study's fastest arm and its baseline by the statistics of others.
-
-    Returns
-    -------
-    dict of list of SourceStatistic
-        By arm; without the baseline where that is the fastest, and empty where no arm
-        has a rate, as with functions of one's own.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run of an arm has finished.
-    """
-    arms, runs = arms_of(study), finished_arms(study)
-    rates = {
-        row.arm: row.images_per_second.median
-        for row in arms.rows
-        if row.images_per_second is not None and row.arm != arms.control
-    }
-    if not rates:
-        return {}
-    fastest = max(rates, key=rates.__getitem__)
-    names = [fastest, *([arms.baseline] if arms.baseline in rates else [])]
-    return {name: source_statistics(runs[name]) for name in dict.fromkeys(names)}
-
 
 def by_source(study: Study, arm: str | None = None) -> Table | Note:
     """Return one arm of a study and its baseline by the statistics of others.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from nbkit.statistics import MINIMUM_RUNS
 from nbkit.study import wording
 from nbkit.study.arms import finished_arms
 from nbkit.study.conditions import conditions, describe_images, where_and_when
+from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.storage_over_time import epoch_moments, over_time
 from nbkit.study.storage_places import Place
@@ -308,11 +308,7 @@ class StorageResult:
         chosen = dict(self.plan.get("chosen", {}))
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
-        options = "".join(
-            f" -p {name} {shlex.quote(_as_text(value))}"
-            for name, value in chosen.items()
-        )
-        return f"papermill notebooks/storage.ipynb out.ipynb{options}"
+        return papermill_command("storage", chosen)
 
 
 def result(study: Study) -> StorageResult:
@@ -377,7 +373,3 @@ def report(study: Study) -> Report:
 
 def _first_utilization(row: EpochRow) -> float:
     return 0.0 if row.first_utilization is None else row.first_utilization.median
-
-
-def _as_text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -21,6 +21,7 @@ from IPython.display import DisplayHandle, display
 from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
+from nbkit.store.progress import WITH_STEPS
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.study.wording import UNKNOWN, percent, rate, size
@@ -224,7 +225,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     facts = [("Steps", step)]
     # A function logs what it likes.
     is_training = head["task"] == "train"
-    has_steps = is_training or head["task"] == "load"
+    has_steps = head["task"] in WITH_STEPS
     if measured and measured["n"]:
         quartiles = f"{rate(measured['q25'])} to {rate(measured['q75'])}"
         words = f"{rate(measured['median'])} ({quartiles}, n = {measured['n']:,})"
