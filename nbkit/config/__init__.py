@@ -6,12 +6,18 @@ description. A bad value raises `ConfigError` with one line for every bad field.
 
 from nbkit.config.experiment import ExperimentConfig
 from nbkit.config.model import Model
-from nbkit.config.nested import AllReduceConfig, DaliConfig, LoaderConfig
+from nbkit.config.nested import (
+    AllReduceConfig,
+    DaliConfig,
+    InferenceConfig,
+    LoaderConfig,
+)
 
 __all__ = [
     "AllReduceConfig",
     "DaliConfig",
     "ExperimentConfig",
+    "InferenceConfig",
     "LoaderConfig",
     "Model",
 ]

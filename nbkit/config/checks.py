@@ -53,11 +53,36 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         return value
 
+    @field_validator("weights", check_fields=False)
+    @classmethod
+    def _weights_need_a_model(cls, value: str, info: ValidationInfo) -> str:
+        if not value:
+            message = "names nothing; use 'random', 'pretrained', a run or a checkpoint"
+            raise ValueError(message)
+        if value != "random" and info.data.get("task") not in ("train", "inference"):
+            message = (
+                f"are of a model, and task={info.data.get('task')!r} builds none by "
+                "itself; leave it at 'random'"
+            )
+            raise ValueError(message)
+        return value
+
+    @field_validator("precision", check_fields=False)
+    @classmethod
+    def _int8_does_not_train(cls, value: str, info: ValidationInfo) -> str:
+        if value == "int8" and info.data.get("task") != "inference":
+            message = "is for task='inference'; use 'fp16' or 'bf16'"
+            raise ValueError(message)
+        return value
+
     @field_validator("batch_size_per_gpu", check_fields=False)
     @classmethod
-    def _a_load_has_no_model_to_fit(cls, value: int | str, info: ValidationInfo) -> Any:
-        if value == "max" and info.data.get("task") == "load":
-            message = "'max' is probed with a model, task='load' has none; use a number"
+    def _max_is_for_training(cls, value: int | str, info: ValidationInfo) -> Any:
+        if value == "max" and info.data.get("task") in ("load", "inference"):
+            message = (
+                "'max' is probed with training steps, which "
+                f"task={info.data.get('task')!r} has not; use a number"
+            )
             raise ValueError(message)
         return value
 
@@ -163,6 +188,14 @@ class ExperimentChecks(Model):
         period = info.data.get("evaluation_period_epochs")
         if value is not None and period is None:
             message = "never looked at without evaluation; set evaluation_period_epochs"
+            raise ValueError(message)
+        return value
+
+    @field_validator("gpus", "nnodes", check_fields=False)
+    @classmethod
+    def _inference_is_of_one_device(cls, value: int, info: ValidationInfo) -> int:
+        if value > 1 and info.data.get("task") == "inference":
+            message = "task='inference' times one device; use 1, and a run for each"
             raise ValueError(message)
         return value
 

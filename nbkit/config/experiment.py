@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from nbkit.config.checks import DEFAULT_STEPS, ExperimentChecks
-from nbkit.config.nested import AllReduceConfig, LoaderConfig
+from nbkit.config.nested import AllReduceConfig, InferenceConfig, LoaderConfig
 
 __all__ = ["ExperimentConfig"]
 
@@ -27,6 +27,7 @@ GROUPS = {
     "gpus": "Devices",
     "stop_grace_seconds": "Patience",
     "allreduce": "All-reduce",
+    "inference": "Inference",
 }
 """Headings of the fields, each by the first field below it, as in the class."""
 
@@ -39,10 +40,13 @@ class ExperimentConfig(ExperimentChecks):
     # What runs
     name: str = ""
     """Free text that names the run in lists; the model's name if empty."""
-    task: Literal["train", "load", "allreduce", "function", "script"] = "train"
+    task: Literal["train", "load", "inference", "allreduce", "function", "script"] = (
+        "train"
+    )
     """``train`` trains the model; ``load`` reads the images as training would, without
-    a model; ``allreduce`` measures collective bandwidth; ``function`` and ``script``
-    run what was handed to `nbkit.launch`."""
+    a model; ``inference`` times the forward pass by batch size, and scores the
+    evaluation images; ``allreduce`` measures collective bandwidth; ``function`` and
+    ``script`` run what was handed to `nbkit.launch`."""
     emulated_step_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
     """Time for which ``task="load"`` waits after each batch, in the place of a GPU that
     would compute so long; 0 reads as fast as it can."""
@@ -51,11 +55,16 @@ class ExperimentConfig(ExperimentChecks):
     num_classes: Annotated[int, Field(ge=2)] | None = None
     """Outputs of the model; None takes the number of classes in the data
     (1,000 for synthetic data)."""
+    weights: str = "random"
+    """Where the weights come from: ``random`` makes new ones, ``pretrained`` takes
+    torchvision's own for ImageNet (downloaded once; an output layer for other classes
+    is made anew); the id of a run takes its newest checkpoint; or the path of one."""
 
     # Numbers
-    precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
-    """Format of matrix products and convolutions; weights stay fp32. ``fp16`` scales
-    the loss (GradScaler)."""
+    precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp32"
+    """Format of matrix products and convolutions; weights stay fp32 in training.
+    ``fp16`` scales the loss (GradScaler); ``int8`` is for ``task="inference"`` alone,
+    which casts or quantizes the weights too."""
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
     """Layout of images: NHWC (channels_last) is what tensor cores want; NCHW
     (channels_first) undoes much of the gain of 16-bit precision."""
@@ -97,6 +106,9 @@ class ExperimentConfig(ExperimentChecks):
     """Power of ``schedule="polynomial"``."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Label smoothing of the cross entropy."""
+    label_weighting: Literal["none", "balanced"] = "none"
+    """``balanced`` weighs, where an image can have several labels, the images with a
+    label by how rare they are: by negatives / positives of the training images."""
 
     # Length
     epochs: Annotated[int, Field(ge=1)] | None = None
@@ -192,6 +204,10 @@ class ExperimentConfig(ExperimentChecks):
     allreduce: AllReduceConfig = AllReduceConfig()
     """Message sizes of ``task="allreduce"``."""
 
+    # Inference
+    inference: InferenceConfig = InferenceConfig()
+    """Batch sizes of ``task="inference"``."""
+
     @property
     def world_size(self) -> int:
         """Ranks of the run: nnodes x gpus."""
@@ -210,7 +226,8 @@ class ExperimentConfig(ExperimentChecks):
     @property
     def title(self) -> str:
         """What the run is called: its name, else its model or task."""
-        return self.name or (self.model if self.task == "train" else self.task)
+        of_a_model = self.task in ("train", "inference")
+        return self.name or (self.model if of_a_model else self.task)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated anew.

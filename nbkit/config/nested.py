@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from nbkit.config.model import Model
 from nbkit.config.pipeline import pipeline_steps
 
-__all__ = ["AllReduceConfig", "DaliConfig", "LoaderConfig"]
+__all__ = ["AllReduceConfig", "DaliConfig", "InferenceConfig", "LoaderConfig"]
 
 
 class DaliConfig(Model):
@@ -71,5 +71,30 @@ class AllReduceConfig(Model):
         low = info.data.get("bytes_min")
         if low is not None and value < low:
             message = f"{value} is below bytes_min={low}; use {low} or more"
+            raise ValueError(message)
+        return value
+
+
+class InferenceConfig(Model):
+    """What ``task="inference"`` times."""
+
+    batch_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = (1, 8, 32)
+    """Images of one forward pass, one measurement each."""
+    batches: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """Timed forward passes of each batch size."""
+    warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
+    """Forward passes of each batch size before the clock starts (allocation,
+    autotuning, compilation)."""
+    calibration_images: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """Training images from which ``precision="int8"`` takes the ranges of values."""
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _different_sizes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value:
+            message = "names no batch size; name one or more"
+            raise ValueError(message)
+        if len(set(value)) != len(value):
+            message = "names a batch size twice; name each once"
             raise ValueError(message)
         return value
