@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nbkit.analysis.mllog import mllog
     from nbkit.analysis.published import published
     from nbkit.config import (
         AllReduceConfig,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nbkit.store.record import RunState
     from nbkit.study.audit import audit
     from nbkit.study.compare import compare
+    from nbkit.study.estimate import estimate
     from nbkit.study.notebooks import notebook
     from nbkit.study.parameters import params
     from nbkit.study.recipes import recipe
@@ -51,10 +53,12 @@ _HOMES = {
     "audit": "nbkit.study.audit",
     "compare": "nbkit.study.compare",
     "context": "nbkit.worker.context",
+    "estimate": "nbkit.study.estimate",
     "export": "nbkit.store.bundle",
     "import_bundle": "nbkit.store.bundle_import",
     "launch": "nbkit.launch.start",
     "log": "nbkit.worker.context",
+    "mllog": "nbkit.analysis.mllog",
     "notebook": "nbkit.study.notebooks",
     "notebook_launcher": "nbkit.launch.notebook_launcher",
     "params": "nbkit.study.parameters",
@@ -83,10 +87,12 @@ __all__ = [
     "audit",
     "compare",
     "context",
+    "estimate",
     "export",
     "import_bundle",
     "launch",
     "log",
+    "mllog",
     "notebook",
     "notebook_launcher",
     "params",

@@ -284,14 +284,15 @@ def _quoted(values: Values) -> Iterator[Outcome]:
 def _rounding(values: Values) -> Iterator[Outcome]:
     """Check that figures have enough digits for the difference they are to show."""
     coarse = [
-        f"{value:,g} +- {_half_unit(value):g} ({_half_unit(value) / value:.1%})"
+        f"{value:,g} +- {_half_unit(value):g} ({_half_unit(value) / value * 100:.1f} %)"
         for value in values["figures"]
         if 2 * _half_unit(value) / value > values["difference"]
     ]
     if coarse:
         yield (
             "rounded",
-            f"{', '.join(coarse)}, for a difference of {values['difference']:.0%}",
+            f"{', '.join(coarse)}, for a difference of "
+            f"{values['difference'] * 100:.0f} %",
         )
 
 

@@ -199,7 +199,8 @@ def _statistic(row: PublishedRow) -> Iterator[Finding]:
 def _data_wait(row: PublishedRow) -> Iterator[Finding]:
     share = row.data_wait_share
     if share is not None and share > INPUT_BOUND_SHARE:
-        yield _finding("input-bound", row, f"{share:.0%} of the step is data wait")
+        evidence = f"{share * 100:.0f} % of the step is data wait"
+        yield _finding("input-bound", row, evidence)
 
 
 def _precision(row: PublishedRow) -> Iterator[Finding]:
@@ -270,7 +271,7 @@ def _series_findings(label: str, members: Sequence[PublishedRow]) -> Iterator[Fi
         size, highest = beyond
         times = highest * size / first.world_size
         evidence = f"{times:.2f} times the rate on {size / first.world_size:g} times "
-        evidence += f"the GPUs: efficiency {highest:.1%}"
+        evidence += f"the GPUs: efficiency {highest * 100:.1f} %"
         yield Finding("superlinear", label, claim, evidence, first.url)
 
 

@@ -179,10 +179,11 @@ def _input(facts: _Facts) -> Iterator[Outcome]:
     config = facts.config
     only_reads = config.task == "load" and not config.emulated_step_seconds
     if share is not None and share > INPUT_BOUND_SHARE and not only_reads:
-        yield "input-bound", f"{share:.0%} of the step is data wait"
+        yield "input-bound", f"{share * 100:.0f} % of the step is data wait"
     data = facts.fingerprint.get("bytes")
     memory = (facts.record.get("machine") or {}).get("memory_total_bytes")
-    if data is not None and memory:
+    # The images that an inference is timed with are on its device beforehand.
+    if data is not None and memory and config.task != "inference":
         evidence = cache_evidence(data, memory, facts.config.nnodes)
         epochs = 1 + max((line.get("epoch") or 0 for line in facts.steps), default=0)
         if evidence is not None:
@@ -239,7 +240,7 @@ def _gpus(facts: _Facts) -> Iterator[Outcome]:
     ]
     if slowed and seconds and max(slowed) / seconds > _SLOWED_SHARE:
         share = max(slowed) / seconds
-        yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share:.0%})"
+        yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share * 100:.0f} %)"
 
 
 _CHECKS: tuple[Callable[[_Facts], Iterator[Outcome]], ...] = (
@@ -358,5 +359,5 @@ def _superlinear(arms: Arms) -> Iterator[Outcome]:
                 yield (
                     "superlinear",
                     f"{against.estimate:.2f} times the rate on {linear:g} times the "
-                    f"GPUs: efficiency {against.estimate / linear:.1%}",
+                    f"GPUs: efficiency {against.estimate / linear * 100:.1f} %",
                 )

@@ -205,7 +205,7 @@ class Together:
     """Jobs at once, in one setting, against the same jobs alone."""
 
     name: str
-    """Such as ``1,1, pinned``."""
+    """Such as ``1,1 (pinned)``."""
     setting: str
     """Such as ``pinned``."""
     jobs: tuple[Job, ...]
@@ -240,7 +240,7 @@ class Together:
     @cached_property
     def total_kept(self) -> Ratio | None:
         """The total over the sum of the jobs alone; None where one is missing."""
-        return self._ratio(self.sums_alone, "the same jobs alone, added")
+        return self._ratio(self.sums_alone, "the sum of the jobs alone")
 
     def against_one_job(self, one_job: AloneRuns) -> Ratio | None:
         """Return the total over the rate of one job on all of the devices."""
@@ -248,7 +248,7 @@ class Together:
 
     def against(self, other: Together) -> Ratio | None:
         """Return the total over that of the same jobs in another setting."""
-        return self._ratio(other.totals, f"{other.name}, together")
+        return self._ratio(other.totals, f"{other.name} together")
 
     def _ratio(self, base: Sequence[float], base_name: str) -> Ratio | None:
         if not self.totals or not base:
@@ -256,7 +256,7 @@ class Together:
         return statistics.ratio(
             self.totals,
             base,
-            a_name=f"{self.name}, together",
+            a_name=f"{self.name} together",
             b_name=base_name,
             noise_floor=self.noise_floor,
         )
@@ -321,7 +321,7 @@ class Effect:
     """What a setting does: images/s with it over images/s without."""
 
     measured: str
-    """What ran, such as ``1,1, together``."""
+    """What ran, such as ``1,1 together``."""
     what: str
     """The setting, such as ``pinned over not pinned``."""
     ratio: Ratio

@@ -17,7 +17,13 @@ from nbkit.analysis.audit_claims import Claim, claim_findings, claims
 from nbkit.analysis.concurrent import fairness, fastest_over_slowest
 from nbkit.analysis.published import PublishedRow, published
 
-__all__ = ["PublishedRound", "claims_of_jobs", "published_rounds", "recomputed_means"]
+__all__ = [
+    "PublishedRound",
+    "claims_of_jobs",
+    "printed_seconds",
+    "published_rounds",
+    "recomputed_means",
+]
 
 
 @dataclass(frozen=True)
@@ -104,8 +110,8 @@ def published_rounds() -> list[PublishedRound]:
             alone_is="1 job on the same storage",
             is_rounded=False,
             one_job=None,
-            seconds=tuple(map(_seconds, jobs)),
-            alone_seconds=_seconds(netapp_alone),
+            seconds=tuple(map(printed_seconds, jobs)),
+            alone_seconds=printed_seconds(netapp_alone),
             rows=(*jobs, netapp_alone),
         ),
         PublishedRound(
@@ -170,7 +176,7 @@ def _is_of_jobs(claim: Claim) -> bool:
     jobs = _rows("NetApp", "of 5 concurrent single-node jobs")
     points: Sequence[dict[str, float]] = claim.values.get("points", [])
     values = claim.values.get("of") or [one.get("images_per_second") for one in points]
-    return set(values) in ({*map(_rate, jobs)}, {*map(_seconds, jobs)})
+    return set(values) in ({*map(_rate, jobs)}, {*map(printed_seconds, jobs)})
 
 
 def _rows(
@@ -191,7 +197,7 @@ def _rate(row: PublishedRow) -> float:
     return row.images_per_second
 
 
-def _seconds(row: PublishedRow) -> float:
+def printed_seconds(row: PublishedRow) -> float:
     """Return the run time that conditions tell: ``34:32`` or ``34 min 54 s``."""
     found = re.search(r"(\d+)(?::| min )(\d\d)", row.conditions or "")
     assert found is not None

@@ -197,8 +197,9 @@ class Diagnosis(Sequence[Cause]):
         if not self._causes:
             return None
         first = self._causes[0]
-        share = "" if first.share is None else f" ({first.share:.0%} of the time)"
-        return f"{first.title}{share}"
+        if first.share is None:
+            return first.title
+        return f"{first.title} ({first.share * 100:.0f} % of the time)"
 
     @property
     def sentence(self) -> str:
@@ -273,13 +274,13 @@ class Diagnosis(Sequence[Cause]):
         where = "on the GPU" if self.profile["device_type"] == "cuda" else "on CPUs"
         lines = [f"Profile of {self.profile['steps']} steps of rank 0, time {where}:"]
         for one in self.profile["operators"][:_OPERATORS_SHOWN]:
-            share = f"{one['self_seconds'] / whole:.0%}"
-            lines.append(f"  {share:>4}  {one['name']} ({one['calls']} calls)")
+            share = f"{one['self_seconds'] / whole * 100:.0f} %"
+            lines.append(f"  {share:>5}  {one['name']} ({one['calls']} calls)")
         return lines
 
 
 def _heading(cause: Cause) -> str:
-    share = "" if cause.share is None else f", {cause.share:.0%} of the time"
+    share = "" if cause.share is None else f", {cause.share * 100:.0f} % of the time"
     return f"{cause.kind.kind} [{cause.code}]: {cause.title}{share}"
 
 

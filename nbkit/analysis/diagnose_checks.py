@@ -43,18 +43,21 @@ def _input(facts: Facts) -> Iterator[Cause]:
     waited = share * first.total_seconds / first.steps
     busy = busy_share(facts)
     others = share - facts.least_data_wait
-    slowest = f", {others:.0%} for those of the slowest rank" if others > 0 else ""
-    cpus = "" if busy is None else f" The host's CPUs were {busy:.0%} busy."
+    slowest = ""
+    if others > 0:
+        slowest = f", {others * 100:.0f} % for those of the slowest rank"
+    cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f} % busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]
     # A GPU that is emulated does nothing anyway.
     if known and max(known) > 0 and not facts.is_load:
-        cpus += f" A GPU read 0 % utilization in {max(known):.0%} of the samples."
+        seen = f"{max(known) * 100:.0f} % of the samples"
+        cpus += f" A GPU read 0 % utilization in {seen}."
     yield Cause(
         "input",
         share,
-        f"{who} waited for images in {share:.0%} of the measured time{slowest}, "
-        f"{waited * 1e3:,.3g} ms a step.{cpus}",
+        f"{who} waited for images in {share * 100:.0f} % of the measured time"
+        f"{slowest}, {waited * 1e3:,.3g} ms a step.{cpus}",
         _mend_input(facts),
         at_most(share, "the waiting left out"),
     )
@@ -80,7 +83,8 @@ def _mend_input(facts: Facts) -> str:
         return "measure the storage; how busy its CPUs were is not known."
     if filled < _FREE:
         return "measure the storage: CPUs were free while images were waited for."
-    return f"measure the storage: the CPUs that it may use were {filled:.0%} busy."
+    busy = f"{filled * 100:.0f} % busy"
+    return f"measure the storage: the CPUs that it may use were {busy}."
 
 
 def _slow_rank(facts: Facts) -> Iterator[Cause]:
@@ -103,8 +107,8 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "slow-rank",
         excess,
-        f"Rank {slow.rank} needs {excess:.0%} of the step longer than the median of "
-        f"the other {len(facts.ranks) - 1}, which wait for it{reason}.",
+        f"Rank {slow.rank} needs {excess * 100:.0f} % of the step longer than the "
+        f"median of the other {len(facts.ranks) - 1}, which wait for it{reason}.",
         change,
         at_most(excess, "that rank as fast as the others"),
     )
@@ -141,13 +145,14 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     if (queued := more("cpu_queue_seconds")) > excess / 3:
         cpus = _cpus_in_words(slow.cpus)
         return (
-            f": it was ready and had no CPU in {queued:.0%} more of the time, so that "
-            f"something else runs on {cpus}",
+            f": it was ready and had no CPU in {queued * 100:.0f} % more of the time, "
+            f"so that something else runs on {cpus}",
             f"end what else runs on {cpus}, or move it to other CPUs.",
         )
     if clocks := _lower_clock(facts, slow):
         return (
-            f": its GPU ran {clocks:.0%} of the highest clock below the others'",
+            f": its GPU ran {clocks * 100:.0f} % of the highest clock below the "
+            "others'",
             "look at that GPU's temperature and power limit (nvidia-smi -q -d "
             "PERFORMANCE), or leave it out (devices=...).",
         )
@@ -190,8 +195,9 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "communication",
         share,
-        f"{_everyone(facts)} waited for the exchange of gradients in {share:.0%} of "
-        f"the measured time, with nothing left to compute.{unsure}",
+        f"{_everyone(facts)} waited for the exchange of gradients in "
+        f"{share * 100:.0f} % of the measured time, with nothing left to compute."
+        f"{unsure}",
         f"{change}: half as many exchanges for the same images.",
         Gain(
             high=1 / (1 - min(share, 0.99)),
@@ -211,12 +217,14 @@ def _batch(facts: Facts) -> Iterator[Cause]:
     evidence = []
     if update >= WORTH_A_WORD:
         evidence.append(
-            f"With {size}, updating the weights is {update:.0%} of a step (median)."
+            f"With {size}, updating the weights is {update * 100:.0f} % of a step "
+            "(median)."
         )
     if idle >= 2 * WORTH_A_WORD:
         evidence.append(
-            f"No kernel ran in {idle:.0%} of the time with {size}, although neither "
-            "input nor exchange was waited for: the host issues work too slowly."
+            f"No kernel ran in {idle * 100:.0f} % of the time with {size}, although "
+            "neither input nor exchange was waited for: the host issues work too "
+            "slowly."
         )
     share = max(update, idle)
     yield Cause(

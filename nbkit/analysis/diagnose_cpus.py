@@ -66,7 +66,7 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
     ready = (
         ""
         if queued is None
-        else f"; a rank was ready and had none in {queued:.0%} of the time"
+        else f"; a rank was ready and had none in {queued * 100:.0f} % of the time"
     )
     yield Cause(
         "other-processes",

@@ -39,7 +39,7 @@ def _others(facts: Facts) -> Iterator[Cause]:
     staying = [share for share in shares if share >= WORTH_A_WORD]
     if count := len(staying):
         plural = "es that are" if count > 1 else " that is"
-        seen = f"{max(staying):.0%} of the samples"
+        seen = f"{max(staying) * 100:.0f} % of the samples"
         yield Cause(
             "other-gpu-processes",
             None,
@@ -60,7 +60,7 @@ def _throttled(facts: Facts) -> Iterator[Cause]:
             "throttled",
             None,
             f"The clocks of {_counted(slowed, facts)} were held down ({reasons}) in "
-            f"{worst.slowed_share:.0%} of the time{_clock(worst)}.",
+            f"{(worst.slowed_share or 0) * 100:.0f} % of the time{_clock(worst)}.",
             "cool the GPUs: fans, air and dust; nvidia-smi -q -d PERFORMANCE says what "
             "holds them down.",
             at_most(lost, "the highest clock all the time") if lost else None,
@@ -81,7 +81,7 @@ def _power(facts: Facts) -> Iterator[Cause]:
             "power-limit",
             None,
             f"The power limit held the clocks of {_counted(capped, facts)} down in "
-            f"{worst.capped_share:.0%} of the time{_clock(worst)}.",
+            f"{(worst.capped_share or 0) * 100:.0f} % of the time{_clock(worst)}.",
             "a higher power limit, if the GPUs have one to give (see nvidia-smi -q -d "
             "POWER).",
             at_most(lost, "the highest clock all the time"),
@@ -162,9 +162,9 @@ def _memory(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "memory-bandwidth",
         None,
-        f"{each:,.0f} images/s a GPU is {reached:.0%} of what {name} allows with "
-        f"{fusion} kernels in {precision} ({bound.images_per_second:,.0f}, computed); "
-        f"memory sets {bound.memory_bound_share:.0%} of that time.",
+        f"{each:,.0f} images/s a GPU is {reached * 100:.0f} % of what {name} allows "
+        f"with {fusion} kernels in {precision} ({bound.images_per_second:,.0f}, "
+        f"computed); memory sets {bound.memory_bound_share * 100:.0f} % of that time.",
         f"{change}.",
         gain,
     )

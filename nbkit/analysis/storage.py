@@ -11,12 +11,13 @@ https://github.com/mlcommons/storage/blob/main/Submission_guidelines.md
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from nbkit import statistics
-from nbkit.statistics import MINIMUM_RUNS, Summary
+from nbkit.statistics import MINIMUM_RUNS, PRACTICAL_MARGIN, Summary
 
 __all__ = [
     "UTILIZATION_NEEDED",
@@ -172,7 +173,23 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     gigabytes = reads.bytes_per_second.median / 1e9
     asked_gigabytes = asked * reads.bytes_per_image / 1e9
     given = f"cold random reads give {gigabytes:.3g} of {asked_gigabytes:.3g} GB/s"
-    if reads.images_per_second.median < asked:
+    of_reads = reads.images_per_second.median
+    if of_reads < asked:
+        ratio = math.inf if loader is None else loader.images_per_second.median
+        ratio /= of_reads
+        if not is_enough and abs(ratio - 1) <= PRACTICAL_MARGIN:
+            return (
+                f"Storage and loader are below the demand: {given}, and {loaded}. Such "
+                f"reads would bring {of_reads:,.0f}, within {PRACTICAL_MARGIN:.0%} of "
+                "the loader, so that which of them limits first is not shown."
+            )
+        if ratio < 1:
+            return (
+                f"Storage and loader are below the demand: {given}, and {loaded}. Such "
+                f"reads would bring {of_reads:,.0f}, so that faster storage alone "
+                "changes little: reading and decoding images with these CPUs limits "
+                "first."
+            )
         # A pack is read in order, which may be faster than at random.
         end = f", but {loaded}" if is_enough else ""
         return f"The storage is below the demand: {given}{end}."

@@ -94,8 +94,8 @@ class ExperimentConfig(ExperimentChecks):
     decay_norm_and_bias: bool = False
     """Also decay biases and normalisation weights."""
     schedule: Literal["constant", "cosine", "step", "polynomial"] = "cosine"
-    """How the learning rate falls after its warm-up; every one but ``constant`` and
-    ``step`` ends at 0."""
+    """How the learning rate falls after its warm-up; ``cosine`` ends at 0, and
+    ``polynomial`` at ``polynomial_end``."""
     learning_rate_warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs over which the learning rate rises linearly to its peak."""
     step_epochs: tuple[Annotated[float, Field(gt=0)], ...] = (30.0, 60.0, 80.0)
@@ -104,6 +104,8 @@ class ExperimentConfig(ExperimentChecks):
     """Factor of ``schedule="step"``."""
     polynomial_power: Annotated[float, Field(gt=0)] = 2.0
     """Power of ``schedule="polynomial"``."""
+    polynomial_end: Annotated[float, Field(ge=0)] = 0.0
+    """Learning rate at which ``schedule="polynomial"`` ends."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Label smoothing of the cross entropy."""
     label_weighting: Literal["none", "balanced"] = "none"
@@ -121,9 +123,11 @@ class ExperimentConfig(ExperimentChecks):
     # Data
     data: str = "synthetic"
     """``synthetic`` (made on the device), ``photos`` (real photographs, made once),
-    ``cifar10`` or ``imagenette`` (downloaded once), or a path: of an image folder (one
-    subfolder a class, or ``train/`` and ``val/`` of such folders), of the CSV file of a
-    multi-label set, or of a folder of WebDataset, RecordIO or TFRecord files."""
+    ``made-labels`` (drawn patterns with several labels, made once), ``cifar10`` or
+    ``imagenette`` (downloaded once), or a path: of an image folder (one subfolder a
+    class, or ``train/`` and ``val/`` of such folders), of the CSV file of a multi-label
+    set or of NIH ChestX-ray14, or of a folder of WebDataset, RecordIO or TFRecord
+    files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
     (steps that can be put together, of TFRecord files) or ``naive`` (one image after

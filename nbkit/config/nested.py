@@ -81,7 +81,8 @@ class InferenceConfig(Model):
     batch_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = (1, 8, 32)
     """Images of one forward pass, one measurement each."""
     batches: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Timed forward passes of each batch size."""
+    """Timed forward passes of each batch size. On a GPU others follow in a row, as many
+    and for six seconds at least, which give rate and energy."""
     warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
     """Forward passes of each batch size before the clock starts (allocation,
     autotuning, compilation)."""

@@ -14,7 +14,12 @@ from nbkit.errors import StoreError
 
 __all__ = ["NAMED", "cache_path", "cached_folder"]
 
-NAMED = {"photos": "photos-1", "cifar10": "cifar10", "imagenette": "imagenette"}
+NAMED = {
+    "photos": "photos-1",
+    "made-labels": "made-labels-2",
+    "cifar10": "cifar10",
+    "imagenette": "imagenette",
+}
 """Built-in sets and their folders, which have another name for other images. A folder
 of the user's that has such a name is given as ``./photos``."""
 

@@ -9,7 +9,9 @@ from nbkit.datasets.cache import NAMED
 from nbkit.datasets.downloads import downloaded_folder
 from nbkit.datasets.image_folder import has_images_in_folders, list_image_folder
 from nbkit.datasets.listing import Listing
+from nbkit.datasets.made_labels import LABELS, made_labels_folder
 from nbkit.datasets.multi_label import list_multi_label
+from nbkit.datasets.nih import is_nih, list_nih, nih_table
 from nbkit.datasets.packed import shards_below
 from nbkit.datasets.photos import photos_folder
 from nbkit.datasets.recordio import is_recordio, list_recordio
@@ -28,7 +30,8 @@ _PACKED = {
 _POSSIBLE = (
     "a folder of images (<class>/, or train/<class>/ and val/<class>/), a folder of "
     f"{', '.join(list(_PACKED)[:-1])} or {list(_PACKED)[-1]} files, a CSV file of "
-    f"several labels, {', '.join(map(repr, NAMED))}, or 'synthetic'"
+    "several labels, NIH ChestX-ray14's table or folder, "
+    f"{', '.join(map(repr, NAMED))}, or 'synthetic'"
 )
 
 
@@ -38,8 +41,8 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
     Parameters
     ----------
     data
-        The path of a folder of images, of a folder of packed files, or of a CSV file
-        with several labels an image; or one of `NAMED`.
+        The path of a folder of images, of a folder of packed files, of a CSV file with
+        several labels an image, or of NIH ChestX-ray14; or one of `NAMED`.
     on_wait
         Called every second or so while a built-in set is made or downloaded, and later
         while packed files are listed; what it raises ends that.
@@ -50,16 +53,16 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
         If there is nothing that can be used; the text says what can.
     """
     if data in NAMED:
-        if data == "photos":
-            return list_image_folder(photos_folder(on_wait=on_wait))
-        return list_image_folder(downloaded_folder(data, on_wait=on_wait))
+        return _built_in(data, on_wait)
     root = Path(data).expanduser()
     if root.is_file() and root.suffix.lower() == ".csv":
-        return list_multi_label(root)
+        return list_nih(root) if is_nih(root) else list_multi_label(root)
     if not root.is_dir():
         found = "is a file" if root.exists() else "does not exist"
         message = f"data={data!r} {found}; give the path of {_POSSIBLE}."
         raise ConfigError(message)
+    if (table := nih_table(root)) is not None:
+        return list_nih(table)
     try:
         layouts = _layouts(root)
     except OSError as error:
@@ -78,6 +81,14 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
         if name in layouts:
             return list_packed(root, on_wait=on_wait)
     return list_image_folder(root)
+
+
+def _built_in(name: str, on_wait: Callable[[], None] | None) -> Listing:
+    if name == "photos":
+        return list_image_folder(photos_folder(on_wait=on_wait))
+    if name == "made-labels":
+        return list_multi_label(made_labels_folder(on_wait=on_wait) / LABELS)
+    return list_image_folder(downloaded_folder(name, on_wait=on_wait))
 
 
 def _layouts(root: Path) -> list[str]:

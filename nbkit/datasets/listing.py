@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ class Contents:
     evaluation: Sequence[Sample]
     """Empty if there are none."""
     is_multi_label: bool = False
+    patients: Mapping[str, str] = field(default_factory=dict)
+    """Of whom each image is, by its name; empty where nobody says."""
+    split_by: str | None = None
+    """In words, what says which images are for evaluation; None where folders do."""
+    unused_columns: Sequence[str] = ()
+    """Of a table of labels those that are no label, and nothing else that is known."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class Listing:
     """A data set and, as soon as somebody asks for them, its images."""
 
     kind: str
-    """``image folder``, ``multi-label``, ``webdataset``, ``recordio``, ``tfrecord``."""
+    """``image folder``, ``multi-label``, ``NIH ChestX-ray14``, ``webdataset``,
+    ``recordio``, ``tfrecord``."""
     root: Path
     """The folder that names and packed files are relative to."""
     read: Callable[[], Contents]
@@ -63,6 +70,9 @@ class Listing:
     """The packed files, below ``root``."""
     described_by: Sequence[str] = ()
     """Files below ``root`` that say what names, labels or classes are."""
+    rule: str | None = None
+    """Name of the rules by which nbkit made the split; part of the stamp, so that
+    nobody goes on with a manifest that followed others."""
 
     @functools.cached_property
     def contents(self) -> Contents:
@@ -90,6 +100,21 @@ class Listing:
         return self.contents.is_multi_label
 
     @property
+    def patients(self) -> Mapping[str, str]:
+        """See `Contents`."""
+        return self.contents.patients
+
+    @property
+    def split_by(self) -> str | None:
+        """See `Contents`."""
+        return self.contents.split_by
+
+    @property
+    def unused_columns(self) -> Sequence[str]:
+        """See `Contents`."""
+        return self.contents.unused_columns
+
+    @property
     def files(self) -> list[str]:
         """Every file that holds images, below ``root``."""
         if self.shards:
@@ -111,6 +136,8 @@ class Listing:
         ]
         contents, stamp = hashlib.sha256(), hashlib.sha256()
         stamp.update(os.fsencode(self.root.resolve()))
+        if self.rule is not None:
+            stamp.update(b"\0" + self.rule.encode() + b"\0")
         total_bytes = 0
         try:
             with ThreadPoolExecutor(_STAT_THREADS) as pool:

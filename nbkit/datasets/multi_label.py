@@ -10,12 +10,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nbkit.datasets.listing import Contents, Listing
+from nbkit.datasets.patients import (
+    BY_PATIENT,
+    SPLIT_RULE,
+    evaluation_patients,
+    patients_in_both,
+)
 from nbkit.datasets.samples import Sample
 from nbkit.errors import ConfigError
 
-__all__ = ["list_multi_label"]
+__all__ = ["check_patients", "list_multi_label", "missing_files", "read_columns"]
 
-_FILE, _SPLIT = "file", "split"
+_FILE, _SPLIT, _PATIENT = "file", "split", "patient_id"
 _SPLITS = {
     "train": "train",
     "val": "evaluation",
@@ -25,6 +31,11 @@ _SPLITS = {
 }
 _STAT_THREADS = 16
 """For disks that answer slowly."""
+_NAMED_IN_MESSAGE = 3
+_VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
+"""Of a label; programs that know blanks write numbers with a point."""
+_MOST_OTHERS = 0.01
+"""A column with fewer values that are none of these is a label with mistakes."""
 
 
 def list_multi_label(csv_path: Path) -> Listing:
@@ -34,61 +45,207 @@ def list_multi_label(csv_path: Path) -> Listing:
     ----------
     csv_path
         Its column ``file`` holds paths relative to the CSV file's folder. A column
-        ``split`` may hold train, or val, valid, validation or test for evaluation;
-        without it everything is for training. Of the other columns those are labels
-        that hold nothing but 0 and 1.
+        ``split`` may hold train, or val, valid, validation or test for evaluation.
+        Without it a column ``patient_id`` decides: a fifth of the patients, always the
+        same ones, are for evaluation. Without both everything is for training. Of the
+        other columns those are labels that hold nothing but 0 and 1 (or 0.0 and 1.0).
 
     Raises
     ------
     ConfigError
-        If the file cannot be read or used so, or if images that it names are missing.
+        If the file cannot be read or used so, if a column is a label but for a few
+        rows, if a patient has images for training and for evaluation, or if images
+        that it names are missing.
     """
     try:
-        with csv_path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            columns = next(reader, [])
-            rows = dict(_numbered(reader))
-    except OSError as error:
-        raise _unusable(csv_path, f"cannot be read ({error.strerror})") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise _unusable(csv_path, f"is no CSV file in UTF-8 ({error})") from error
+        columns, rows = read_columns(csv_path)
+    except ValueError as error:
+        raise _unusable(csv_path, str(error)) from error
     _check_table(csv_path, columns, rows)
-    labels = [
+    others = [
         number
         for number, column in enumerate(columns)
-        if column not in (_FILE, _SPLIT)
-        and {row[number] for row in rows.values()} <= {"0", "1"}
+        if column not in (_FILE, _SPLIT, _PATIENT)
     ]
+    labels = [number for number in others if _is_label(csv_path, columns, rows, number)]
     if not labels:
         problem = "has no column of labels, which holds nothing but 0 and 1"
         raise _unusable(csv_path, problem)
+    given = {
+        _path(csv_path, line, row[columns.index(_FILE)]): row
+        for line, row in rows.items()
+    }
+    if len(given) < len(rows):
+        raise _unusable(csv_path, f"lists {_repeated(csv_path, columns, rows)}")
+    patients = _patients(csv_path, columns, rows, given)
+    splits = _splits(csv_path, columns, rows, given, patients)
     samples: dict[str, list[Sample]] = {"train": [], "evaluation": []}
-    for line, row in rows.items():
-        name = _path(csv_path, line, row[columns.index(_FILE)])
-        split = row[columns.index(_SPLIT)].strip() if _SPLIT in columns else "train"
-        if split.lower() not in _SPLITS:
-            problem = f"says split={split!r} in line {line}, not one of {[*_SPLITS]}"
-            raise _unusable(csv_path, problem)
-        label = tuple(int(row[number]) for number in labels)
-        samples[_SPLITS[split.lower()]].append(Sample(name, label, None))
+    for name in sorted(given):
+        label = tuple(_VALUES[given[name][number].strip()] for number in labels)
+        samples[splits[name]].append(Sample(name, label, None))
     if not samples["train"]:
         raise _unusable(csv_path, "lists no image for training")
-    for part in samples.values():
-        part.sort(key=lambda sample: sample.name)
     contents = Contents(
         [columns[number] for number in labels],
         samples["train"],
         samples["evaluation"],
         is_multi_label=True,
+        patients=patients,
+        split_by=_split_by(columns),
+        unused_columns=[columns[number] for number in others if number not in labels],
     )
     listing = Listing(
         "multi-label",
         csv_path.parent,
         lambda: contents,
         described_by=[csv_path.name],
+        rule=SPLIT_RULE,
     )
-    _check_files(csv_path, listing.files)
+    if problem := missing_files(csv_path.parent, listing.files):
+        raise _unusable(csv_path, problem)
     return listing
+
+
+def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
+    """Return a CSV file's columns, and its rows by the number of their last line.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read; the text goes on behind the file's name.
+    """
+    try:
+        with csv_path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            return next(reader, []), dict(_numbered(reader))
+    except OSError as error:
+        message = f"cannot be read ({error.strerror})"
+    except (csv.Error, UnicodeDecodeError) as error:
+        message = f"is no CSV file in UTF-8 ({error})"
+    raise ValueError(message)
+
+
+def missing_files(root: Path, names: Sequence[str]) -> str | None:
+    """Return what to say of a list whose images are not all there; else None."""
+    with ThreadPoolExecutor(_STAT_THREADS) as pool:
+        paths = (root / name for name in names)
+        there = list(pool.map(os.path.isfile, paths, chunksize=256))
+    missing = [
+        name for name, is_there in zip(names, there, strict=True) if not is_there
+    ]
+    if not missing:
+        return None
+    some = _few(missing)
+    return f"lists {len(missing)} of {len(names)} files that are missing ({some})"
+
+
+def check_patients(
+    csv_path: Path, splits: Mapping[str, str], patients: Mapping[str, str]
+) -> None:
+    """Refuse a split that lets a model see patients whom it is evaluated with.
+
+    Raises
+    ------
+    ConfigError
+        If there is such a patient.
+    """
+    both = patients_in_both(splits, patients) if patients else []
+    if both:
+        message = (
+            f"data={str(csv_path)!r} has {len(both)} patients with images for training "
+            "and for evaluation, but 0 may be in both, since a model knows them again; "
+            "move all images of a patient to one side, or remove the split, so that it "
+            "is made by patient."
+        )
+        raise ConfigError(message)
+
+
+def _is_label(
+    csv_path: Path,
+    columns: Sequence[str],
+    rows: Mapping[int, Sequence[str]],
+    place: int,
+) -> bool:
+    """Return whether a column holds nothing but 0 and 1.
+
+    Raises
+    ------
+    ConfigError
+        If it does but for a few rows: a label would be lost for a slip of the hand.
+    """
+    wrong = [line for line, row in rows.items() if row[place].strip() not in _VALUES]
+    if wrong and len(wrong) <= _MOST_OTHERS * len(rows):
+        problem = (
+            f"says {columns[place]}={rows[wrong[0]][place]!r} in line {wrong[0]}, but "
+            f"all but {len(wrong)} of {len(rows)} rows say 0 or 1"
+        )
+        raise _unusable(csv_path, problem)
+    return not wrong
+
+
+def _split_by(columns: Sequence[str]) -> str | None:
+    if _SPLIT in columns:
+        return f"its column {_SPLIT!r}"
+    return BY_PATIENT if _PATIENT in columns else None
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED_IN_MESSAGE])
+    return f"{shown}, ..." if len(names) > _NAMED_IN_MESSAGE else shown
+
+
+def _patients(
+    csv_path: Path,
+    columns: Sequence[str],
+    rows: Mapping[int, Sequence[str]],
+    given: Mapping[str, Sequence[str]],
+) -> dict[str, str]:
+    """Return the patient of every file; nothing without the column."""
+    if _PATIENT not in columns:
+        return {}
+    place = columns.index(_PATIENT)
+    for line, row in rows.items():
+        if not row[place].strip():
+            problem = f"has no {_PATIENT} in line {line}, but in others"
+            raise _unusable(csv_path, problem)
+    return {name: row[place].strip() for name, row in given.items()}
+
+
+def _splits(
+    csv_path: Path,
+    columns: Sequence[str],
+    rows: Mapping[int, Sequence[str]],
+    given: Mapping[str, Sequence[str]],
+    patients: Mapping[str, str],
+) -> dict[str, str]:
+    """Return ``train`` or ``evaluation`` for every file."""
+    if _SPLIT not in columns:
+        chosen = evaluation_patients(patients.values())
+        return {
+            name: "evaluation" if patients.get(name) in chosen else "train"
+            for name in given
+        }
+    place = columns.index(_SPLIT)
+    for line, row in rows.items():
+        if row[place].strip().lower() not in _SPLITS:
+            split = row[place].strip()
+            problem = f"says split={split!r} in line {line}, not one of {[*_SPLITS]}"
+            raise _unusable(csv_path, problem)
+    splits = {name: _SPLITS[row[place].strip().lower()] for name, row in given.items()}
+    check_patients(csv_path, splits, patients)
+    return splits
+
+
+def _repeated(
+    csv_path: Path, columns: Sequence[str], rows: Mapping[int, Sequence[str]]
+) -> str:
+    seen: set[str] = set()
+    for line, row in rows.items():
+        name = _path(csv_path, line, row[columns.index(_FILE)])
+        if name in seen:
+            return f"{name!r} more than once"
+        seen.add(name)
+    return "a file more than once"
 
 
 def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
@@ -124,29 +281,10 @@ def _path(csv_path: Path, line: int, text: str) -> str:
     return str(path)
 
 
-def _check_files(csv_path: Path, names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise _unusable(csv_path, f"lists {name!r} more than once")
-        seen.add(name)
-    with ThreadPoolExecutor(_STAT_THREADS) as pool:
-        paths = (csv_path.parent / name for name in names)
-        there = list(pool.map(os.path.isfile, paths, chunksize=256))
-    missing = [
-        name for name, is_there in zip(names, there, strict=True) if not is_there
-    ]
-    if missing:
-        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        problem = (
-            f"lists {len(missing)} of {len(names)} files that are missing ({some})"
-        )
-        raise _unusable(csv_path, problem)
-
-
 def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
         f"data={str(csv_path)!r} {problem}; give a CSV file with a column 'file' of "
         "paths below its folder, columns of 0 and 1 for the labels, and, if there are "
-        "images for evaluation, a column 'split' of train and val."
+        "images for evaluation, a column 'split' of train and val, or a column "
+        "'patient_id' by which they are split."
     )

@@ -86,7 +86,7 @@ class Coldness:
         if self.resident_share is None:
             return "warm, share unknown"
         is_whole = self.resident_share >= _WARM_FROM
-        return "warm" if is_whole else f"{self.resident_share:.0%} warm"
+        return "warm" if is_whole else f"{self.resident_share * 100:.0f} % warm"
 
     def __str__(self) -> str:
         return f"{self.name}{', proven' if self.proven else ''} ({self.reason})"
@@ -171,9 +171,9 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
     share = resident_share(every)
     if share:
         message = (
-            f"{_named(every)}: {share:.1%} is in memory, but 0 % may be for a cold "
-            "run; end what keeps the file mapped or locked (fuser -v names it), or "
-            "call the run warm."
+            f"{_named(every)}: {share * 100:.1f} % is in memory, but 0 % may be for a "
+            "cold run; end what keeps the file mapped or locked (fuser -v names it), "
+            "or call the run warm."
         )
         raise NotColdError(message)
     if share is None:
@@ -214,7 +214,7 @@ def check_warm(
     if share is None:
         reason = "read once before; the kernel does not tell what of it stayed"
         return Coldness("warm", False, reason, None)
-    reason = f"read once before; {share:.1%} in memory"
+    reason = f"read once before; {share * 100:.1f} % in memory"
     return Coldness("warm", False, reason, share)
 
 

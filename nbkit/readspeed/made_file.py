@@ -49,8 +49,8 @@ def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     if size_bytes > usable:
         message = (
             f"total_bytes={size_bytes:,} needs a file that large, but {folder} has "
-            f"room for {usable:,} bytes, with {_LEFT_FREE:.0%} left free; use less, or "
-            "name a file that is there."
+            f"room for {usable:,} bytes, with {_LEFT_FREE * 100:.0f} % left free; use "
+            "less, or name a file that is there."
         )
         raise ConfigError(message)
     _remove_abandoned(folder)

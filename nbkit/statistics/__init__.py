@@ -23,7 +23,15 @@ from nbkit.statistics.comparison import (
     noise_floor,
     ratio,
 )
+from nbkit.statistics.latency import LatencyTiming, latency_timings, percentile
 from nbkit.statistics.needed_runs import RunsNeeded, runs_needed
+from nbkit.statistics.paired import (
+    ACCURACY_MARGIN,
+    PairedAccuracy,
+    images_needed,
+    paired_accuracy,
+    share_interval,
+)
 from nbkit.statistics.steps import (
     measured_steps,
     share,
@@ -37,32 +45,44 @@ from nbkit.statistics.summary import (
     quartiles,
     summarise,
 )
+from nbkit.statistics.times import Times, olympic_mean, summarise_times
 from nbkit.statistics.utilization import accelerator_utilization
 from nbkit.statistics.wording import duration_in_words, interval_in_words
 
 __all__ = [
+    "ACCURACY_MARGIN",
     "MINIMUM_RUNS",
     "PRACTICAL_MARGIN",
     "AllReduceTiming",
+    "LatencyTiming",
     "NoiseFloor",
+    "PairedAccuracy",
     "Ratio",
     "RunsNeeded",
     "Summary",
+    "Times",
     "Verdict",
     "accelerator_utilization",
     "allreduce_timing",
     "bus_bandwidth_bytes_per_second",
     "duration_in_words",
+    "images_needed",
     "interval_in_words",
+    "latency_timings",
     "measured_steps",
     "median_absolute_deviation",
     "median_of",
     "noise_floor",
+    "olympic_mean",
+    "paired_accuracy",
+    "percentile",
     "quartiles",
     "ratio",
     "runs_needed",
     "share",
+    "share_interval",
     "step_images_per_second",
     "student_t_quantile",
     "summarise",
+    "summarise_times",
 ]

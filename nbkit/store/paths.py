@@ -11,6 +11,7 @@
         metrics.jsonl        rank 0
         worker.json          rank 0 (replaced atomically)
         manifest.jsonl       rank 0, once: the images
+        predictions.csv      rank 0, at each evaluation (replaced atomically)
         system/<host>.jsonl  that host's sampler
         logs/<attempt>/supervisor.log
         logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
@@ -149,6 +150,11 @@ class RunPaths:
     def manifest(self) -> Path:
         """The images of the run, for every loader; none for synthetic data."""
         return self.root / "manifest.jsonl"
+
+    @property
+    def predictions(self) -> Path:
+        """What the model said of each evaluation image; none for synthetic data."""
+        return self.root / "predictions.csv"
 
     @property
     def checkpoints(self) -> Path:

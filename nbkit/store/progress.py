@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nbkit.statistics import step_images_per_second
+from nbkit.statistics import latency_timings, step_images_per_second
 
 __all__ = ["RATE_STEPS", "newest_rate", "progress", "total_steps"]
 
@@ -55,10 +55,15 @@ def progress(metrics: Path) -> dict[str, Any]:
     ValueError
         If the newest line is damaged, or one of the newest steps.
     """
-    lines = (line for line in _last_lines(metrics) if line["kind"] in ("step", "log"))
+    told = ("step", "log", "inference")
+    lines = (line for line in _last_lines(metrics) if line["kind"] in told)
     newest = next(lines, None)
     if newest is None:
         return {}
+    if newest["kind"] == "inference":
+        [timing] = latency_timings([newest]).values()
+        rate = round(timing.images_per_second, 2)
+        return {"step": None, "loss": None, "images_per_second": rate}
     found = _last_steps if newest["kind"] == "step" else _last_logs
     return {"step": newest["step"], **found(itertools.chain([newest], lines))}
 

@@ -35,7 +35,7 @@ __all__ = [
 
 _READERS = 8
 _RUNS_PER_TASK = 64
-_KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce")
+_KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce", "inference")
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
 
@@ -125,8 +125,8 @@ class StoredRun:
         Parameters
         ----------
         kind
-            ``step``, ``log`` (of `nbkit.log`), ``evaluation``, ``checkpoint`` or
-            ``allreduce``; None for all.
+            ``step``, ``log`` (of `nbkit.log`), ``evaluation``, ``checkpoint``,
+            ``allreduce`` or ``inference``; None for all.
 
         Notes
         -----

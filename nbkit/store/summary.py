@@ -26,7 +26,7 @@ class RunSummary:
     """Steps in the window."""
     images_per_second: float | None
     """Median over the window's steps, all ranks together; or the last that a function
-    has logged."""
+    has logged; of an inference, that of the batch size that gave most."""
     images_per_second_q25: float | None
     images_per_second_q75: float | None
     images_per_second_mean: float | None
@@ -155,7 +155,14 @@ def _first_lost(steps: Sequence[Line], task: str | None) -> int | None:
 
 
 def _last_logged(lines: Sequence[Line]) -> Line:
-    """Return the last value of every name that a function has logged."""
+    """Return the last value of every name that a function has logged.
+
+    An inference has logged nothing but the rate of its best batch size.
+    """
+    served = [line for line in lines if line["kind"] == "inference"]
+    if served:
+        timings = statistics.latency_timings(served).values()
+        return {"images_per_second": max(one.images_per_second for one in timings)}
     values: Line = {}
     for line in lines:
         if line["kind"] == "log":

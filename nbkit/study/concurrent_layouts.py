@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Planned", "Setting"]
+__all__ = ["Planned", "Setting", "present_name"]
+
+
+def present_name(arm: str) -> str:
+    """Return an arm's name as it is written now.
+
+    Studies that were made before have ``1 alone, pinned`` for ``1 alone (pinned)``.
+    """
+    base, comma, special = arm.partition(", ")
+    return f"{base} ({special})" if comma and "(" not in base else arm
 
 
 @dataclass(frozen=True)
@@ -21,13 +30,17 @@ class Setting:
     @property
     def name(self) -> str:
         """Such as ``pinned``, for a legend."""
-        return self.suffix.removeprefix(", ") or "not pinned"
+        return ", ".join(self._special) or "not pinned"
 
     @property
     def suffix(self) -> str:
-        """What the name of an arm has of it, such as ``, pinned``."""
-        separate = ", separate" if self.storage == "separate" else ""
-        return f"{separate}, pinned" if self.pinned else separate
+        """What the name of an arm has of it, such as `` (pinned)``."""
+        return f" ({', '.join(self._special)})" if self._special else ""
+
+    @property
+    def _special(self) -> list[str]:
+        separate = ["separate"] if self.storage == "separate" else []
+        return [*separate, "pinned"] if self.pinned else separate
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,7 @@ class Planned:
 
     @property
     def name(self) -> str:
-        """Such as ``1,1, pinned``."""
+        """Such as ``1,1 (pinned)``."""
         return f"{','.join(map(str, self.sizes))}{self.setting.suffix}"
 
     @property

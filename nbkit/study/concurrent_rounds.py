@@ -11,7 +11,7 @@ from nbkit import statistics
 from nbkit.analysis.concurrent import AloneRuns, Effect, Job, Round, Together, overlap
 from nbkit.launch.run import Run
 from nbkit.statistics import NoiseFloor, measured_steps
-from nbkit.study.concurrent_layouts import Planned
+from nbkit.study.concurrent_layouts import Planned, present_name
 from nbkit.study.study import Study
 from nbkit.study.wording import UNKNOWN
 
@@ -52,7 +52,7 @@ class Measured:
                 if one.name in at_once:
                     total = at_once[one.name].against(at_once[other.name])
                     if total is not None:
-                        measured = f"{other.name}, together"
+                        measured = f"{other.name} together"
                         found[one.name, what] = Effect(measured, what, total, True)
                 for arm, plain in zip(one.alone, other.alone, strict=True):
                     ratio = self._ratio(self.alone[arm], self.alone[plain])
@@ -84,7 +84,7 @@ class Measured:
 def measured(study: Study) -> Measured:
     """Return what the finished runs of a study measured."""
     finished = {
-        arm: {int(run.record["tags"]["repeat"]): run for run in runs}
+        present_name(arm): {int(run.record["tags"]["repeat"]): run for run in runs}
         for arm, runs in study.runs_by_arm().items()
     }
     planned = [Planned.of(one) for one in study.plan["planned"]]
@@ -120,7 +120,9 @@ def _alone(arm: str, runs: Mapping[int, Run]) -> AloneRuns:
 def _control(study: Study, finished: Finished) -> NoiseFloor | None:
     if study.control is None:
         return None
-    first, again = (_alone(arm, finished[arm]) for arm in study.control)
+    first, again = (
+        _alone(arm, finished[arm]) for arm in map(present_name, study.control)
+    )
     if not first.rates or not again.rates:
         return None
     return statistics.noise_floor(

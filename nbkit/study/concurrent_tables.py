@@ -48,7 +48,8 @@ def jobs_table(together: Sequence[Together], where: str, notes: Sequence[str]) -
         [
             "Images/s: median over rounds of the median over those steps in which all "
             "jobs were measured. Slowdown: images/s alone over images/s among others; "
-            "1 is as fast as alone, 2 is half as fast.",
+            "1 is as fast as alone, 2 is half as fast. Needed: repeats of everything "
+            "until a verdict can be expected.",
             *notes,
         ],
         {

@@ -99,7 +99,8 @@ def where_and_when(facts: Mapping[str, Any]) -> str:
     if facts.get("file_system"):
         parts.append(f"data on {facts['file_system']}")
     return (
-        f"Where and when: {', '.join(parts)}; {facts.get('started')}; "
+        f"Where and when: {', '.join(parts)}; "
+        f"{facts.get('started') or 'unknown time'}; "
         f"{software or 'unknown software'}; study {facts.get('study_id')}."
     )
 

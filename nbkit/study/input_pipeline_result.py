@@ -227,7 +227,10 @@ class PipelineResult:
             text += f"; naive delivers {_rate(naive)} and waits {wait}"
         new = self._row(_NEW)
         if new is not None and new.ratio is not None:
-            text += f"; {_NEW} delivers {_ratio_words(new)}"
+            text += (
+                f"; of the report on CheXNet the new pipeline ({_NEW}) delivers "
+                f"{_ratio_words(new)}"
+            )
         return f"{text}."
 
     def report(self) -> Report:
@@ -356,7 +359,7 @@ def _ratio_words(row: ArmRow) -> str:
     if found.ci_low is not None and found.ci_high is not None:
         ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
         text += f" (95 % interval {ends})"
-    text += f" {BASELINE}"
+    text += f" what the old one ({BASELINE}) does"
     if found.verdict == "not enough runs":
         return f"{text}, not enough runs for a verdict ({min(found.n_a, found.n_b)})"
     if found.verdict == "withheld":

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 
-__all__ = ["Slot", "arms_and_order", "balanced_order", "twin"]
+__all__ = ["Slot", "arms_and_order", "balanced_order", "of_repeat", "twin"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,19 @@ def balanced_order(arms: Sequence[str], repeats: int) -> list[Slot]:
 def twin(arm: str) -> str:
     """Return the name under which an arm is measured a second time."""
     return f"{arm} again"
+
+
+def of_repeat(
+    fields: Mapping[str, Any], repeat: int, plan: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return an arm's fields for one of its repeats.
+
+    Repeats are the same but for chance, unless the plan says ``seed_per_repeat``: then
+    each has a seed of its own, the arm's and those behind it, and every arm the same.
+    """
+    if not plan.get("seed_per_repeat"):
+        return dict(fields)
+    return {**fields, "seed": fields.get("seed", 0) + repeat}
 
 
 def arms_and_order(

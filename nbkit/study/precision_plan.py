@@ -18,7 +18,7 @@ from nbkit.study.report_parts import Note
 from nbkit.study.scaling_plan import Devices, find_devices
 from nbkit.telemetry.nvml import describe_gpus
 
-__all__ = ["BASELINE", "PrecisionPlan", "plan"]
+__all__ = ["BASELINE", "PrecisionPlan", "described_gpus", "plan", "too_old"]
 
 BASELINE = Format("fp32", "channels_last")
 """Neither 16 bits nor TF32 nor compilation, in the layout that tensor cores want."""
@@ -112,7 +112,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
     p = parameters
     _check_numbers(p)
     devices = find_devices(p.device, p.engine, p.gpus)
-    gpus = [] if devices.is_cpu or p.engine != "local" else _described(p.device)
+    gpus = [] if devices.is_cpu or p.engine != "local" else described_gpus(p.device)
     values, left_out = _with_defaults(p, devices, gpus)
     formats = _formats(p, values, devices)
     arms = {one.name: _config(one, values, devices) for one in formats}
@@ -157,7 +157,7 @@ def _check_numbers(p: Parameters) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def _described(device: str) -> list[dict[str, Any]]:
+def described_gpus(device: str) -> list[dict[str, Any]]:
     """Return the facts of the GPUs that a run may get; none where nothing is told.
 
     Instances of a divided GPU have no facts of their own: those of all GPUs then.
@@ -181,7 +181,7 @@ def _with_defaults(
         values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     values["data"] = existing_data(values["data"])
     notes = []
-    old = _too_old(gpus)
+    old = too_old(gpus)
     if old is not None and p.precision is None:
         values["precision"] = [
             name for name in values["precision"] if name not in _NEWER
@@ -196,7 +196,7 @@ def _with_defaults(
     return values, notes
 
 
-def _too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:
+def too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:
     """Return which GPU lacks the newer formats; None if all have them or none tells."""
     for gpu in gpus:
         capability = gpu.get("compute_capability")

@@ -66,7 +66,7 @@ class Progress:
         """Say how far the run is, from time to time."""
         self._reader = self._reader or JsonLinesReader(run.paths.metrics)
         for line in self._reader.read():
-            if line["kind"] in ("step", "allreduce"):
+            if line["kind"] in ("step", "allreduce", "inference"):
                 self._latest = line
         period = _LINE_SECONDS if self._line is None else _IN_PLACE_SECONDS
         if time.monotonic() - self._shown_at >= period:
@@ -118,6 +118,10 @@ def _position(line: dict[str, Any], run: Run) -> str | None:
         return None
     if line["kind"] == "allreduce":
         return f"message of {line['message_bytes']:,} bytes"
+    if line["kind"] == "inference":
+        [timing] = statistics.latency_timings([line]).values()
+        rate = timing.images_per_second
+        return f"batches of {timing.batch_size:,}, {rate:,.0f} images/s"
     rate = line["images"] / line["step_time_seconds"]
     of = f" of {run.config.steps:,}" if run.config.steps else ""
     warmup = ", warm-up" if line["warmup"] else ""

@@ -24,11 +24,14 @@ from nbkit.study.study import Study
 __all__ = ["report"]
 
 _MODULES = {
+    "chexnet": "nbkit.study.chexnet",
     "concurrent_jobs": "nbkit.study.concurrent_jobs",
+    "inference": "nbkit.study.inference",
     "input_pipeline": "nbkit.study.input_pipeline",
     "precision": "nbkit.study.precision",
     "scaling": "nbkit.study.scaling",
     "storage": "nbkit.study.storage",
+    "time_to_accuracy": "nbkit.study.time_to_accuracy",
 }
 """By kind, the module whose ``report(study)`` makes the report. Names, not what an
 imported file asks for."""

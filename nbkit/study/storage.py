@@ -225,8 +225,8 @@ class StorageResult:
         return (
             f"{self._test_name(best)}{best.source} keeps {demand.gpus} emulated "
             f"{demand.gpu_name} busy {wording.percent(found.median)} of the first "
-            f"epoch ({best.cache}; {runs}, {best.verdict}; 90 % are asked for). All of "
-            f"it would take {demand.images_per_second * size / 1e9:.3g} GB/s. "
+            f"epoch ({best.cache}; {runs}, {best.verdict}; 90 % are asked for). To be "
+            f"busy always takes {demand.images_per_second * size / 1e9:.3g} GB/s. "
             f"{limit_sentence(demand, self._of(place))}"
         )
 

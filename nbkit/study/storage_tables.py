@@ -55,7 +55,7 @@ def epochs_table(
             "ones from wherever the data fit.",
             "Busy: share of the time in which an emulated accelerator computes, its "
             "first step left out (MLPerf Storage); "
-            f"{UTILIZATION_NEEDED:.0%} are asked for, and a verdict needs "
+            f"{UTILIZATION_NEEDED * 100:.0f} % are asked for, and a verdict needs "
             f"{MINIMUM_RUNS} runs. The computing is a pause as long as a published "
             "rate says: nothing is computed.",
             "Arrived: what the disks of this host, or its network cards for a file "

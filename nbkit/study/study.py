@@ -32,7 +32,7 @@ from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, utc_now, write_json
 from nbkit.study.kinds import before_start
-from nbkit.study.order import Slot, arms_and_order, balanced_order, twin
+from nbkit.study.order import Slot, arms_and_order, balanced_order, of_repeat, twin
 from nbkit.study.parameters import Parameters
 from nbkit.study.progress import Progress
 from nbkit.study.starts import (
@@ -302,9 +302,9 @@ class Study:
         difference too often: so progress speaks of it a single time.
         """
         second = [slot for slot in self.order if slot.repeat == 1]
-        # Of arms that run at once only their own report knows what to compare.
-        too_early = self.repeats <= 2 or self.together
-        return None if too_early else second[-1]
+        # What to compare of runs at once, or of seeds, only their own report knows.
+        its_own = self.together or self.plan.get("seed_per_repeat")
+        return None if self.repeats <= 2 or its_own else second[-1]
 
     def _needed(self) -> str:
         """Return how many repeats the study is estimated to need, in words."""
@@ -318,8 +318,9 @@ class Study:
 
     def _launch(self, slot: Slot, start: int) -> Run:
         content = self._content
+        fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
         tags = {
-            **before_start(self.kind, self.plan, content["arms"][slot.arm]),
+            **before_start(self.kind, self.plan, fields),
             "study": self.study_id,
             "arm": slot.arm,
             "repeat": str(slot.repeat),
@@ -329,7 +330,7 @@ class Study:
             tags["together"] = "; ".join(beside)
         with variables_set(self.environment):
             run = launch(
-                ExperimentConfig(**content["arms"][slot.arm]),
+                ExperimentConfig(**fields),
                 on_owner_exit="stop",
                 origins=content["origins"],
                 tags=tags,

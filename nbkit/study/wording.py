@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["gigabytes", "percent", "rate", "size"]
+__all__ = ["duration", "energy", "gigabytes", "percent", "price", "rate", "size"]
 
 UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""
@@ -35,3 +35,36 @@ def size(size_bytes: float | None) -> str:
             return f"{size_bytes:.0f} {unit}"
         size_bytes /= 1024
     return f"{size_bytes:.1f} GiB"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time in three figures, such as ``34.9 min`` or ``5.20 h``."""
+    if seconds is None:
+        return UNKNOWN
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{_three_figures(seconds / length)} {unit}"
+    return f"{_three_figures(seconds)} s"
+
+
+def energy(joules: float | None) -> str:
+    """Return an energy, such as ``12.4 kWh``, ``35.0 Wh`` or ``310 J``."""
+    if joules is None:
+        return UNKNOWN
+    for unit, size_joules in (("kWh", 3.6e6), ("Wh", 3.6e3)):
+        if joules >= size_joules:
+            return f"{_three_figures(joules / size_joules)} {unit}"
+    return f"{_three_figures(joules)} J"
+
+
+def price(amount: float | None, currency: str) -> str:
+    """Return what something costs, such as ``18.60 USD``; small sums in two figures."""
+    if amount is None:
+        return UNKNOWN
+    small = amount and abs(amount) < 0.1
+    return f"{amount:.2g} {currency}" if small else f"{amount:,.2f} {currency}"
+
+
+def _three_figures(value: float) -> str:
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}"

@@ -43,9 +43,13 @@ _TITLES = {
     "mean_auroc": "Mean AUROC",
     "bus_bandwidth_gigabytes_per_second": "Bus bandwidth (GB/s)",
     "message_bytes": "Message (bytes)",
+    "batch_size": "Batch size",
+    "latency_milliseconds": "Latency (ms, median)",
+    "served_images_per_second": "Images/s by batch size",
 }
 """As in the live view (``static/view_parts.js``)."""
 _OVER_TIME = {"gpu_utilization_percent", "memory_used_gibibytes", "power_watts"}
+_OVER_BATCH_SIZE = {"latency_milliseconds", "served_images_per_second"}
 
 Bundle = dict[str, Any]
 
@@ -349,6 +353,8 @@ def _ends_of_axis(name: str, first: float, last: float) -> tuple[str, str]:
         return "0 s", f"{last - first:,.0f} s"
     if name == "bus_bandwidth_gigabytes_per_second":
         return size(first), size(last)
+    if name in _OVER_BATCH_SIZE:
+        return f"batch {first:,}", f"batch {last:,}"
     return f"step {first:,}", f"step {last:,}"
 
 

@@ -43,6 +43,10 @@ def _run(rank: Rank, config: ExperimentConfig) -> None:
         from nbkit.worker.load import load
 
         load(rank, config)
+    elif config.task == "inference":
+        from nbkit.worker.inference import infer
+
+        infer(rank, config)
     elif config.has_entry:
         from nbkit.worker.function import run_entry
 

@@ -35,6 +35,8 @@ def write_facts(
     source: dict[str, Any] | None = None,
     window: Window | None = None,
     weights_finite: bool | None = None,
+    weights: dict[str, Any] | None = None,
+    numbers: dict[str, Any] | None = None,
 ) -> None:
     """Gather every rank's facts; rank 0 writes them. Called by all ranks.
 
@@ -56,6 +58,10 @@ def write_facts(
         Counts of the steps after warm-up, at the end.
     weights_finite
         Of this rank's model, at the end; the ranks' models are alike.
+    weights
+        What `nbkit.worker.weights.load` says of their origin.
+    numbers
+        How an inference computes: what is cast, or quantized by which library.
 
     Raises
     ------
@@ -96,6 +102,8 @@ def write_facts(
             "data": {**data.describe(), **(source or {})} if data else None,
             "ranks": ranks if window is not None else None,
             "weights_finite": weights_finite,
+            "weights": weights,
+            "numbers": numbers,
             **_software(device),
         },
     )

@@ -2,28 +2,81 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import nn
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import Manifest
+from nbkit.errors import ConfigError
+from nbkit.worker.rank import Rank
 
-__all__ = ["evaluation_losses", "training_loss"]
+__all__ = ["evaluation_losses", "label_weights", "training_loss"]
 
 
-def training_loss(config: ExperimentConfig, *, is_multi_label: bool) -> nn.Module:
+def training_loss(
+    config: ExperimentConfig, manifest: Manifest | None, rank: Rank
+) -> nn.Module:
     """Return the loss of a batch, from logits and labels.
+
+    Labels are the index of a class, int64, of shape (n,); or, where an image can have
+    several, 0 or 1 for each of them, float, of shape (n, labels).
 
     Parameters
     ----------
     config
-        ``label_smoothing`` matters; it is for one class an image only.
-    is_multi_label
-        Whether labels are 0 or 1 for each of several, float, of shape (n, labels),
-        instead of the index of a class, int64, of shape (n,).
+        ``label_smoothing`` matters, which is for one class an image only, and
+        ``label_weighting``, which is for several labels only.
+    manifest
+        The images; None for synthetic ones, which have one class each.
+    rank
+        This process in its run; rank 0 says which labels cannot be weighted.
+
+    Raises
+    ------
+    ConfigError
+        If labels are to be weighted and an image has one class.
     """
-    if is_multi_label:
-        return nn.BCEWithLogitsLoss()
+    if manifest is not None and manifest.is_multi_label:
+        if config.label_weighting == "none":
+            return nn.BCEWithLogitsLoss()
+        weights = label_weights(manifest)
+        unknown = [label for label, weight in weights.items() if weight is None]
+        if unknown and rank.rank == 0:
+            sys.stdout.write(
+                "label_weighting: all training images have or all lack "
+                f"{', '.join(unknown)}; a weight of 1 is used there\n"
+            )
+            sys.stdout.flush()
+        return nn.BCEWithLogitsLoss(
+            pos_weight=torch.tensor(
+                [1.0 if weight is None else weight for weight in weights.values()]
+            )
+        )
+    if config.label_weighting != "none":
+        message = (
+            f"label_weighting={config.label_weighting!r} is for images with several "
+            f"labels, but data={config.data!r} has one class an image; set "
+            "label_weighting='none'."
+        )
+        raise ConfigError(message)
     return nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
+
+
+def label_weights(manifest: Manifest) -> dict[str, float | None]:
+    """Return for each label negatives over positives of the training images.
+
+    None where all of them have the label, or none has it. The more images lack a label,
+    the more one that has it counts: in the loss, both weigh the same together.
+    """
+    images = manifest.train
+    every = [images.label(number) for number in range(len(images))]
+    counts = [sum(column) for column in zip(*every, strict=True)]  # type: ignore[arg-type]
+    return {
+        label: (len(every) - count) / count if 0 < count < len(every) else None
+        for label, count in zip(manifest.classes, counts, strict=True)
+    }
 
 
 def evaluation_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

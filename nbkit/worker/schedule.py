@@ -29,8 +29,9 @@ def learning_rate(
     -------
     float
         Rising linearly to the peak over the warm-up, then after the schedule:
-        ``cosine`` is ``(1 + cos(pi t)) / 2`` and ``polynomial`` is ``(1 - t) ** power``
-        of the peak, with ``t`` the share of the steps behind the warm-up.
+        ``cosine`` is ``(1 + cos(pi t)) / 2`` of the peak, and ``polynomial`` is
+        ``(1 - t) ** power`` of the way from its end to the peak, with ``t`` the share
+        of the steps behind the warm-up.
     """
     peak = config.learning_rate
     warmup = round(config.learning_rate_warmup_epochs * steps_per_epoch)
@@ -40,7 +41,8 @@ def learning_rate(
     if config.schedule == "cosine":
         return peak * (1 + math.cos(math.pi * share)) / 2
     if config.schedule == "polynomial":
-        return peak * (1 - share) ** config.polynomial_power
+        end = config.polynomial_end
+        return end + (peak - end) * (1 - share) ** config.polynomial_power
     if config.schedule == "step":
         passed = sum(step >= epoch * steps_per_epoch for epoch in config.step_epochs)
         return peak * config.step_factor**passed

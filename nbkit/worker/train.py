@@ -33,6 +33,7 @@ from nbkit.worker import (
     models,
     optimizers,
     schedule,
+    weights,
 )
 from nbkit.worker.data import source
 from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
@@ -62,9 +63,12 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     host_group = join(rank, config, device)
     _seed(config)
 
+    def barrier() -> None:
+        if host_group is not None:
+            dist.barrier(host_group)
+
     # 2. Images, batch size, model, optimizer; or where an earlier attempt left off
     manifest = source.prepare(config, rank)
-    several = manifest.classes if manifest and manifest.is_multi_label else None
     saved, own = {}, {}
     if rank.attempt:
         newest = checkpoint.latest(rank.paths.checkpoints)
@@ -88,9 +92,10 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     total_steps = config.steps or (config.epochs or 1) * steps_per_epoch
     precision = Precision(config, device)
     raw_model = models.build(config, config.num_classes or batches.num_classes)
+    origin = weights.load(raw_model, config, rank, resumed=bool(saved), barrier=barrier)
     raw_model = precision.to_layout(raw_model.to(device))
     optimizer = optimizers.build(config, raw_model)
-    criterion = losses.training_loss(config, is_multi_label=several is not None)
+    criterion = losses.training_loss(config, manifest, rank).to(device)
     images_per_step = per_rank * rank.world_size * accumulation
 
     # 3. Gradient exchange
@@ -103,7 +108,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     log = MetricsLog(rank, config, images_per_step, profile.steps)
     facts = rank, config, device, host_group, batches, per_rank
     images_from = source.describe(config, manifest)
-    write_facts(*facts, completed=False, source=images_from)
+    write_facts(*facts, completed=False, source=images_from, weights=origin)
 
     # 4. The state of an earlier attempt, behind everything that draws random numbers
     step = epoch = first_batch = 0
@@ -137,7 +142,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                 checkpoint.random_state(),
                 rank.rank,
                 rank.world_size,
-                lambda: dist.barrier(host_group) if host_group is not None else None,
+                barrier,
                 config.checkpoints_kept,
             )
         log.event(
@@ -211,8 +216,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                     raw_model,
                     batches,
                     precision,
-                    rank.world_size,
-                    several,
+                    rank,
+                    manifest,
                     evaluation_is_over,
                 )
             if found is None:
@@ -241,6 +246,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         source=images_from,
         window=log.window,
         weights_finite=all_finite(raw_model),
+        weights=origin,
     )
     rank.beat(step, Phase.DONE)
     log.close()

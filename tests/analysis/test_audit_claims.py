@@ -166,7 +166,7 @@ def test_the_errors_of_the_framework_tables_are_found():
 def test_the_rounding_of_the_virtual_machine_report_is_found():
     assert "10,675.0925" in evidence("4 nodes, virtual machines")["rounded"]
     rounded = evidence("virtual machines on one node")["rounded"]
-    assert "2,700 +- 50 (1.9%)" in rounded
+    assert "2,700 +- 50 (1.9 %)" in rounded
     assert "5,500" not in rounded
 
 

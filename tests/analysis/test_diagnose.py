@@ -215,7 +215,7 @@ def test_what_is_predicted_is_arithmetic_on_the_runs_own_numbers(diagnosed):
 
     found = diagnosed(**PLANTED["others on the GPUs"][1])
     assert found[0].gain is None
-    assert "in 100% of the samples." in found[0].evidence
+    assert "in 100 % of the samples." in found[0].evidence
     assert "Predicted: the run does not tell how much" in str(found)
 
 
@@ -233,7 +233,7 @@ def test_a_slow_rank_comes_with_what_it_has_more_of(diagnosed, slow, said):
     [cause] = diagnosed(worker={"ranks": ranks})
 
     assert cause.code == "slow-rank"
-    assert "Rank 1 needs 30% of the step longer" in cause.evidence
+    assert "Rank 1 needs 30 % of the step longer" in cause.evidence
     assert said in cause.evidence
 
 
@@ -245,7 +245,7 @@ def test_a_rank_on_a_hot_gpu_is_slow_because_of_it(diagnosed):
 
     causes = {cause.code: cause for cause in found}
     assert causes.keys() == {"slow-rank", "throttled"}
-    assert "its GPU ran 35% of the highest clock" in causes["slow-rank"].evidence
+    assert "its GPU ran 35 % of the highest clock" in causes["slow-rank"].evidence
     assert "1 of 2 GPUs" in causes["throttled"].evidence
     assert "900 of 1,410 MHz" in causes["throttled"].evidence
 
@@ -331,7 +331,7 @@ def test_gpus_that_stand_still_are_evidence_of_starvation(diagnosed):
     [cause] = diagnosed(**PLANTED["starved input"][1], sampled=sampled)
 
     assert cause.code == "input"
-    assert "A GPU read 0 % utilization in 52% of the samples." in cause.evidence
+    assert "A GPU read 0 % utilization in 52 % of the samples." in cause.evidence
 
 
 def test_an_imported_run_is_diagnosed_as_where_it_ran(tmp_path, monkeypatch):
@@ -365,7 +365,7 @@ def test_ranks_that_train_nothing_wait_for_the_images_of_the_slowest(diagnosed):
 
     assert cause.code == "input"
     assert cause.share == pytest.approx(0.35)
-    assert "30% for those of the slowest rank" in cause.evidence
+    assert "30 % for those of the slowest rank" in cause.evidence
     assert "utilization" not in cause.evidence
 
 
@@ -378,7 +378,7 @@ def test_time_a_step_is_of_the_steps_that_a_rank_has_counted(diagnosed):
 
     [cause] = diagnosed(worker={"ranks": ranks})
 
-    assert "60% of the measured time, 300 ms a step." in cause.evidence
+    assert "60 % of the measured time, 300 ms a step." in cause.evidence
 
 
 def test_what_happens_between_two_steps_bounds_none_of_them(diagnosed):

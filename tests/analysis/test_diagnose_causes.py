@@ -35,16 +35,16 @@ def test_the_text_has_evidence_change_prediction_and_reason():
     text = str(Diagnosis("run a", [OTHERS, LAYOUT, INPUT], ["the weather."], PROFILE))
 
     assert text.splitlines()[0] == (
-        "run a: bound by input (60% of the time). It waited <b>long</b>. Try first: "
+        "run a: bound by input (60 % of the time). It waited <b>long</b>. Try first: "
         "another loader. Predicted: at most 2.50 times the rate (the waiting left out)."
         " Also: the memory layout, another process on its GPUs."
     )
-    assert "problem [input]: input, 60% of the time\n  Evidence: It waited" in text
+    assert "problem [input]: input, 60 % of the time\n  Evidence: It waited" in text
     assert "  Predicted: 1.40 to 1.50 times the rate (published)" in text
     assert "  Predicted: the run does not tell how much" in text
     assert f"  Why: {codes()['layout'].why} ({codes()['layout'].source})" in text
     assert "Not known: the weather." in text
-    assert "   75%  aten::addmm (6 calls)" in text
+    assert "   75 %  aten::addmm (6 calls)" in text
 
 
 def test_a_page_shows_text_as_text():
@@ -69,4 +69,4 @@ def test_programs_get_everything_as_json():
     }
     assert second["share"] is second["predicted_gain"] is None
     assert values["unknown"] == ["the weather."]
-    assert values["bound_by"] == "input (60% of the time)"
+    assert values["bound_by"] == "input (60 % of the time)"

@@ -56,7 +56,7 @@ def test_images_that_wait_for_cpus_are_bound_by_too_few_of_them(diagnosed):
     found = diagnosed(worker={"ranks": ranks})
 
     assert [cause.code for cause in found] == ["few-cpus", "input"]
-    assert found.bound_by == "too few CPUs (40% of the time)"
+    assert found.bound_by == "too few CPUs (40 % of the time)"
     assert "2 ranks may use 8 of 64 CPUs, and would fill 8.0." in found[0].evidence
     assert found[0].gain.high == pytest.approx(1 / 0.6)
     assert found[1].change.startswith("let the CPUs decode less")
@@ -107,7 +107,7 @@ def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
     assert "decode less" in advice(sampled=full)
     # The host has free CPUs, but none for this run.
     assert "decode less" in advice(cpus=few, cpu=1.9)
-    assert "were 73% busy" in advice(cpus=few, cpu=1.45)
+    assert "were 73 % busy" in advice(cpus=few, cpu=1.45)
     assert "is not known" in advice(cpu=1.0, cpus=())
     assert "is not known" in advice(nnodes=2)
     assert "decode less" in advice(cpus=(), sampled=full)
@@ -115,5 +115,5 @@ def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
 
 def test_more_loading_processes_are_no_help_on_full_cpus(diagnosed):
     assert "decode less" in change(diagnosed, cpus=range(4), cpu=1.9)
-    assert "were 73% busy" in change(diagnosed, cpus=range(4), cpu=1.45)
+    assert "were 73 % busy" in change(diagnosed, cpus=range(4), cpu=1.45)
     assert "'num_workers': 16" in change(diagnosed, cpus=())

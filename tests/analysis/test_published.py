@@ -76,6 +76,12 @@ def test_every_row_keeps_to_the_vocabulary():
             assert canonical_gpu_name(row.gpu_name) == row.gpu_name, row
 
 
+def test_at_inference_every_row_says_how_large_its_images_are():
+    rows = [row for row in ROWS if row.phase == "infer"]
+
+    assert {row.conditions.rpartition("; ")[2] for row in rows} == {"224 px"}
+
+
 def test_every_row_names_its_source():
     for row in ROWS:
         assert row.publisher, row

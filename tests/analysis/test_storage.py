@@ -103,8 +103,23 @@ def test_a_loader_s_bytes_are_images_times_their_size():
     ("supplies", "said"),
     [
         (
-            [supply("random reads, cold", 10_000), supply("x", 9_000, origin="loader")],
+            [
+                supply("random reads, cold", 10_000),
+                supply("x", 11_000, origin="loader"),
+            ],
             "The storage is below the demand: cold random reads give 1 of 2 GB/s.",
+        ),
+        (
+            [supply("random reads, cold", 10_000), supply("x", 9_000, origin="loader")],
+            "Storage and loader are below the demand: cold random reads give 1 of 2 "
+            "GB/s, and the loader gives 9,000 of 20,000 images/s from cold data (nas). "
+            "Such reads would bring 10,000, so that faster storage alone changes "
+            "little: reading and decoding images with these CPUs limits first.",
+        ),
+        (
+            [supply("random reads, cold", 10_000), supply("x", 9_900, origin="loader")],
+            "Such reads would bring 10,000, within 2% of the loader, so that which of "
+            "them limits first is not shown.",
         ),
         (
             [supply("random reads, cold", 30_000), supply("x", 9_000, origin="loader")],

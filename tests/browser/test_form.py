@@ -52,6 +52,15 @@ class Notebook:
         self.file = file
         self.form = visitor.locator(".nbkf")
 
+    def wait_for_kernel(self) -> None:
+        """Wait until the page knows its kernel.
+
+        A cell that is run before makes the page start a kernel of its own, for which it
+        ends the one that the notebook has had in another page.
+        """
+        name = self.page.locator(".jp-NotebookPanel-toolbar .jp-KernelName")
+        expect(name).to_contain_text("Python 3")
+
     def run(self, place: int) -> Locator:
         """Run a cell; return its output."""
         cell = self.page.locator(".jp-Notebook .jp-CodeCell").nth(place)
@@ -181,6 +190,7 @@ def opened(lab, page):
     notebook = Notebook(visitor, server.root / "a.ipynb")
     expect(visitor.locator(".jp-Notebook .jp-CodeCell")).to_have_count(len(CELLS))
     expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
+    notebook.wait_for_kernel()
     notebook.run(0)
     expect(notebook.form).to_be_visible()
     return server, notebook
@@ -255,6 +265,7 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
     other = Notebook(
         page(server.address("notebooks/a.ipynb"), 1300, 1600), notebook.file
     )
+    other.wait_for_kernel()
     other.run(0)
     other.enter("model", "resnet34")
     expect(other.form).to_contain_text('nbkit.launch(model="resnet34")')

@@ -55,72 +55,120 @@ def store_past(store, uuid, minutes, started_minutes):
     samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+class Plot:
+    """The past of a GPU's utilization, which moves on and is laid out at any time."""
+
+    def __init__(self, panel):
+        self.page = panel.page
+        self.gpu = card(panel, 0)
+        self.slider = self.gpu.get_by_role("slider", name="Utilization of GPU 0")
+        self.tip = self.gpu.locator(".nbk-tip")
+
+    def told(self):
+        """Return what is told of the moment that is pointed at; nothing without one."""
+        return " ".join("".join(self.tip.all_inner_texts()).split())
+
+    def point(self, share):
+        """Move the mouse to a share of the width that the plot has now."""
+        box = self.slider.bounding_box()
+        place = {"x": box["width"] * share, "y": box["height"] / 2}
+        self.slider.hover(position=place)
+
+    def press(self, *keys):
+        """Press keys in the plot; Lab may have taken the focus meanwhile."""
+        if not self.slider.evaluate("plot => plot === document.activeElement"):
+            self.gpu.locator(".nbk-toggle").focus()
+            self.page.keyboard.press("Tab")
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def bin(self):
+        """Return which of its 120 bins is pointed at, or is the newest."""
+        return self.slider.evaluate(
+            """plot => {
+              const [first, last, now] = ['min', 'max', 'now'].map(name =>
+                Number(plot.getAttribute('aria-value' + name)));
+              return Math.floor(120 * (now - first) / (last - first));
+            }"""
+        )
+
+
+def choose(select, label, shown, words):
+    """Choose an option until it is shown; what is saved late may undo a choice."""
+
+    def is_shown():
+        if select.evaluate("it => it.selectedOptions[0]?.label") != label:
+            select.select_option(label=label)
+        return words in shown.inner_text()
+
+    until(select.page, is_shown, words)
+
+
 def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
     server = lab("replay:one-gpu")
     store_past(server.store, traced_gpu(), minutes=40, started_minutes=5)
     visitor = page(server.address(), width=1600)
     panel = open_panel(visitor)
-    gpu = card(panel, 0)
-    plot = gpu.get_by_role("slider", name="Utilization of GPU 0")
-    tip = gpu.locator(".nbk-tip")
-    mark = gpu.locator(".nbk-sparkline-mark.nbk-mod-start")
+    plot = Plot(panel)
+    mark = plot.gpu.locator(".nbk-sparkline-mark.nbk-mod-start")
     span = panel.locator(".nbk-legend").first
     expect(span).to_contain_text("last 30 min")
     expect(mark).to_have_count(1)
-    expect(plot).to_have_attribute("aria-valuetext", re.compile(r"mean \d+ %"))
+    value = re.compile(r"mean \d+ %")
+    expect(plot.slider).to_have_attribute("aria-valuetext", value)
 
-    box = plot.bounding_box()
-    plot.hover(position={"x": box["width"] / 4, "y": box["height"] / 2})
-    expect(tip).to_contain_text("GPU 42 %")
-    expect(tip).to_contain_text("memory 25 %")
-    expect(tip).not_to_contain_text("started")
+    # Each look moves the mouse again: the drawing may have moved on below it.
+    def middle_is_told():
+        plot.point(1 / 4)
+        told = plot.told()
+        return {"GPU 42 %", "memory 25 %"} <= set(told.split(" · ")) and told
 
-    # The drawing moves on between a look at it and the mouse.
+    assert "started" not in until(visitor, middle_is_told, "the values of the run")
+
     def start_is_told():
-        share = float(mark.get_attribute("x1")) / 120
-        plot.hover(position={"x": box["width"] * share, "y": box["height"] / 2})
-        return "a run started" in tip.inner_text()
+        plot.point(float(mark.get_attribute("x1")) / 120)
+        return "a run started" in plot.told()
 
     until(visitor, start_is_told, "the start of the run")
     panel.locator(".nbk-header").hover()
-    expect(tip).to_have_count(0)
+    expect(plot.tip).to_have_count(0)
 
-    gpu.locator(".nbk-toggle").focus()
-    visitor.keyboard.press("Tab")
-    expect(plot).to_be_focused()
-    expect(tip).to_be_visible()
-    visitor.keyboard.press("Home")
-    expect(tip).to_contain_text("GPU 42 %")
-    expect(plot).to_have_attribute("aria-valuetext", re.compile("GPU 42 %"))
-    oldest = int(plot.get_attribute("aria-valuenow"))
+    def newest_is_told():
+        plot.press()
+        return bool(plot.told()) and plot.bin() > 110
+
+    until(visitor, newest_is_told, "the newest values")
+
+    def oldest_is_told():
+        plot.press("Home")
+        return plot.bin() == 0 and "GPU 42 %" in plot.told()
+
+    until(visitor, oldest_is_told, "the oldest values")
+    expect(plot.slider).to_have_attribute("aria-valuetext", re.compile("GPU 42 %"))
+
+    def mouse_is_followed():
+        plot.point(3 / 4)
+        return 85 <= plot.bin() <= 95
+
+    until(visitor, mouse_is_followed, "where the mouse is")
+
     # A key takes over from the mouse, and one of the browser's is left to it.
-    plot.hover(position={"x": box["width"] * 3 / 4, "y": box["height"] / 2})
-    until(
-        visitor,
-        lambda: int(plot.get_attribute("aria-valuenow")) > oldest + 15 * MINUTE,
-        "where the mouse is",
-    )
-    for key in ("Home", "Alt+End", "PageUp"):
-        visitor.keyboard.press(key)
-    # Ten bins of a quarter of a minute.
-    until(
-        visitor,
-        lambda: 2 <= (int(plot.get_attribute("aria-valuenow")) - oldest) / MINUTE < 9,
-        "a later moment",
-    )
-    visitor.keyboard.press("Escape")
-    expect(tip).to_have_count(0)
-    visitor.keyboard.press("ArrowLeft")
-    expect(tip).to_be_visible()
+    def key_is_followed():
+        plot.press("Home", "Alt+End", "PageUp")
+        return plot.bin() == 10
+
+    until(visitor, key_is_followed, "a later moment")
+    plot.press("Escape")
+    expect(plot.tip).to_have_count(0)
+    plot.press("ArrowLeft")
+    expect(plot.tip).to_be_visible()
     visitor.keyboard.press("Tab")
-    expect(tip).to_have_count(0)
+    expect(plot.tip).to_have_count(0)
 
     panel.get_by_role("button", name="Settings of nbkit").click()
     reach = visitor.locator('select[id$="_historyMinutes"]')
-    reach.select_option(label="10")
-    expect(span).to_contain_text("last 10 min")
-    reach.select_option(label="120")
-    expect(span).to_contain_text("last 2 h")
+    choose(reach, "10", span, "last 10 min")
+    choose(reach, "120", span, "last 2 h")
     expect(mark).to_have_count(1)
 
 

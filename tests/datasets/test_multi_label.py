@@ -31,6 +31,26 @@ def test_without_a_column_of_splits_everything_is_for_training(tmp_path):
     assert list(listing.evaluation) == []
 
 
+def test_blanks_and_points_do_not_lose_a_label(tmp_path):
+    rows = ["1.png, 1,0.0,1,a", "2.png,0 ,1.0,-1,b"]
+    table = write_table(tmp_path, rows, "file,sick,old,unsure,view")
+
+    listing = list_multi_label(table)
+
+    assert [sample.label for sample in listing.train] == [(1, 0), (0, 1)]
+    assert list(listing.classes) == ["sick", "old"]
+    assert list(listing.unused_columns) == ["unsure", "view"]
+
+
+def test_a_label_with_a_slip_in_it_is_refused_with_the_line(tmp_path):
+    rows = [f"{number}.png,{number % 2}" for number in range(100)]
+    rows[7] = "7.png,-1"
+    table = write_table(tmp_path, rows, "file,sick")
+
+    with pytest.raises(ConfigError, match=r"sick='-1' in line 9, but all but 1 of 100"):
+        list_multi_label(table)
+
+
 @pytest.mark.parametrize("word", ["val", "valid", "Validation", "test"])
 def test_every_usual_word_for_evaluation_is_known(tmp_path, word):
     table = write_table(tmp_path, ["1.png,train,1", f"2.png,{word},0"], "file,split,a")

@@ -56,8 +56,12 @@ EXPECTED = {
 }
 
 
-def check_fault(kernel: Kernel, how: str, bad: int) -> float:
-    """Let a rank fail, and check that everything is said and nothing is left.
+PATIENCE_SECONDS = 15.0
+"""Of a hang: more than a loaded machine takes to import torch, when nothing beats."""
+
+
+def launch_fault(kernel: Kernel, how: str, bad: int) -> Run:
+    """Launch a function of which one rank will fail.
 
     Parameters
     ----------
@@ -67,20 +71,29 @@ def check_fault(kernel: Kernel, how: str, bad: int) -> float:
         A key of `EXPECTED`.
     bad
         The rank.
+    """
+    # The others beat too, or they would seem to be as far behind as the hung one.
+    patience = PATIENCE_SECONDS if how == "hang" else 60
+    launch = (
+        f"run = nbkit.launch(train, args=({how!r}, {bad}), gpus={RANKS}, device='cpu', "
+        f"oversubscribe=True, hang_timeout_seconds={patience})"
+    )
+    return nbkit.attach(kernel.execute(launch, "run.run_id"))
+
+
+def check_fault(run: Run, how: str, bad: int) -> float:
+    """Wait for a failure, and check that everything is said and nothing is left.
+
+    Parameters
+    ----------
+    run, how, bad
+        Of `launch_fault`.
 
     Returns
     -------
     float
         Seconds from the last step until the run was over, patience not counted.
     """
-    # More than a loaded machine takes to import torch: nothing beats meanwhile.
-    patience = 15.0
-    # The others beat too, or they would seem to be as far behind as the hung one.
-    launch = (
-        f"run = nbkit.launch(train, args=({how!r}, {bad}), gpus={RANKS}, device='cpu', "
-        f"oversubscribe=True, hang_timeout_seconds={patience if how == 'hang' else 60})"
-    )
-    run = nbkit.attach(kernel.execute(launch, "run.run_id"))
     run.wait(180, raise_on_failure=False)
     cause = run.cause or {}
     assert run.state is RunState.FAILED
@@ -93,8 +106,9 @@ def check_fault(kernel: Kernel, how: str, bad: int) -> float:
         assert f", line {line}" in told, told
         assert "Cell In[" in told, told
     assert not processes_of_run(run.paths)
-    assert leases("cpu") == {}
-    return time.time() - _last_step_at(run) - (patience if how == "hang" else 0)
+    assert all(run.run_id not in holders for holders in leases("cpu").values())
+    patience = PATIENCE_SECONDS if how == "hang" else 0
+    return time.time() - _last_step_at(run) - patience
 
 
 def _last_step_at(run: Run) -> float:

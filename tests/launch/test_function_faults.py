@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from nbkit.launch.claims import leases
 from tests.launch.function_faults import (
     CELL,
     EXPECTED,
     STUBBORN_CELL,
     check_fault,
     check_stop,
+    launch_fault,
 )
 from tests.notebooks.kernel import running_kernel
+from tests.waiting import wait_until
 
 
 def test_the_failing_rank_is_named_with_the_line_of_its_cell():
     with running_kernel() as kernel:
         kernel.execute(CELL)
-        for bad, how in enumerate(EXPECTED):
-            check_fault(kernel, how, bad % 4)
+        # Nobody waits for its patience: the others fail meanwhile.
+        hung = launch_fault(kernel, "hang", 3)
+        wait_until(lambda: hung.metrics("log"), "a step", 120)
+        for bad, how in enumerate(how for how in EXPECTED if how != "hang"):
+            check_fault(launch_fault(kernel, how, bad % 3), how, bad % 3)
+        check_fault(hung, "hang", 3)
+        assert leases("cpu") == {}
         kernel.execute(STUBBORN_CELL)
         check_stop(kernel)

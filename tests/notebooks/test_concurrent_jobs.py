@@ -13,10 +13,10 @@ from tests.notebooks.executing import execute
 
 QUICK = (
     *("-p", "device", "cpu", "-p", "layout", "1,1", "-p", "one_job", "false"),
-    *("-p", "repeats", "1", "-p", "control", "false", "-p", "model", "slow"),
-    *("-p", "steps", "100", "-p", "image_size", "16"),
+    *("-p", "repeats", "1", "-p", "control", "false", "-p", "model", "meets"),
+    *("-p", "steps", "30", "-p", "image_size", "16"),
 )
-"""Five seconds of steps: jobs that start one after the other overlap."""
+"""Jobs of a round wait for each other: some steps overlap, however they started."""
 
 
 def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
@@ -25,23 +25,23 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
     assert done.returncode == 0, done.terminal
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
     assert "CPU, functional: device=cpu was asked for" in done.text
-    assert "[4/4] 1,1 job 2, pinned, repeat 1: finished" in done.text
+    assert "[4/4] 1,1 job 2 (pinned), repeat 1: finished" in done.text
     assert "All jobs read the same data: nothing is copied." in done.text
     picture, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
     report = answer[REPORT_MIME]
     assert report["answer"].startswith("CPU, functional: 1,1 at once: slowdown ")
-    assert "Pinned over not pinned: 1,1, pinned, together / " in report["answer"]
+    assert "Pinned over not pinned: 1,1 (pinned) together / " in report["answer"]
     result = report["result"]
     assert result["functional_only"] is True
-    assert [one["name"] for one in result["together"]] == ["1,1", "1,1, pinned"]
+    assert [one["name"] for one in result["together"]] == ["1,1", "1,1 (pinned)"]
     for one in result["together"]:
         [measured_at_once] = one["rounds"]
         assert measured_at_once["counts"] is True
         assert 0.5 <= measured_at_once["overlap_share"] <= 1
         assert 0 < one["fairness"]["median"] <= 1
     assert [one["measured"] for one in result["effects"]] == [
-        "1,1, together",
+        "1,1 together",
         "1 alone",
     ]
     page = Path(report["page"]).read_text()
@@ -52,7 +52,7 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
     assert {run.state for run in runs.values()} == {RunState.FINISHED}
     usable = sorted(os.sched_getaffinity(0))
     first, second = (
-        runs[f"1,1 job {n}, pinned"].worker["ranks"][0]["cpus"] for n in (1, 2)
+        runs[f"1,1 job {n} (pinned)"].worker["ranks"][0]["cpus"] for n in (1, 2)
     )
     assert not {*first} & {*second}
     assert {*first, *second} <= {*usable}

@@ -40,7 +40,7 @@ def test_what_was_read_in_part_is_in_memory_in_part(file):
 
 
 def test_a_forgotten_page_cache_is_caught_and_left_as_it_is(file):
-    with pytest.raises(NotColdError, match=r"100\.0% is in memory") as refused:
+    with pytest.raises(NotColdError, match=r"100\.0 % is in memory") as refused:
         check_cold(file)
 
     assert "call the run warm" in str(refused.value)
@@ -62,7 +62,7 @@ def test_one_warm_file_among_many_is_enough(tmp_path, held):
 
     with (
         held(files[599]),
-        pytest.raises(NotColdError, match=r"0\.bin and 599 more files: 0\.2%"),
+        pytest.raises(NotColdError, match=r"0\.bin and 599 more files: 0\.2 %"),
     ):
         make_cold(files)
 
@@ -83,7 +83,7 @@ def test_what_stayed_in_part_is_called_so_and_what_is_not_read_does_not_count(fi
     os.pread(descriptor, 2 * 2**20, 0)
     os.close(descriptor)
 
-    assert cache.check_warm(file).name == "25% warm"
+    assert cache.check_warm(file).name == "25 % warm"
     assert cache.check_warm(file, {file: 2 * 2**20}).name == "warm"
 
 

@@ -259,13 +259,16 @@ def test_notebooks_are_listed_with_what_they_are_about(watched: Jupyter):
     listed = watched.request("nbkit/api/notebooks").body["notebooks"]
 
     assert [one["name"] for one in listed] == [
+        "chexnet",
         "concurrent_jobs",
+        "inference",
         "input_pipeline",
         "interactive",
         "machines",
         "precision",
         "scaling",
         "storage",
+        "time_to_accuracy",
     ]
     [scaling] = [one for one in listed if one["name"] == "scaling"]
     assert scaling["title"].startswith("How does training throughput grow")

@@ -13,6 +13,7 @@ from tests.launch.function_faults import (
     STUBBORN_CELL,
     check_fault,
     check_stop,
+    launch_fault,
 )
 from tests.notebooks.kernel import running_kernel
 from tests.soak.test_faults import ROUNDS
@@ -26,7 +27,8 @@ def test_fault(how):
     with running_kernel() as kernel:
         kernel.execute(CELL)
         for round_number in range(ROUNDS):
-            seconds = check_fault(kernel, how, round_number % RANKS)
+            bad = round_number % RANKS
+            seconds = check_fault(launch_fault(kernel, how, bad), how, bad)
             assert seconds <= DETECTED_WITHIN_SECONDS
 
 

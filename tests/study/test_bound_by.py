@@ -36,11 +36,11 @@ def test_an_arm_is_bound_by_what_most_of_its_runs_name(run):
     starved, one, healthy = ArmsBoundBy(arms).notes()
 
     assert starved.startswith(
-        "What bounds starved: input (40% of the time), in 3 of 4 runs. Every rank "
-        "waited for images in 40% of the measured time"
+        "What bounds starved: input (40 % of the time), in 3 of 4 runs. Every rank "
+        "waited for images in 40 % of the measured time"
     )
     assert "at most 1.67 times the rate" in starved
-    assert "input (30% of the time), in 1 of 1 run. " in one
+    assert "input (30 % of the time), in 1 of 1 run. " in one
     assert healthy == "What bounds fp32, bf16: nothing stands out."
 
 
@@ -48,7 +48,7 @@ def test_programs_get_every_run(run):
     values = json.loads(json.dumps(ArmsBoundBy({"one": [run(0.5), run()]}).to_dict()))
 
     assert [one["bound_by"] for one in values["one"]] == [
-        "input (50% of the time)",
+        "input (50 % of the time)",
         None,
     ]
 

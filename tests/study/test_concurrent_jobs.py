@@ -90,12 +90,12 @@ def test_the_headline_is_the_slowdown_of_every_job():
     table = measured().table
 
     assert [row[0] for row in table.rows] == [
-        *("1,1 job 1", "1,1 job 2", "1,1 job 1, pinned", "1,1 job 2, pinned")
+        *("1,1 job 1", "1,1 job 2", "1,1 job 1 (pinned)", "1,1 job 2 (pinned)")
     ]
     slowed = cells(table, "1,1 job 1")
     assert (slowed["images/s"], slowed["alone"]) == ("80.0", "100.0")
     assert (slowed["slowdown"], slowed["verdict"]) == ("1.250", "slower")
-    kept = cells(table, "1,1 job 2, pinned")
+    kept = cells(table, "1,1 job 2 (pinned)")
     assert (kept["slowdown"], kept["verdict"]) == ("1.010", "no difference shown")
     assert any(note.startswith("Control: 1 alone twice") for note in table.notes)
     assert table.values["slowdown_estimate"][0] == pytest.approx(1.25)
@@ -114,8 +114,8 @@ def test_pinning_is_told_of_jobs_together_and_alone():
     settings = measured().settings
 
     assert isinstance(settings, Table)
-    assert cells(settings, "1,1, together")["ratio"] == "1.182"
-    assert cells(settings, "1,1, together")["verdict"] == "faster"
+    assert cells(settings, "1,1 together")["ratio"] == "1.182"
+    assert cells(settings, "1,1 together")["verdict"] == "faster"
     assert cells(settings, "1 alone")["ratio"] == "1.020"
     assert cells(settings, "2 alone")["verdict"] == "no difference shown"
 
@@ -134,9 +134,9 @@ def test_the_answer_is_computed_and_says_on_what():
     assert answer.startswith(
         "CPU, functional: 1,1 at once: slowdown 1.11 to 1.25 against the same job alone"
     )
-    assert "1,1, together / the same jobs alone, added = 0.850" in answer
-    assert "1,1, together is slower than the same jobs alone, added." in answer
-    assert "Pinned over not pinned: 1,1, pinned, together / 1,1, together = 1.18" in (
+    assert "1,1 together / the sum of the jobs alone = 0.850" in answer
+    assert "1,1 together is slower than the sum of the jobs alone." in answer
+    assert "Pinned over not pinned: 1,1 (pinned) together / 1,1 together = 1.18" in (
         answer
     )
 
@@ -153,7 +153,7 @@ def test_rounds_that_hardly_overlap_are_left_out_and_it_is_said():
 
 
 def test_every_round_tells_where_it_was_and_which_runs_it_had():
-    found = cells(measured().rounds, "1,1, pinned", "1")
+    found = cells(measured().rounds, "1,1 (pinned)", "1")
 
     assert (found["seconds"], found["share"]) == ("10.0", "100.0 %")
     assert (found["steps"], found["on"]) == ("10 + 10", "CPU 0 + CPU 1")

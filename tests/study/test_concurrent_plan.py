@@ -7,7 +7,7 @@ import pytest
 from nbkit.errors import ConfigError, DeviceError, StoreError
 from nbkit.study.concurrent_copies import copy_data
 from nbkit.study.concurrent_cpus import cpu_shares, cpus_by_core, shared_cores
-from nbkit.study.concurrent_layouts import Planned, Setting
+from nbkit.study.concurrent_layouts import Planned, Setting, present_name
 from nbkit.study.concurrent_plan import plan
 from nbkit.study.parameters import Parameters
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
@@ -57,7 +57,7 @@ def test_on_cpus_two_jobs_are_measured_pinned_and_not(cpus):
 
     assert planned.together == [
         ["1,1 job 1", "1,1 job 2"],
-        ["1,1 job 1, pinned", "1,1 job 2, pinned"],
+        ["1,1 job 1 (pinned)", "1,1 job 2 (pinned)"],
     ]
     assert [*planned.arms][:4] == ["1 alone", "1,1 job 1", "1,1 job 2", "2 alone"]
     assert planned.control == "1 alone"
@@ -70,13 +70,13 @@ def test_on_cpus_two_jobs_are_measured_pinned_and_not(cpus):
 def test_pinned_jobs_have_cpus_of_their_own_and_the_others_may_use_all(cpus):
     arms = plan(parameters()).arms
 
-    first, second = arms["1,1 job 1, pinned"], arms["1,1 job 2, pinned"]
+    first, second = arms["1,1 job 1 (pinned)"], arms["1,1 job 2 (pinned)"]
     assert first.cpus is not None
     assert second.cpus is not None
     assert len(first.cpus) == len(second.cpus) == 4
     assert not {*first.cpus} & {*second.cpus}
-    assert arms["1 alone, pinned"].cpus == first.cpus
-    assert arms["2 alone, pinned"].cpus == (*first.cpus, *second.cpus)
+    assert arms["1 alone (pinned)"].cpus == first.cpus
+    assert arms["2 alone (pinned)"].cpus == (*first.cpus, *second.cpus)
     assert {arms[name].cpus for name in arms if "pinned" not in name} == {None}
 
 
@@ -156,9 +156,9 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
     assert "is there already" in found.copy_data().sentences[0]
     arms = found.arms
     assert arms["1,1 job 1"].data == arms["1,1 job 2"].data == str(data)
-    assert arms["1,1 job 1, separate"].data == str(first)
-    assert arms["1,1 job 2, separate"].data == str(second)
-    assert arms["1 alone, separate"].data == str(first)
+    assert arms["1,1 job 1 (separate)"].data == str(first)
+    assert arms["1,1 job 2 (separate)"].data == str(second)
+    assert arms["1 alone (separate)"].data == str(first)
     workers = {config.loader_config.num_workers for config in arms.values()}
     assert workers == {3}
 
@@ -269,3 +269,16 @@ def test_pinning_needs_a_cpu_for_every_device(drive, monkeypatch):
 def test_the_names_of_settings_say_what_they_add():
     assert Setting("separate", pinned=True).name == "separate, pinned"
     assert Setting("shared", pinned=False).name == "not pinned"
+
+
+@pytest.mark.parametrize(
+    ("stored", "present"),
+    [
+        ("1,1 job 2, pinned", "1,1 job 2 (pinned)"),
+        ("2 alone, separate, pinned", "2 alone (separate, pinned)"),
+        ("2 alone (separate, pinned)", "2 alone (separate, pinned)"),
+        ("1,1 job 1", "1,1 job 1"),
+    ],
+)
+def test_arms_of_studies_made_before_are_found_by_their_present_names(stored, present):
+    assert present_name(stored) == present

@@ -161,8 +161,8 @@ def test_the_answer_names_the_fastest_what_is_asked_for_and_new_against_old():
     assert "(864.0 images/s are asked for)" in answer
     assert "; naive delivers 321.3 and waits 79.9 %; " in answer
     assert answer.endswith(
-        "chexnet_new delivers 2.80 times (95 % interval 2.79 to "
-        "2.81) chexnet_old: faster."
+        "; of the report on CheXNet the new pipeline (chexnet_new) delivers 2.80 times "
+        "(95 % interval 2.79 to 2.81) what the old one (chexnet_old) does: faster."
     )
 
 

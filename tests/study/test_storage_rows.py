@@ -79,7 +79,7 @@ def test_a_run_into_which_too_little_arrived_is_not(run):
         ("client cold, server unknown", True),
         ("not provable", True),
         ("warm", False),
-        ("40% warm", False),
+        ("40 % warm", False),
     ],
 )
 def test_what_was_never_proven_is_called_as_it_was(run, cache, is_cold):

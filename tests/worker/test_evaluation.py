@@ -1,13 +1,19 @@
 """The area under the ROC curve, against its definition."""
 
 import random
+from pathlib import Path
 
 import pytest
 import torch
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import Manifest
+from nbkit.datasets.samples import Decoding, Sample, Samples
+from nbkit.errors import ConfigError
+from nbkit.store.paths import RunPaths
 from nbkit.worker.evaluation import area_under_roc
-from nbkit.worker.losses import evaluation_losses, training_loss
+from nbkit.worker.losses import evaluation_losses, label_weights, training_loss
+from nbkit.worker.rank import Rank
 
 
 def by_definition(scores, labels):
@@ -53,15 +59,56 @@ def test_a_score_that_is_no_number_has_no_area():
     assert area_under_roc(scores, torch.tensor([0.0, 1.0, 1.0])) is None
 
 
-def test_the_loss_of_an_evaluation_is_that_of_the_training():
+def images(labels, classes, *, is_multi_label):
+    """Return a manifest of training images with these labels; rank 0 reads it."""
+    looked = Decoding(8, 8, 1, is_plain=True)
+    samples = [
+        Sample(f"{number}.png", label, 1, decoding=looked)
+        for number, label in enumerate(labels)
+    ]
+    both = Samples(Path(), [], samples), Samples(Path(), [], [])
+    return Manifest("made", Path(), classes, is_multi_label, {}, *both, [])
+
+
+@pytest.fixture
+def rank(tmp_path):
+    return Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
+
+
+def test_the_loss_of_an_evaluation_is_that_of_the_training(rank):
     config = ExperimentConfig()
     outputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    several = images([(0, 1, 0, 1)], "abcd", is_multi_label=True)
 
-    for labels, several in (
-        (torch.tensor([0, 1, 2, 3, 0, 1]), False),
-        ((outputs > 0.3).float(), True),
+    for labels, manifest in (
+        (torch.tensor([0, 1, 2, 3, 0, 1]), None),
+        ((outputs > 0.3).float(), several),
     ):
-        expected = training_loss(config, is_multi_label=several)(outputs, labels)
+        expected = training_loss(config, manifest, rank)(outputs, labels)
         losses = evaluation_losses(outputs, labels)
         assert losses.shape == (6,)
         assert losses.mean() == pytest.approx(expected.item())
+
+
+def test_balanced_labels_weigh_as_much_with_as_without_them(rank, capsys):
+    given = [(1, 0, 1), (0, 0, 1), (0, 0, 1), (0, 0, 1)]
+    manifest = images(given, ["rare", "never", "always"], is_multi_label=True)
+    config = ExperimentConfig(label_weighting="balanced")
+
+    loss = training_loss(config, manifest, rank)
+
+    assert label_weights(manifest) == {"rare": 3.0, "never": None, "always": None}
+    assert isinstance(loss.pos_weight, torch.Tensor)
+    assert loss.pos_weight.tolist() == [3.0, 1.0, 1.0]
+    assert "have or all lack never, always" in capsys.readouterr().out
+    targets = torch.tensor(given).float()
+    gradient = torch.zeros_like(targets, requires_grad=True)
+    loss(gradient, targets).backward()
+    assert gradient.grad[:, 0].sum() == pytest.approx(0.0, abs=1e-7)
+
+
+def test_one_class_an_image_has_no_labels_to_weigh(rank):
+    config = ExperimentConfig(label_weighting="balanced", data="photos")
+
+    with pytest.raises(ConfigError, match="'photos' has one class an image"):
+        training_loss(config, None, rank)

@@ -65,3 +65,10 @@ def test_a_run_shorter_than_its_warmup_never_reaches_the_peak():
     rates = [learning_rate(config, step, STEPS_PER_EPOCH, 5) for step in range(5)]
 
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+@pytest.mark.parametrize(("step", "expected"), [(0, 2.0), (50, 0.575), (100, 0.1)])
+def test_a_polynomial_falls_to_its_end(step, expected):
+    found = rate(step, schedule="polynomial", polynomial_end=0.1)
+
+    assert found == pytest.approx(expected)

@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.002
 _MOST_CHARTS = 12
 _MOST_NAMES = 100
 """A function may log under any names; so many are kept, and fewer are drawn."""
-_KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce")
+_KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce", "inference")
 _ACCURACIES = ("top1_accuracy", "mean_auroc")
 
 Line = dict[str, Any]
@@ -276,6 +276,19 @@ class LiveMetrics:
             "bus_bandwidth_gigabytes_per_second": gigabytes,
         }
         self._add("bus_bandwidth_gigabytes_per_second", timing.message_bytes, gigabytes)
+
+    def _take_inference(self, line: Line) -> None:
+        [timing] = statistics.latency_timings([line]).values()
+        rate, size = timing.images_per_second, timing.batch_size
+        milliseconds = 1e3 * timing.p50_seconds
+        self.logged = {
+            # The best so far, as the run's summary has it.
+            "images_per_second": max(rate, self.logged.get("images_per_second") or 0),
+            "batch_size": size,
+            "latency_milliseconds": milliseconds,
+        }
+        self._add("served_images_per_second", size, rate)
+        self._add("latency_milliseconds", size, milliseconds)
 
     def _add(self, name: str, step: int, value: float | None) -> None:
         series = self.series.get(name)

@@ -9,7 +9,10 @@ const TITLES = {
   memory_used_gibibytes: 'GPU memory (GiB)',
   power_watts: 'GPU power (W)',
   bus_bandwidth_gigabytes_per_second: 'Bus bandwidth (GB/s)',
-  message_bytes: 'Message (bytes)'
+  message_bytes: 'Message (bytes)',
+  batch_size: 'Batch size',
+  latency_milliseconds: 'Latency (ms, median)',
+  served_images_per_second: 'Images/s by batch size'
 };
 const OVER_TIME = new Set([
   'gpu_utilization_percent',
@@ -21,9 +24,15 @@ function title(name) {
   return TITLES[name] ?? name;
 }
 
+const UNITS = {
+  bus_bandwidth_gigabytes_per_second: 'bytes',
+  latency_milliseconds: 'batch of',
+  served_images_per_second: 'batch of'
+};
+
 /** What a line runs over, where that is not time. */
 function unit(name) {
-  return name === 'bus_bandwidth_gigabytes_per_second' ? 'bytes' : 'step';
+  return UNITS[name] ?? 'step';
 }
 
 /** Names with values, of which a screen reader reads each as a pair. */
@@ -79,14 +88,16 @@ function keyFacts(head, numbers) {
     const quartiles = `${figures(measured.q25)} to ${figures(measured.q75)}`;
     facts.push(['Quartiles', quartiles, 'of the same steps']);
   }
-  facts.push(['Loss', figures(numbers.loss)]);
+  if (head.task === 'train' || numbers.loss !== null) {
+    facts.push(['Loss', figures(numbers.loss)]);
+  }
   if (numbers.accuracy_name) {
     const hint = `evaluation after step ${numbers.accuracy_step}`;
     facts.push([title(numbers.accuracy_name), percent(numbers.accuracy), hint]);
   } else if (head.task === 'train') {
     facts.push(['Accuracy', '–', 'no evaluation so far']);
   }
-  if (head.task === 'train') {
+  if (head.task === 'train' || head.task === 'load') {
     const hint = 'share of the measured time in which input was waited for';
     facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
   }

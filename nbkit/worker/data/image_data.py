@@ -290,7 +290,8 @@ class ImageData(ABC):
             message = (
                 f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
                 f"data={config.data!r} has no evaluation images; lay it out as "
-                "train/<class>/ and val/<class>/, or set evaluation_period_epochs=None."
+                "train/<class>/ and val/<class>/, or in a CSV file add a column "
+                "'split' or 'patient_id', or set evaluation_period_epochs=None."
             )
             raise ConfigError(message)
 

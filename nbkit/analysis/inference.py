@@ -1,0 +1,345 @@
+"""Inference: each format's speed by batch size, beside what is left of its accuracy.
+
+A speed-up is a headline only if the format's accuracy is not shown to be lower. All
+formats answer on the same images with the same weights, so that accuracies are compared
+image by image.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nbkit.statistics import (
+    ACCURACY_MARGIN,
+    PairedAccuracy,
+    Ratio,
+    Summary,
+    interval_in_words,
+    paired_accuracy,
+    share_interval,
+)
+from nbkit.store.predictions import (
+    ClassPredictions,
+    LabelPredictions,
+    Predictions,
+)
+
+__all__ = [
+    "Kept",
+    "Served",
+    "computed_sentence",
+    "judge_accuracy",
+]
+
+_LOSING = ("lost", "lower")
+
+
+@dataclass(frozen=True)
+class Served:
+    """One format at one batch size: what its process starts show together."""
+
+    arm: str
+    precision: str
+    batch_size: int
+    passes: int
+    """Timed one by one in each process start."""
+    p50_seconds: Summary
+    """Latency over process starts, as the next two."""
+    p95_seconds: Summary | None
+    p99_seconds: Summary | None
+    images_per_second: Summary
+    against: Ratio | None
+    """Rate over that of the baseline at this batch size; None for the baseline."""
+    peak_memory_bytes: float | None
+    joules_per_image: float | None
+    is_control: bool = False
+    """Whether it is the baseline measured once more."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How right a format's answers are, beside those of the baseline."""
+
+    arm: str
+    score_name: str | None
+    """``top1_accuracy`` or ``mean_auroc``; None without an evaluation."""
+    score: float | None
+    """From 0 to 1."""
+    agreement: float | None
+    """Share of the images to which it gives the baseline's class; with several labels,
+    of images and labels whose logits have the same sign."""
+    paired: PairedAccuracy | None
+    """Against the baseline on the same images; None for the baseline, where an image
+    can have several labels, and where it is withheld."""
+    starts_differ: bool = False
+    """Whether process starts of this format do not all give the same classes."""
+    agreement_interval: tuple[float, float] | None = None
+    """95 %, over images; None with several labels, which are not independent."""
+    baseline_score: float | None = None
+    """None for the baseline itself."""
+    withheld: str | None = None
+    """Why nobody can say whether accuracy is kept; None where somebody can."""
+
+    @property
+    def verdict(self) -> str | None:
+        """What is left of the accuracy, in a few words; None where nobody knows."""
+        return None if self.paired is None else self.paired.verdict
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether the accuracy is shown to be lower than the baseline's."""
+        return self.verdict in _LOSING
+
+
+def judge_accuracy(
+    predictions: Mapping[str, Sequence[Predictions | None]],
+    scores: Mapping[str, tuple[str, float] | None],
+    baseline: str,
+    *,
+    margin: float = ACCURACY_MARGIN,
+    withheld: str | None = None,
+) -> dict[str, Kept]:
+    """Compare what each format says of every evaluation image.
+
+    Parameters
+    ----------
+    predictions
+        Of every process start, by arm; None of one that has none. The first counts:
+        process starts see the same images with the same weights.
+    scores
+        Name and value of each arm's score; None without an evaluation.
+    baseline
+        The arm that the others are compared with.
+    margin
+        Loss of top-1 accuracy, as a part, that counts as none.
+    withheld
+        Why accuracy means nothing here, such as random weights; None if it does. A
+        baseline that is not shown to be better than one class for all is a reason too.
+    """
+    reference = next(iter(predictions.get(baseline, [])), None)
+    withheld = withheld or _why_by_chance(reference, baseline)
+    own_score = scores.get(baseline)
+    found: dict[str, Kept] = {}
+    for arm, starts in predictions.items():
+        own = next(iter(starts), None)
+        score = scores.get(arm)
+        paired = None
+        comparable = arm != baseline and _are_of_the_same(own, reference)
+        if comparable and withheld is None:
+            paired = _paired(own, reference, margin)
+        found[arm] = Kept(
+            arm=arm,
+            score_name=score[0] if score else None,
+            score=score[1] if score else None,
+            agreement=None if arm == baseline else _agreement(own, reference),
+            paired=paired,
+            starts_differ=any(_agreement(own, one) not in (None, 1) for one in starts),
+            agreement_interval=_agreement_interval(own, reference)
+            if comparable
+            else None,
+            baseline_score=own_score[1] if own_score and arm != baseline else None,
+            withheld=withheld,
+        )
+    return found
+
+
+def _are_of_the_same(one: Predictions | None, other: Predictions | None) -> bool:
+    """Return whether both are there and of the same images, of one class each."""
+    return (
+        isinstance(one, ClassPredictions)
+        and isinstance(other, ClassPredictions)
+        and (list(one.files), list(one.labels))
+        == (list(other.files), list(other.labels))
+        and len(one.files) > 0
+    )
+
+
+def _paired(
+    own: Predictions | None, reference: Predictions | None, margin: float
+) -> PairedAccuracy:
+    assert isinstance(own, ClassPredictions)
+    assert isinstance(reference, ClassPredictions)
+    correct = [
+        [said == label for said, label in zip(one.predicted, one.labels, strict=True)]
+        for one in (own, reference)
+    ]
+    return paired_accuracy(*correct, margin=margin)
+
+
+def _agreement(one: Predictions | None, other: Predictions | None) -> float | None:
+    if isinstance(one, ClassPredictions) and isinstance(other, ClassPredictions):
+        said, also = list(one.predicted), list(other.predicted)
+    elif isinstance(one, LabelPredictions) and isinstance(other, LabelPredictions):
+        said, also = _signs(one), _signs(other)
+    else:
+        return None
+    if not said or len(said) != len(also):
+        return None
+    return sum(a == b for a, b in zip(said, also, strict=True)) / len(said)
+
+
+def _agreement_interval(
+    one: Predictions | None, other: Predictions | None
+) -> tuple[float, float] | None:
+    agreement = _agreement(one, other)
+    if agreement is None or one is None:
+        return None
+    images = len(one.files)
+    return share_interval(round(agreement * images), images)
+
+
+def _why_by_chance(reference: Predictions | None, baseline: str) -> str | None:
+    """Return why a model is not shown to have learnt anything; None if it is.
+
+    Whoever always names the commonest class is right as often as that is there.
+    """
+    if not isinstance(reference, ClassPredictions) or not reference.files:
+        return None
+    images = len(reference.files)
+    pairs = zip(reference.predicted, reference.labels, strict=True)
+    right = sum(said == label for said, label in pairs)
+    low, high = share_interval(right, images)
+    [(_, commonest)] = Counter(reference.labels).most_common(1)
+    if low > commonest / images:
+        return None
+    return (
+        f"{baseline} is right on {right} of {images:,} images (95 % interval "
+        f"{100 * low:.1f} to {100 * high:.1f} %), which is not shown to be more than "
+        f"one class for all ({100 * commonest / images:.1f} %)"
+    )
+
+
+def _signs(one: LabelPredictions) -> list[bool | None]:
+    return [
+        None if score is None else score > 0
+        for label in sorted(one.scores)
+        for score in one.scores[label]
+    ]
+
+
+def computed_sentence(
+    served: Sequence[Served],
+    kept: Mapping[str, Kept],
+    baseline: str,
+    *,
+    device_type: Literal["cuda", "cpu"],
+) -> str:
+    """Return one sentence that says what was shown.
+
+    Parameters
+    ----------
+    served
+        Every format at every batch size, the baseline and its control among them.
+    kept
+        Accuracy by arm.
+    baseline
+        The arm that the others are compared with.
+    device_type
+        CPU numbers say that they are of a CPU.
+    """
+    prefix = "On a CPU: " if device_type == "cpu" else ""
+    others = [one for one in served if one.against and not one.is_control]
+    sound = [one for one in others if not _loses(one, kept)]
+    if not others:
+        return f"{prefix}nothing but {baseline} was measured, so nothing is compared."
+    best = max(sound, key=_estimate, default=None)
+    text = (
+        f"no format but {baseline} keeps the accuracy"
+        if best is None
+        else _clause(best, kept.get(best.arm), baseline)
+    )
+    floor = max(1.0, _estimate(best) if best else 1.0)
+    losing = [one for one in others if _loses(one, kept) and _estimate(one) > floor]
+    if losing:
+        fastest = max(losing, key=_estimate)
+        against = fastest.against
+        assert against is not None  # losing ones are among the compared
+        text += (
+            f". Not counted: {fastest.arm} in batches of {fastest.batch_size}, "
+            f"{_ratio_in_words(against, baseline)}; "
+            f"{_accuracy_in_words(kept[fastest.arm], baseline)}"
+        )
+    return f"{prefix}{text}.{_best_of(len(sound))}"
+
+
+def _best_of(ratios: int) -> str:
+    """Return what a reader has to know of the largest of several ratios."""
+    if ratios < 2:
+        return ""
+    return (
+        f" (The largest of {ratios} ratios is named; its interval is that of one "
+        "comparison, not of the choice.)"
+    )
+
+
+def _loses(one: Served, kept: Mapping[str, Kept]) -> bool:
+    return one.arm in kept and kept[one.arm].is_losing
+
+
+def _estimate(one: Served) -> float:
+    return one.against.estimate if one.against else 1.0
+
+
+def _clause(best: Served, kept: Kept | None, baseline: str) -> str:
+    against = best.against
+    assert against is not None
+    text = (
+        f"{best.arm} gives {_figures(best.images_per_second.median)} images/s in "
+        f"batches of {best.batch_size}, {_ratio_in_words(against, baseline)}"
+    )
+    accuracy = None if kept is None else _accuracy_in_words(kept, baseline)
+    if accuracy is None:
+        return f"{text}; its accuracy was not compared"
+    return f"{text}; {accuracy}"
+
+
+def _ratio_in_words(against: Ratio, baseline: str) -> str:
+    """Return a ratio with its interval, n and verdict."""
+    text = f"{against.estimate:.2f} times {baseline}"
+    runs = min(against.n_a, against.n_b)
+    if against.ci_low is not None and against.ci_high is not None:
+        ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
+        text += f" (95 % interval {ends}, {runs} process starts an arm)"
+    if against.verdict == "not enough runs":
+        return f"{text}: not enough runs for a verdict ({runs} an arm)"
+    if against.verdict == "withheld":
+        return f"{text}: {against.conclusion.rstrip('.')}"
+    return f"{text}: {against.verdict}"
+
+
+def _accuracy_in_words(kept: Kept, baseline: str) -> str | None:
+    paired = kept.paired
+    if kept.withheld is not None and kept.score is not None:
+        return f"whether accuracy is kept is not judged: {kept.withheld}"
+    if paired is None:
+        return _scores_in_words(kept, baseline)
+    low, high = (f"{100 * end:+.1f}" for end in (paired.ci_low, paired.ci_high))
+    words = {
+        "kept": "accuracy is kept",
+        "lost": "accuracy is lost",
+        "lower": "accuracy is lower",
+        "too few images to tell": "too few images tell whether accuracy is kept",
+    }[paired.verdict]
+    return (
+        f"{words} ({100 * paired.difference:+.1f} points, 95 % interval {low} to "
+        f"{high}, {paired.images:,} images)"
+    )
+
+
+def _scores_in_words(kept: Kept, baseline: str) -> str | None:
+    """Return both scores where there is no test of their difference."""
+    if kept.score_name != "mean_auroc" or kept.score is None:
+        return None
+    other = kept.baseline_score
+    beside = "unknown" if other is None else f"{100 * other:.1f} %"
+    return (
+        f"its mean AUROC is {100 * kept.score:.1f} %, that of {baseline} {beside}, "
+        "without a test of the difference"
+    )
+
+
+def _figures(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

@@ -1,0 +1,294 @@
+"""AUROC of several labels, network beside baseline, one device beside several.
+
+All is computed from predictions of the same evaluation images. An interval says where
+the value would lie for other patients, and, of a network, for another training of it:
+the spread between trainings (seeds) is added to that between patients.
+"""
+
+from __future__ import annotations
+
+import statistics as python_statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nbkit.statistics import MINIMUM_RUNS
+from nbkit.statistics.auroc import Area, area_under_roc, combined
+
+__all__ = [
+    "FEWEST_PATIENTS",
+    "MEAN",
+    "Estimate",
+    "LabelFinding",
+    "ScoredImages",
+    "judge_labels",
+]
+
+MEAN = "mean"
+"""Name of the row that is the mean over the labels that could be judged."""
+
+FEWEST_PATIENTS = 10
+"""With a label, and without it, for a label that the mean is of: the interval of two
+patients is 13 standard errors wide to each side, that of ten is 2.3."""
+
+Scores = Mapping[str, Sequence[float | None] | None]
+"""By label, one for each image; None where nothing could be learnt of a label."""
+
+Same = Literal["same", "differs", "not resolved", "not enough runs"]
+
+Gain = Literal[
+    "above the statistics",
+    "below the statistics",
+    "not resolved",
+    "not enough runs",
+    "no interval",
+    "no baseline",
+]
+
+
+@dataclass(frozen=True)
+class ScoredImages:
+    """The evaluation images, and what each model said of them, in one order."""
+
+    labels: Mapping[str, Sequence[int]]
+    """By label, 1 for images that have it, else 0."""
+    patients: Sequence[str] | None
+    """Of whom each image is; None where nobody says."""
+    single: Sequence[Scores]
+    """The network trained on one device, one a seed."""
+    parallel: Sequence[Scores]
+    """The same on several devices, with the same seeds; empty without."""
+    baseline: Scores | None
+    """Global statistics; None without."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An AUROC or a difference of two; its interval where that is known."""
+
+    value: float
+    low: float | None
+    high: float | None
+    trainings: int
+    """It is the mean of so many; 0 of a baseline, which has no chance in it."""
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether the whole interval lies above zero, over `MINIMUM_RUNS` trainings."""
+        return self.low is not None and self.low > 0 and self.trainings >= MINIMUM_RUNS
+
+
+@dataclass(frozen=True)
+class LabelFinding:
+    """What was found of one label, or of the mean over labels."""
+
+    label: str
+    positives: int | None
+    """Evaluation images with the label; None for the mean."""
+    patients: int | None
+    """Patients with it, or images where nobody says of whom they are."""
+    doubt: str | None
+    """Why there is no AUROC, or none to be trusted, so that the mean goes without."""
+    single: Estimate | None = None
+    paired: Estimate | None = None
+    """Of ``single`` the trainings that have a partner on several devices."""
+    parallel: Estimate | None = None
+    baseline: Estimate | None = None
+    gain: Estimate | None = None
+    """Network on one device less baseline."""
+    difference: Estimate | None = None
+    """Several devices less one, the same seeds in both."""
+
+    @property
+    def above_baseline(self) -> Gain:
+        """Whether the network on one device is above the baseline or below it."""
+        found = self.gain
+        if found is None:
+            return "no baseline"
+        if found.low is None or found.high is None:
+            return "no interval"
+        if found.trainings < MINIMUM_RUNS:
+            return "not enough runs"
+        if found.is_above_zero:
+            return "above the statistics"
+        return "below the statistics" if found.high < 0 else "not resolved"
+
+    def same_within(self, margin: float) -> Same | None:
+        """Return whether one device and several arrive at the same AUROC.
+
+        ``same`` needs the whole interval within the margin, ``differs`` one that does
+        not hold zero and reaches beyond the margin; both need `MINIMUM_RUNS` trainings
+        of each. None without several devices.
+        """
+        found = self.difference
+        if found is None:
+            return None
+        if found.low is None or found.high is None:
+            return "not resolved"
+        if found.trainings < MINIMUM_RUNS:
+            return "not enough runs"
+        if -margin < found.low and found.high < margin:
+            return "same"
+        if found.low > 0 or found.high < 0:
+            return "differs"
+        return "not resolved"
+
+
+@dataclass(frozen=True)
+class _Areas:
+    """Areas of one label, or of the mean: one for each training, in order."""
+
+    single: Sequence[Area]
+    parallel: Sequence[Area]
+    baseline: Area | None
+
+    @property
+    def is_perfect(self) -> bool:
+        """Whether all trainings of a side order the images without a mistake.
+
+        Or with nothing but mistakes. Nothing varies then, which is no sign that other
+        patients would not.
+        """
+        return any(
+            side and not any(area.variance for area in side)
+            for side in (self.single, self.parallel)
+        )
+
+
+def judge_labels(images: ScoredImages) -> list[LabelFinding]:
+    """Return what is found of every label, and last of their mean.
+
+    The mean is over the labels without a doubt: `FEWEST_PATIENTS` have them, as many
+    have not, and every model could learn them.
+    """
+    findings: list[LabelFinding] = []
+    judged: list[_Areas] = []
+    for label, given in images.labels.items():
+        areas = _areas(images, label, given)
+        doubt = _doubt(given, images.patients) or _of_models(images, label, areas)
+        if areas is not None and doubt is None:
+            judged.append(areas)
+        findings.append(
+            _finding(label, areas, doubt, sum(given), _with_label(given, images))
+        )
+    doubt = None if judged else "every label is left out"
+    findings.append(_finding(MEAN, _mean(judged), doubt, None, None))
+    return findings
+
+
+def _doubt(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
+    """Return what the evaluation images lack to judge a label."""
+    who = [*map(str, range(len(given)))] if patients is None else patients
+    what = "image" if patients is None else "patient"
+    for wanted, said in ((1, "with"), (0, "without")):
+        count = len({one for one, has in zip(who, given, strict=True) if has == wanted})
+        if not count:
+            return f"no evaluation image {said} it"
+        if count < FEWEST_PATIENTS:
+            several = "" if count == 1 else "s"
+            return (
+                f"only {count} {what}{several} {said} it, {FEWEST_PATIENTS} are needed"
+            )
+    return None
+
+
+def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | None:
+    """Return what models lack that could be judged by these images."""
+    models = [*images.single, *images.parallel]
+    models += [] if images.baseline is None else [images.baseline]
+    if any(scores.get(label) is None for scores in models):
+        return "no training image has it, or all have it"
+    if areas is None:
+        return "a score of the network is no number"
+    if areas.is_perfect:
+        return "its order is perfect, so that its spread is not known"
+    return None
+
+
+def _with_label(given: Sequence[int], images: ScoredImages) -> int:
+    if images.patients is None:
+        return sum(given)
+    return len({who for who, has in zip(images.patients, given, strict=True) if has})
+
+
+def _areas(images: ScoredImages, label: str, given: Sequence[int]) -> _Areas | None:
+    """Return the areas of a label; None if a network has none."""
+    networks: list[list[Area]] = []
+    for trainings in (images.single, images.parallel):
+        found = [_area(scores, label, given, images) for scores in trainings]
+        known = [area for area in found if area is not None]
+        if len(known) < len(found):
+            return None
+        networks.append(known)
+    base = images.baseline
+    baseline = None if base is None else _area(base, label, given, images)
+    return _Areas(networks[0], networks[1], baseline)
+
+
+def _area(
+    scores: Scores, label: str, given: Sequence[int], images: ScoredImages
+) -> Area | None:
+    said = scores.get(label)
+    return None if said is None else area_under_roc(said, given, images.patients)
+
+
+def _mean(judged: Sequence[_Areas]) -> _Areas | None:
+    """Return the means over labels, training by training."""
+    if not judged:
+        return None
+    # All of them or none, since labels that the baseline lacks are left out.
+    baselines = [areas.baseline for areas in judged if areas.baseline is not None]
+    return _Areas(
+        [combined(of) for of in zip(*(areas.single for areas in judged), strict=True)],
+        [
+            combined(of)
+            for of in zip(*(areas.parallel for areas in judged), strict=True)
+        ],
+        combined(baselines) if len(baselines) == len(judged) else None,
+    )
+
+
+def _finding(
+    label: str,
+    areas: _Areas | None,
+    doubt: str | None,
+    positives: int | None,
+    patients: int | None,
+) -> LabelFinding:
+    if areas is None or not areas.single:
+        return LabelFinding(label, positives, patients, doubt)
+    single, parallel, base = areas.single, areas.parallel, areas.baseline
+    paired = single[: len(parallel)]
+    pairs = zip(parallel, paired, strict=True)
+    return LabelFinding(
+        label,
+        positives,
+        patients,
+        doubt,
+        single=_estimate(single, is_area=True),
+        paired=_estimate(paired, is_area=True) if paired else None,
+        parallel=_estimate(parallel, is_area=True) if parallel else None,
+        baseline=None if base is None else _estimate([base], is_area=True, fixed=True),
+        gain=None if base is None else _estimate([one.minus(base) for one in single]),
+        difference=(
+            _estimate([several.minus(one) for several, one in pairs])
+            if parallel
+            else None
+        ),
+    )
+
+
+def _estimate(
+    areas: Sequence[Area], *, is_area: bool = False, fixed: bool = False
+) -> Estimate:
+    """Return the mean over trainings, with the spread of patients and of trainings."""
+    whole, count = combined(areas), len(areas)
+    between = (0.0, 0.0)
+    if count > 1:
+        spread = python_statistics.variance([area.value for area in areas])
+        between = spread / count, count - 1.0
+    interval = whole.interval(between=between)
+    low, high = interval or (None, None)
+    if low is not None and high is not None:
+        low, high = max(0.0 if is_area else -1.0, low), min(1.0, high)
+    return Estimate(whole.value, low, high, 0 if fixed else count)

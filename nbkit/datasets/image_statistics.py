@@ -1,0 +1,87 @@
+"""Twelve global statistics of an image: how it looks as a whole, and its border.
+
+They know how bright, how contrasty, how sharp and how large an image is. What a model
+can learn from these alone is no evidence that it recognises anything *in* an image.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from nbkit.datasets.rgb import to_rgb
+
+__all__ = ["STATISTICS", "image_statistics"]
+
+STATISTICS = (
+    "mean",
+    "spread",
+    "percentile_5",
+    "percentile_25",
+    "percentile_50",
+    "percentile_75",
+    "percentile_95",
+    "sharpness",
+    "border_mean",
+    "dark_share",
+    "saturated_share",
+    "file_bytes_per_pixel",
+)
+"""Names, in the order of the values."""
+
+_MOST_PIXELS_A_SIDE = 256
+"""Larger images are scaled down first: global statistics hardly change."""
+_PERCENTILES = (5, 25, 50, 75, 95)
+_BORDER = 0.05
+"""Width of the border, as a share of each side."""
+_DARK, _SATURATED = 0.02, 0.98
+
+
+def image_statistics(data: bytes) -> list[float]:
+    """Return the twelve statistics of an image.
+
+    Parameters
+    ----------
+    data
+        The image's file.
+
+    Returns
+    -------
+    list of float
+        In the order of `STATISTICS`; brightness from 0 to 1. Sharpness is the mean
+        difference of neighbouring pixels.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be decoded.
+    """
+    with Image.open(io.BytesIO(data)) as image:
+        stored_pixels = image.width * image.height
+        grey = to_rgb(image).convert("L")
+    most = _MOST_PIXELS_A_SIDE
+    grey.thumbnail((most, most), Image.Resampling.BOX)
+    pixels = np.asarray(grey, np.float32) / 255
+    rows, columns = pixels.shape
+    height, width = max(1, round(_BORDER * rows)), max(1, round(_BORDER * columns))
+    border = np.ones(pixels.shape, bool)
+    border[height : rows - height, width : columns - width] = False
+    found = [
+        pixels.mean(),
+        pixels.std(),
+        *np.percentile(pixels, _PERCENTILES),
+        _mean_step(pixels),
+        pixels[border].mean(),
+        (pixels <= _DARK).mean(),
+        (pixels >= _SATURATED).mean(),
+        len(data) / stored_pixels,
+    ]
+    return [float(value) for value in found]
+
+
+def _mean_step(pixels: np.ndarray) -> float:
+    steps = [np.abs(np.diff(pixels, axis=axis)) for axis in (0, 1)]
+    # An image of one row or column has no neighbours that way.
+    return sum(float(step.mean()) for step in steps if step.size)

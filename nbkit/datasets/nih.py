@@ -1,0 +1,246 @@
+"""NIH ChestX-ray14 as its authors hand it out.
+
+::
+
+    Data_Entry_2017.csv               (or Data_Entry_2017_v2020.csv)
+    images/*.png                      or images_001/images/*.png to images_012/...
+    train_val_list.txt, test_list.txt where both are there; else a split by patient
+
+The labels were read by a program from radiologists' reports, and the images are of few
+hospitals: what a model learns from them is no diagnosis.
+
+References
+----------
+X. Wang, Y. Peng, L. Lu, Z. Lu, M. Bagheri, R. Summers, ChestX-ray8: Hospital-scale
+chest X-ray database and benchmarks (CVPR 2017), https://arxiv.org/abs/1705.02315;
+https://nihcc.app.box.com/v/ChestXray-NIHCC
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
+from nbkit.datasets.multi_label import check_patients, read_columns
+from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, evaluation_patients
+from nbkit.datasets.samples import Sample
+from nbkit.errors import ConfigError
+
+__all__ = ["NIH_KIND", "NIH_LABELS", "is_nih", "list_nih", "nih_table"]
+
+NIH_KIND = "NIH ChestX-ray14"
+
+NIH_LABELS = (
+    *("Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule"),
+    *("Pneumonia", "Pneumothorax", "Consolidation", "Edema", "Emphysema", "Fibrosis"),
+    *("Pleural_Thickening", "Hernia"),
+)
+"""In the order of the paper's tables."""
+
+_IMAGE, _FINDINGS, _PATIENT = "Image Index", "Finding Labels", "Patient ID"
+_NO_FINDING = "No Finding"
+_TABLES = "Data_Entry_2017*.csv"
+_FOLDERS = re.compile(r"images(_\d{3})?")
+_TRAINING_LIST, _TEST_LIST = "train_val_list.txt", "test_list.txt"
+
+
+def nih_table(folder: Path) -> Path | None:
+    """Return the table of labels that a folder holds; None if it has none.
+
+    Raises
+    ------
+    ConfigError
+        If there are several.
+    """
+    tables = sorted(folder.glob(_TABLES))
+    if len(tables) > 1:
+        names = ", ".join(table.name for table in tables)
+        message = (
+            f"data={str(folder)!r} holds {len(tables)} tables of labels ({names}), 1 "
+            "can be used; give the path of the one that is meant."
+        )
+        raise ConfigError(message)
+    return tables[0] if tables else None
+
+
+def is_nih(csv_path: Path) -> bool:
+    """Return whether a CSV file has the columns of NIH's table of labels."""
+    try:
+        with csv_path.open(encoding="utf-8-sig", errors="replace") as file:
+            header = file.readline()
+    except OSError:
+        return False  # Whoever reads it says why it cannot be read.
+    return _IMAGE in header and _FINDINGS in header
+
+
+def list_nih(csv_path: Path) -> Listing:
+    """Return the images that NIH's table of labels lists, each with its 14 labels.
+
+    Parameters
+    ----------
+    csv_path
+        Lies beside the folders of images, and beside the two lists that say what is
+        for training and what for tests, if these are used.
+
+    Raises
+    ------
+    ConfigError
+        If the table cannot be used, if images that it names are missing, or if a
+        patient has images for training and for evaluation.
+    """
+    try:
+        columns, rows = read_columns(csv_path)
+    except ValueError as error:
+        raise _unusable(csv_path, str(error)) from error
+    places = _places(csv_path, columns)
+    where = _images_below(csv_path.parent)
+    labels: dict[str, tuple[int, ...]] = {}
+    patients: dict[str, str] = {}
+    missing: list[str] = []
+    for line, row in rows.items():
+        if len(row) < len(columns):
+            problem = f"has {len(row)} values in line {line}, not {len(columns)}"
+            raise _unusable(csv_path, problem)
+        image, findings, patient = (row[place].strip() for place in places)
+        name = _only_one(csv_path, image, where)
+        if name is None:
+            missing.append(image)
+        elif name in labels:
+            raise _unusable(csv_path, f"lists {image!r} more than once")
+        elif not patient:
+            raise _unusable(csv_path, f"has no {_PATIENT!r} in line {line}")
+        else:
+            labels[name] = _labels(csv_path, line, findings)
+            patients[name] = patient
+    _check_images(csv_path, len(rows), missing)
+    splits, lists = _splits(csv_path, patients)
+    check_patients(csv_path, splits, patients)
+    samples: dict[str, list[Sample]] = {"train": [], "evaluation": []}
+    for name in sorted(labels):
+        samples[splits[name]].append(Sample(name, labels[name], None))
+    if not samples["train"]:
+        raise _unusable(csv_path, "lists no image for training")
+    contents = Contents(
+        NIH_LABELS,
+        samples["train"],
+        samples["evaluation"],
+        is_multi_label=True,
+        patients=patients,
+        split_by=f"NIH's lists {' and '.join(lists)}" if lists else BY_PATIENT,
+    )
+    return Listing(
+        NIH_KIND,
+        csv_path.parent,
+        lambda: contents,
+        described_by=[csv_path.name, *lists],
+        rule=SPLIT_RULE,
+    )
+
+
+def _places(csv_path: Path, columns: Sequence[str]) -> list[int]:
+    wanted = (_IMAGE, _FINDINGS, _PATIENT)
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise _unusable(csv_path, f"has no column {', '.join(map(repr, missing))}")
+    return [columns.index(name) for name in wanted]
+
+
+def _images_below(root: Path) -> dict[str, list[str]]:
+    """Return the paths below the root of every image, by its file's name."""
+    found: dict[str, list[str]] = {}
+    for folder in sorted(root.glob("images*")):
+        if not _FOLDERS.fullmatch(folder.name):
+            continue
+        for here, _, files in os.walk(folder):
+            place = Path(here).relative_to(root).as_posix()
+            for name in files:
+                if name.lower().endswith(IMAGE_SUFFIXES):
+                    found.setdefault(name, []).append(f"{place}/{name}")
+    return found
+
+
+def _only_one(
+    csv_path: Path, image: str, where: Mapping[str, Sequence[str]]
+) -> str | None:
+    """Return the path of an image; None if it is not there."""
+    names = where.get(image, [])
+    if len(names) > 1:
+        problem = f"lists {image!r}, which is there as {' and as '.join(names)}"
+        raise _unusable(csv_path, problem)
+    return names[0] if names else None
+
+
+def _check_images(csv_path: Path, listed: int, missing: Sequence[str]) -> None:
+    if missing:
+        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        problem = f"lists {len(missing)} of {listed} images that are missing ({some})"
+        raise _unusable(csv_path, problem)
+    if not listed:
+        raise _unusable(csv_path, "lists no image")
+
+
+def _labels(csv_path: Path, line: int, findings: str) -> tuple[int, ...]:
+    said = {finding.strip() for finding in findings.split("|")}
+    if said == {""}:
+        problem = f"has no finding in line {line}, not even {_NO_FINDING!r}"
+        raise _unusable(csv_path, problem)
+    given = said - {_NO_FINDING}
+    if given < said and given:
+        problem = f"says {findings!r} in line {line}, which cannot both be"
+        raise _unusable(csv_path, problem)
+    unknown = given.difference(NIH_LABELS)
+    if unknown:
+        problem = (
+            f"has the finding {min(unknown)!r} in line {line}, which is none of 14"
+        )
+        raise _unusable(csv_path, problem)
+    return tuple(int(label in given) for label in NIH_LABELS)
+
+
+def _splits(
+    csv_path: Path, patients: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Return ``train`` or ``evaluation`` by file, and which lists said so."""
+    root = csv_path.parent
+    lists = [_TRAINING_LIST, _TEST_LIST]
+    there = [name for name in lists if (root / name).exists()]
+    if len(there) == 1:
+        problem = f"lies beside {there[0]}, but only both of {' and '.join(lists)} say"
+        raise _unusable(csv_path, f"{problem} which images are for what")
+    if not there:
+        chosen = evaluation_patients(patients.values())
+        return {
+            name: "evaluation" if patient in chosen else "train"
+            for name, patient in patients.items()
+        }, []
+    training, test = (_listed(csv_path, root / name) for name in lists)
+    splits: dict[str, str] = {}
+    for name in patients:
+        image = name.rpartition("/")[2]
+        if (image in training) == (image in test):
+            where = "both lists" if image in test else "neither list"
+            problem = f"lists {image!r}, which is in {where} of {' and '.join(lists)}"
+            raise _unusable(csv_path, problem)
+        splits[name] = "evaluation" if image in test else "train"
+    return splits, lists
+
+
+def _listed(csv_path: Path, path: Path) -> set[str]:
+    try:
+        return {*path.read_text(encoding="utf-8-sig").split()}
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    except UnicodeDecodeError as error:
+        problem = f"is no text in UTF-8 ({error})"
+    raise _unusable(csv_path, f"lies beside {path.name}, which {problem}")
+
+
+def _unusable(csv_path: Path, problem: str) -> ConfigError:
+    return ConfigError(
+        f"data={str(csv_path)!r} {problem}; it is read as the table of labels of NIH "
+        "ChestX-ray14, with its images in images/ or images_001/images/ and so on "
+        "beside it: mend it, or leave out the rows of images that are not here."
+    )

@@ -1,0 +1,60 @@
+"""Splits by patient: no patient has images on both sides.
+
+A model that has seen other images of a patient knows them again, so that an evaluation
+with them is too good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "BY_PATIENT",
+    "EVALUATION_SHARE",
+    "SPLIT_RULE",
+    "evaluation_patients",
+    "patients_in_both",
+]
+
+EVALUATION_SHARE = 0.2
+"""Of the patients."""
+
+SPLIT_RULE = "nbkit/patients/1"
+"""Name of the way in which patients are drawn; another one for other patients."""
+
+BY_PATIENT = "a fifth of the patients, drawn by a hash of their id"
+"""What to say of a split by patient."""
+
+
+def evaluation_patients(patients: Iterable[str]) -> set[str]:
+    """Return the patients whose images are for evaluation, always the same ones.
+
+    They are those that come first by a hash of their id. Of two or more patients at
+    least one is taken, and one is left.
+    """
+    every = sorted(set(patients), key=_drawn)
+    count = max(1, round(EVALUATION_SHARE * len(every))) if len(every) > 1 else 0
+    return set(every[:count])
+
+
+def patients_in_both(
+    splits: Mapping[str, str], patients: Mapping[str, str]
+) -> list[str]:
+    """Return the patients who have images in more than one split.
+
+    Parameters
+    ----------
+    splits
+        ``train`` or ``evaluation`` by file.
+    patients
+        Patient by file.
+    """
+    found: dict[str, set[str]] = {}
+    for file, split in splits.items():
+        found.setdefault(patients[file], set()).add(split)
+    return sorted(patient for patient, where in found.items() if len(where) > 1)
+
+
+def _drawn(patient: str) -> bytes:
+    return hashlib.sha256(f"{SPLIT_RULE}/{patient}".encode()).digest()

@@ -1,0 +1,128 @@
+"""Times to an event that not every run has come to.
+
+A run that ends before the event has no time, and leaving it out would make the others
+look typical. It is counted as later than every run that came to the event: a median or
+quartile that would fall on it is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from nbkit.statistics.summary import require_positive, summarise
+
+__all__ = ["Times", "olympic_mean", "summarise_times"]
+
+_FEWEST_OLYMPIC = 3
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long it took, over runs; None where too few runs came to the event."""
+
+    n: int
+    """Runs, those that did not come to the event among them."""
+    reached: int
+    """Runs that did."""
+    median: float | None
+    q25: float | None
+    """Lower quartile."""
+    q75: float | None
+    """Upper quartile."""
+    fastest: float | None
+    slowest: float | None
+    """Of all runs; None if one did not come to the event."""
+    ci_low: float | None
+    """Lower end of the interval of the typical run; None with a single run, and where
+    one did not come to the event."""
+    ci_high: float | None
+    """Upper end of that interval."""
+    olympic_mean: float | None
+    """MLPerf's statistic, see `olympic_mean`."""
+    confidence: float
+
+
+def summarise_times(
+    times: Sequence[float], not_reached: int = 0, *, confidence: float = 0.95
+) -> Times:
+    """Describe times to an event.
+
+    Parameters
+    ----------
+    times
+        One positive number a run that came to it, each a process start of its own.
+    not_reached
+        Runs that ended before it, after no less time.
+    confidence
+        Confidence level of the interval, which is that of
+        `nbkit.statistics.summarise`.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If there is no run at all, or a time is not a positive finite number.
+    """
+    if times or not not_reached:
+        require_positive("times", times)
+    ordered = [*sorted(times), *[math.inf] * not_reached]
+    interval = None
+    if not not_reached:
+        found = summarise(times, confidence=confidence)
+        interval = found.ci_low, found.ci_high
+    return Times(
+        n=len(ordered),
+        reached=len(times),
+        median=_quantile(ordered, 0.5),
+        q25=_quantile(ordered, 0.25),
+        q75=_quantile(ordered, 0.75),
+        fastest=_known(ordered[0]),
+        slowest=_known(ordered[-1]),
+        ci_low=interval[0] if interval else None,
+        ci_high=interval[1] if interval else None,
+        olympic_mean=olympic_mean(times, not_reached),
+        confidence=confidence,
+    )
+
+
+def olympic_mean(times: Sequence[float], not_reached: int = 0) -> float | None:
+    """Return the mean without the fastest and the slowest run, as MLPerf scores.
+
+    Parameters
+    ----------
+    times
+        Of the runs that came to the event.
+    not_reached
+        Runs that did not. One of them may be the slowest that is left out.
+
+    Returns
+    -------
+    float or None
+        None with fewer than three runs, or with more than one that did not come to it.
+        MLPerf asks for five runs of ResNet-50.
+
+    References
+    ----------
+    MLPerf training rules, section 7.1 (results),
+    https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
+    """
+    if len(times) + not_reached < _FEWEST_OLYMPIC or not_reached > 1:
+        return None
+    ordered = [*sorted(times), *[math.inf] * not_reached]
+    return fmean(ordered[1:-1])
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float | None:
+    """Return a quantile by linear interpolation; None where it is not reached."""
+    place = part * (len(ordered) - 1)
+    below, share = math.floor(place), place - math.floor(place)
+    low = ordered[below]
+    if not share:
+        return _known(low)
+    return _known(low + share * (ordered[below + 1] - low))
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,180 @@
+"""What a run's model said of every evaluation image: ``predictions.csv``.
+
+Rank 0 writes it anew at every evaluation, one row an image in the manifest's order.
+Where an image has one class the columns are ``file``, ``label``, ``predicted`` and
+``score``; where it can have several labels at once, ``file`` and, for each label,
+``<label>`` (0 or 1) and ``<label>.score``. An empty score is one that is no number.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbkit.errors import StoreError
+from nbkit.store.metrics import store_error
+
+__all__ = [
+    "ClassPredictions",
+    "LabelPredictions",
+    "Predictions",
+    "read_predictions",
+    "write_predictions",
+]
+
+_ONE_CLASS = ["file", "label", "predicted", "score"]
+_SCORE = ".score"
+
+
+@dataclass(frozen=True)
+class ClassPredictions:
+    """Of images that have one class each."""
+
+    files: Sequence[str]
+    """Paths of the images below the data's folder, in the manifest's order."""
+    labels: Sequence[str]
+    """The class that each image has."""
+    predicted: Sequence[str]
+    """The class that the model gives it; ``output 7`` where the model has more outputs
+    than there are classes and takes one of those."""
+    scores: Sequence[float | None]
+    """Softmax probability of the predicted class; None if it is no number."""
+
+
+@dataclass(frozen=True)
+class LabelPredictions:
+    """Of images that can have several labels at once."""
+
+    files: Sequence[str]
+    """Paths of the images below the data's folder, in the manifest's order."""
+    labels: Mapping[str, Sequence[int]]
+    """For each label, 1 for images that have it, else 0."""
+    scores: Mapping[str, Sequence[float | None]]
+    """For each label the logits, as float32 has them; None for one that is no
+    number."""
+
+
+Predictions = ClassPredictions | LabelPredictions
+
+
+def read_predictions(path: Path) -> Predictions | None:
+    """Return what a model said of every evaluation image.
+
+    Parameters
+    ----------
+    path
+        `nbkit.store.paths.RunPaths.predictions`.
+
+    Returns
+    -------
+    ClassPredictions or LabelPredictions or None
+        None if there is no such file: the run had no evaluation, or images without
+        names.
+
+    Raises
+    ------
+    StoreError
+        If the file is there and cannot be read, or is none of predictions.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            return _of_columns(header, list(zip(*reader, strict=True)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, csv.Error) as error:
+        message = (
+            f"{path} holds no predictions ({error}); remove it, and evaluate the "
+            "model anew."
+        )
+        raise StoreError(message) from error
+
+
+def write_predictions(path: Path, predictions: Predictions) -> None:
+    """Replace the file of predictions; nobody ever sees half of it.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be written.
+    """
+    header, columns = _to_columns(predictions)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(
+                descriptor, "w", encoding="utf-8", errors="surrogateescape", newline=""
+            ) as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(header)
+                writer.writerows(zip(*columns, strict=True))
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise store_error(path, error) from error
+
+
+def _to_columns(
+    predictions: Predictions,
+) -> tuple[list[str], list[Iterable[str | int]]]:
+    if isinstance(predictions, ClassPredictions):
+        return _ONE_CLASS, [
+            predictions.files,
+            predictions.labels,
+            predictions.predicted,
+            _texts(predictions.scores),
+        ]
+    header: list[str] = ["file"]
+    columns: list[Iterable[str | int]] = [predictions.files]
+    for label, given in predictions.labels.items():
+        header += [label, label + _SCORE]
+        columns += [given, _texts(predictions.scores[label])]
+    return header, columns
+
+
+def _texts(scores: Iterable[float | None]) -> list[str]:
+    """Return scores with the 9 digits that tell any two float32 apart."""
+    return [
+        "" if score is None or math.isnan(score) else f"{score:.9g}" for score in scores
+    ]
+
+
+def _of_columns(header: Sequence[str], columns: Sequence[Sequence[str]]) -> Predictions:
+    # A file of no rows has no columns either.
+    columns = columns or [()] * len(header)
+    names, scores = header[1::2], header[2::2]
+    if header == _ONE_CLASS:
+        files, labels, predicted, given = columns
+        return ClassPredictions(files, labels, predicted, _numbers(given))
+    if (
+        header[:1] != ["file"]
+        or len(header) != len(columns)
+        or list(scores) != [name + _SCORE for name in names]
+    ):
+        message = f"its columns are {', '.join(header) or 'none'}"
+        raise ValueError(message)
+    return LabelPredictions(
+        columns[0],
+        {
+            name: [int(text) for text in column]
+            for name, column in zip(names, columns[1::2], strict=True)
+        },
+        {
+            name: _numbers(column)
+            for name, column in zip(names, columns[2::2], strict=True)
+        },
+    )
+
+
+def _numbers(texts: Iterable[str]) -> list[float | None]:
+    return [float(text) if text else None for text in texts]

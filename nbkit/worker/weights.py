@@ -1,0 +1,234 @@
+"""Weights that a model begins with, and where they come from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, RunError
+from nbkit.store.paths import RunPaths, is_id
+from nbkit.store.record import read_json
+from nbkit.worker import checkpoint
+from nbkit.worker.rank import Rank
+
+__all__ = ["fingerprint", "load"]
+
+State = dict[str, torch.Tensor]
+
+
+def load(
+    model: nn.Module,
+    config: ExperimentConfig,
+    rank: Rank,
+    *,
+    resumed: bool = False,
+    barrier: Callable[[], object] = lambda: None,
+) -> dict[str, Any] | None:
+    """Put the configured weights into a model that has just been built.
+
+    Parameters
+    ----------
+    model
+        As `nbkit.worker.models.build` returns it.
+    config
+        ``weights`` says which.
+    rank
+        This process in its run; other runs lie beside it.
+    resumed
+        Whether the run's own checkpoint takes their place: then nothing is loaded.
+    barrier
+        Waits for all ranks; the first of each node downloads before it, the others find
+        the file behind it.
+
+    Returns
+    -------
+    dict or None
+        What the record keeps: ``source`` (``random``, ``pretrained``, ``run`` or
+        ``checkpoint``), ``name``, ``run_id``, ``step``, ``path``, ``new_output_layer``
+        and the ``sha256`` of names and values, on rank 0, which writes it down. None is
+        what does not apply; random weights follow from ``seed`` and have no
+        fingerprint. Of a resumed run it is what the attempt before has written.
+
+    Raises
+    ------
+    ConfigError
+        If there are no such weights, or they are not this model's.
+    RunError
+        If pretrained weights cannot be downloaded.
+    """
+    if resumed:
+        return (read_json(rank.paths.worker) or {}).get("weights")
+    unknown = ("name", "run_id", "step", "path", "sha256", "seed")
+    origin = {**dict.fromkeys(unknown), "new_output_layer": False}
+    if config.weights == "random":
+        return {**origin, "source": "random", "seed": config.seed}
+    if config.weights == "pretrained":
+        name, renewed = _load_pretrained(model, config, rank, barrier)
+        origin |= {"source": "pretrained", "name": name, "new_output_layer": renewed}
+    else:
+        path, found = _find(config.weights, rank.paths.root.parent)
+        _load_strictly(model, _read(path, config.weights), config, found)
+        origin |= {**found, "path": str(path)}
+        origin.pop("model", None)
+    return {**origin, "sha256": fingerprint(model) if rank.rank == 0 else None}
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Return the SHA-256 of names and values of a model's weights, in hexadecimal."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        whole = value.detach().cpu().contiguous().reshape(-1)
+        digest.update(whole.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _load_pretrained(
+    model: nn.Module,
+    config: ExperimentConfig,
+    rank: Rank,
+    barrier: Callable[[], object],
+) -> tuple[str, bool]:
+    """Load torchvision's weights; return their name and whether an output is new."""
+    models = torchvision.models
+    try:
+        weights: Any = models.get_model_weights(config.model).DEFAULT  # type: ignore[attr-defined]
+    except (ValueError, AttributeError):
+        message = (
+            f"weights='pretrained': torchvision has none for model={config.model!r}; "
+            "use 'random', a run, a checkpoint, or a model of torchvision."
+        )
+        raise ConfigError(message) from None
+    if rank.local_rank:
+        barrier()
+    try:
+        # The builder also renames what older files call otherwise.
+        source = models.get_model(config.model, weights=weights, progress=False)
+    except (OSError, RuntimeError) as error:
+        message = (
+            f"weights='pretrained': {weights.url} cannot be loaded ({error}); put the "
+            f"file into {torch.hub.get_dir()}/checkpoints, or use a run or 'random'."
+        )
+        raise RunError(message) from error
+    if not rank.local_rank:
+        barrier()
+    if hasattr(source, "transform_input"):
+        # Inception's weights want their own normalisation on top of ImageNet's.
+        model.transform_input = source.transform_input
+    own = model.state_dict()
+    # Outputs that only a training has are left out of the model, and of its weights.
+    state = {name: value for name, value in source.state_dict().items() if name in own}
+    outputs = _outputs(own, state)
+    if outputs is not None:
+        state = {
+            name: value if value.shape == own[name].shape else own[name]
+            for name, value in state.items()
+        }
+    _load_strictly(model, state, config, {"source": "pretrained"})
+    return str(weights), outputs is not None
+
+
+def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file of some weights, and what is known of their origin."""
+    paths = RunPaths(runs / named) if is_id(named) else None
+    if paths is not None and paths.root.is_dir():
+        newest = checkpoint.latest(paths.checkpoints)
+        if newest is None:
+            message = (
+                f"weights={named!r}: the run has 0 complete checkpoints, 1 is needed; "
+                "launch it with checkpoint_at_end=True."
+            )
+            raise ConfigError(message)
+        found = {"source": "run", "run_id": named, "step": checkpoint.step_of(newest)}
+        model = (read_json(paths.config) or {}).get("model")
+        return newest / "state.pt", {**found, "model": model}
+    path = Path(named).expanduser()
+    file = path / "state.pt" if path.is_dir() else path
+    if not file.is_file():
+        message = (
+            f"weights={named!r} is no run of {runs} and no checkpoint: {file} is no "
+            "file; use 'random', 'pretrained', the id of a run, or the path of a "
+            "checkpoint."
+        )
+        raise ConfigError(message)
+    step = path.name.startswith("step_") and path.name.removeprefix("step_")
+    number = int(step) if step and step.isdigit() else None
+    return file.absolute(), {"source": "checkpoint", "step": number}
+
+
+def _read(path: Path, named: str) -> State:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # unpickling raises many kinds
+        message = (
+            f"weights={named!r}: {path} cannot be loaded ({error}); save the model's "
+            "state_dict() with torch.save."
+        )
+        raise ConfigError(message) from error
+    for name in ("model", "state_dict"):
+        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
+            state = state[name]
+    if not isinstance(state, Mapping) or not all(
+        isinstance(value, torch.Tensor) for value in state.values()
+    ):
+        message = (
+            f"weights={named!r}: {path} holds no weights by name; save the model's "
+            "state_dict() with torch.save, or {'model': state_dict}."
+        )
+        raise ConfigError(message)
+    return dict(state)
+
+
+def _load_strictly(
+    model: nn.Module,
+    state: State,
+    config: ExperimentConfig,
+    found: Mapping[str, Any],
+) -> None:
+    own = model.state_dict()
+    outputs = _outputs(own, state)
+    if outputs is not None:
+        message = (
+            f"weights={config.weights!r} have {outputs[1]} outputs, the model has "
+            f"{outputs[0]}; set num_classes={outputs[1]}, or use data with as many "
+            "classes."
+        )
+        raise ConfigError(message)
+    lacking, foreign = own.keys() - state.keys(), state.keys() - own.keys()
+    other = [n for n in own.keys() & state.keys() if own[n].shape != state[n].shape]
+    if lacking or foreign or other:
+        first = min([*lacking, *foreign, *other])
+        trained = found.get("model")
+        of = f"model={trained!r}" if trained else "the model that they were saved from"
+        message = (
+            f"weights={config.weights!r} do not fit model={config.model!r} with "
+            f"image_size={config.image_size}: {len(lacking)} are lacking, "
+            f"{len(foreign)} unknown and {len(other)} of another shape, such as "
+            f"{first}; use {of}, at the image size it was trained with."
+        )
+        raise ConfigError(message)
+    model.load_state_dict(state)
+
+
+def _outputs(own: State, state: State) -> tuple[int, int] | None:
+    """Return the outputs of model and weights where that alone is different."""
+    if own.keys() != state.keys():
+        return None
+    pairs = {
+        (own[name].shape[:1], state[name].shape[:1])
+        for name in own
+        if own[name].shape != state[name].shape
+        and own[name].shape[1:] == state[name].shape[1:]
+    }
+    others = any(own[n].shape[1:] != state[n].shape[1:] for n in own)
+    if len(pairs) != 1 or others:
+        return None
+    ((here, there),) = pairs
+    return here[0], there[0]

@@ -1,0 +1,119 @@
+"""The made set of several labels: what is planted in it, and what is not."""
+
+import statistics
+
+import pytest
+from PIL import Image, ImageStat
+
+from nbkit.analysis.baseline import statistics_baseline
+from nbkit.datasets.find import find
+from nbkit.datasets.image_statistics import STATISTICS, image_statistics
+from nbkit.statistics.auroc import area_under_roc
+
+
+@pytest.fixture
+def made(cache):
+    return find("made-labels")
+
+
+def brightness(listing, sample):
+    with Image.open(listing.root / sample.name) as image:
+        return ImageStat.Stat(image).mean[0]
+
+
+def test_no_patient_is_on_both_sides_and_one_label_has_no_positive(made):
+    sides = [
+        {made.patients[sample.name] for sample in samples}
+        for samples in (made.train, made.evaluation)
+    ]
+
+    assert [len(side) for side in sides] == [96, 24]
+    assert not sides[0] & sides[1]
+    assert list(made.classes) == ["bright", "upper", "coin", "rare"]
+    labels = [sample.label for sample in made.evaluation]
+    positives = [sum(column) for column in zip(*labels, strict=True)]
+    assert positives[-1] == 0
+    assert all(20 < count < 76 for count in positives[:-1])
+    assert sum(sample.label[3] for sample in made.train) == 2
+
+
+def test_brightness_tells_one_label_and_not_the_place_of_the_square(made):
+    means = {
+        (label, has): statistics.fmean(
+            brightness(made, sample)
+            for sample in made.train
+            if sample.label[label] == has
+        )
+        for label in (0, 1)
+        for has in (0, 1)
+    }
+
+    assert means[0, 1] - means[0, 0] > 12
+    assert abs(means[1, 1] - means[1, 0]) < 4
+
+
+def test_global_statistics_tell_the_brightness_and_not_the_place(made):
+    found = statistics_baseline(made)
+    areas = {
+        label: area_under_roc(
+            found.scores[label],
+            [sample.label[number] for sample in made.evaluation],
+            [made.patients[name] for name in found.files],
+        )
+        for number, label in enumerate(("bright", "upper", "coin"))
+    }
+
+    assert areas["bright"].value > 0.7
+    for label in ("upper", "coin"):
+        interval = areas[label].interval()
+        assert interval is not None
+        assert interval[0] < 0.5 < interval[1]
+
+
+def test_the_square_stands_as_far_from_the_border_above_as_below(made):
+    means = {
+        upper: statistics.fmean(
+            image_statistics((made.root / sample.name).read_bytes())[8]
+            for sample in made.train
+            if sample.label[1] == upper
+        )
+        for upper in (0, 1)
+    }
+
+    assert STATISTICS[8] == "border_mean"
+    assert abs(means[1] - means[0]) < 0.01
+
+
+def test_it_is_made_once_and_the_same_again(made, cache):
+    before = {path: path.stat().st_mtime_ns for path in made.root.rglob("*")}
+
+    again = find("made-labels")
+
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert again.fingerprint() == made.fingerprint()
+    assert [path.name for path in cache.iterdir()] == ["made-labels-2"]
+
+
+def test_statistics_are_of_the_whole_image_and_not_of_places(tmp_path):
+    image = Image.effect_noise((300, 200), 60)
+    image.save(tmp_path / "one.png")
+    image.transpose(Image.Transpose.ROTATE_180).save(tmp_path / "other.png")
+    one, other = (
+        dict(zip(STATISTICS, image_statistics(path.read_bytes()), strict=True))
+        for path in (tmp_path / "one.png", tmp_path / "other.png")
+    )
+
+    assert one.pop("file_bytes_per_pixel") > 0
+    other.pop("file_bytes_per_pixel")
+    assert one == pytest.approx(other, abs=2e-3)
+    assert 0.4 < one["mean"] < 0.6
+    assert one["percentile_5"] < one["percentile_50"] < one["percentile_95"]
+
+
+def test_a_flat_image_has_no_spread_and_no_sharpness(tmp_path):
+    Image.new("RGB", (1, 9), (255, 255, 255)).save(tmp_path / "white.png")
+
+    values = image_statistics((tmp_path / "white.png").read_bytes())
+    found = dict(zip(STATISTICS, values, strict=True))
+    assert (found["mean"], found["spread"], found["sharpness"]) == (1, 0, 0)
+    assert (found["dark_share"], found["saturated_share"]) == (0, 1)

@@ -1,0 +1,85 @@
+"""What the ranks of a run said of every evaluation image, in the manifest's order."""
+
+import csv
+import random
+
+import pytest
+
+import nbkit
+from nbkit.datasets.manifest import read_manifest
+from nbkit.store.bundle import files_of_run
+from nbkit.store.predictions import LabelPredictions, read_predictions
+from tests.datasets.images import picture
+
+
+def named(manifest):
+    images = manifest.evaluation
+    return [images.name(number) for number in range(len(images))]
+
+
+def test_one_class_an_image_by_two_ranks_with_an_output_too_many(small, tmp_path):
+    for split, count in (("train", 8), ("val", 5)):
+        for name in ("one", "two, or three"):
+            folder = tmp_path / "data" / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                picture(10 * number + len(name)).save(folder / f"{number}.png")
+
+    run = nbkit.launch(
+        small(
+            data=str(tmp_path / "data"),
+            num_classes=3,
+            steps=2,
+            warmup_steps=0,
+            evaluation_period_epochs=1,
+        )
+    ).wait()
+
+    evaluation = run.metrics("evaluation")[-1]
+    found = read_predictions(run.paths.predictions)
+    assert [*found.files] == named(read_manifest(run.paths.manifest))
+    assert [name.split("/")[1] for name in found.files] == [*found.labels]
+    right = [a == b for a, b in zip(found.labels, found.predicted, strict=True)]
+    assert (sum(right), len(right)) == (evaluation["correct"], evaluation["images"])
+    assert {*found.predicted} <= {"one", "two, or three", "output 2"}
+    assert all(1 / 3 < score <= 1 for score in found.scores)
+    assert "predictions.csv" in [
+        name for name, _, why in files_of_run(run.paths.root) if why is None
+    ]
+
+
+def test_several_labels_are_the_same_by_one_rank_and_by_three(small, tmp_path):
+    drawn = random.Random(1)
+    rows = [["file", "split", "odd", "even"]]
+    for number in range(31):
+        picture(number).save(tmp_path / f"{number:02}.png")
+        split = "train" if number < 12 else "val"
+        rows.append([f"{number:02}.png", split, drawn.randrange(2), drawn.randrange(2)])
+    with (tmp_path / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+    alone, shared = (
+        nbkit.launch(
+            # So slow that the weights stay as they are.
+            small(
+                data=str(tmp_path / "labels.csv"),
+                gpus=gpus,
+                steps=1,
+                warmup_steps=0,
+                learning_rate=1e-12,
+                evaluation_period_epochs=1,
+            )
+        ).wait()
+        for gpus in (1, 3)
+    )
+
+    one, three = (read_predictions(run.paths.predictions) for run in (alone, shared))
+    assert isinstance(one, LabelPredictions)
+    assert isinstance(three, LabelPredictions)
+    given = {row[0]: row[2:] for row in rows[1:] if row[1] == "val"}
+    assert [*one.files] == [*three.files] == [*given]
+    assert one.labels == three.labels
+    assert [*zip(*one.labels.values(), strict=True)] == [*map(tuple, given.values())]
+    for label, scores in one.scores.items():
+        assert three.scores[label] == pytest.approx(scores, rel=1e-5, abs=1e-6)
+        assert len({*scores}) > 10, "equal scores would hide a wrong order"

@@ -1,0 +1,61 @@
+"""The inference notebook under plain papermill, from its parameters to its report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbkit
+from nbkit.store.predictions import read_predictions
+from nbkit.store.record import RunState
+from nbkit.study.report import REPORT_MIME
+from tests.datasets.images import write_folder
+from tests.notebooks.executing import execute
+
+
+def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path):
+    data = write_folder(tmp_path / "images", images_per_class=12)
+
+    done = execute(
+        "inference",
+        tmp_path / "out.ipynb",
+        *("-p", "device", "cpu", "-p", "model", "tiny", "-p", "image_size", "32"),
+        *("-p", "data", str(data), "-p", "training_steps", "4"),
+        *("-p", "precisions", "fp32,int8", "-p", "batch_sizes", "1,4"),
+        *("-p", "batches", "20", "-p", "repeats", "1", "-p", "control", "false"),
+    )
+
+    assert done.returncode == 0, done.terminal
+    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    assert "On a CPU: device=cpu was asked for" in done.text
+    assert "[2/2] int8 once: finished" in done.text
+    picture_of_it, answer = (output.data for output in done.cells[-1].outputs)
+    assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture_of_it)
+    report = answer[REPORT_MIME]
+    assert report["answer"].startswith("On a CPU: int8 gives")
+    # Four steps may have taught it nothing: then it is not judged, else undecided.
+    assert "whether accuracy is kept" in report["answer"]
+    served = report["result"]["served"]
+    assert [(one["arm"], one["batch_size"]) for one in served] == [
+        *[("fp32", 1), ("fp32", 4), ("int8", 1), ("int8", 4)]
+    ]
+    assert all(one["p95_seconds"]["median"] > 0 for one in served)
+    assert all(one["p99_seconds"] is None for one in served)  # of 20 passes
+    assert "not enough runs" in str([one["against"] for one in served])
+    assert report["result"]["numbers"]["int8"]["int8_multiply_add_share"] == 1.0
+    assert "What is computed in which format" in Path(report["page"]).read_text()
+    assert json.loads(Path(report["result_file"]).read_text())["answer"]
+
+    runs = {run.config.title: run for run in nbkit.runs()}
+    assert {run.state for run in runs.values()} == {RunState.FINISHED}
+    trained = runs["inference weights"]
+    origins = [
+        runs[f"inference {precision}"].record["worker"]["weights"]
+        for precision in ("fp32", "int8")
+    ]
+    assert {one["run_id"] for one in origins} == {trained.run_id}
+    assert origins[0]["sha256"] == origins[1]["sha256"]
+    said = read_predictions(runs["inference int8"].paths.predictions)
+    assert said is not None
+    assert len(said.files) == 18
+    assert trained.record["worker"]["weights"]["source"] == "random"

@@ -1,0 +1,68 @@
+"""What a model said of every evaluation image, written and read again."""
+
+import math
+import struct
+
+import pytest
+
+from nbkit.errors import StoreError
+from nbkit.store.predictions import (
+    ClassPredictions,
+    LabelPredictions,
+    read_predictions,
+    write_predictions,
+)
+
+
+def float32(value):
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def test_classes_come_back_as_they_were_with_names_of_any_kind(tmp_path):
+    path = tmp_path / "predictions.csv"
+    written = ClassPredictions(
+        ['val/a,b/"1".jpg', "val/line\nbreak.jpg", "val/\udcff.jpg"],
+        ["a,b", "c", "c"],
+        ["c", "output 7", "c"],
+        [float32(1 / 3), float("nan"), 1.0],
+    )
+
+    write_predictions(path, written)
+    found = read_predictions(path)
+
+    assert [*found.files] == written.files
+    assert [*found.labels] == written.labels
+    assert [*found.predicted] == written.predicted
+    assert found.scores[1:] == [None, 1.0]
+    assert float32(found.scores[0]) == float32(1 / 3)
+    assert path.read_bytes().startswith(b"file,label,predicted,score\n")
+    assert [one.name for one in tmp_path.iterdir()] == ["predictions.csv"]
+
+
+def test_labels_come_back_with_the_very_same_logits(tmp_path):
+    path = tmp_path / "predictions.csv"
+    scores = [float32(math.pi * 10**power) for power in (-30, 0, 30)]
+    # Names as unfortunate as they can be.
+    labels = {"label": [0, 1, 0], "label.score": [1, 1, 1]}
+    logits = {"label": scores, "label.score": [-1.5, math.nan, 2.0]}
+
+    write_predictions(path, LabelPredictions(["x", "y", "z"], labels, logits))
+    found = read_predictions(path)
+
+    assert isinstance(found, LabelPredictions)
+    assert found.labels == labels
+    assert [float32(score) for score in found.scores["label"]] == scores
+    assert found.scores["label.score"] == [-1.5, None, 2.0]
+
+
+def test_no_file_is_none_and_another_file_is_refused(tmp_path):
+    path = tmp_path / "predictions.csv"
+    assert read_predictions(path) is None
+
+    path.write_text("file,width,height\na.jpg,3,4\n")
+    with pytest.raises(StoreError, match="its columns are file, width, height"):
+        read_predictions(path)
+
+    path.write_text("file,label,predicted,score\na.jpg,x\n")
+    with pytest.raises(StoreError, match="holds no predictions"):
+        read_predictions(path)

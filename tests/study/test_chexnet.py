@@ -1,0 +1,246 @@
+"""What the chexnet report says follows from what the models said of each image."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from nbkit.datasets.nih import NIH_LABELS
+from nbkit.errors import NotEnoughDataError
+from nbkit.store.predictions import LabelPredictions
+from nbkit.study.arm_rows import ArmRun
+from nbkit.study.chexnet import ChexnetResult
+from nbkit.study.chexnet_trainings import (
+    Training,
+    check_planned_images,
+    check_same_images,
+)
+from nbkit.study.report import Table
+
+FILES = [f"{number:03}.png" for number in range(240)]
+PATIENTS = {file: f"p{number // 2}" for number, file in enumerate(FILES)}
+
+
+def labels_of(names):
+    drawn = random.Random(0)
+    return {
+        name: [int(drawn.random() < 0.4) for _ in FILES]
+        if name != "never"
+        else [0] * len(FILES)
+        for name in names
+    }
+
+
+def scores_of(labels, skill, seed, noise=0.1):
+    alike, own = random.Random("alike"), random.Random(seed)
+    return {
+        label: [
+            skill * has + alike.gauss(0, 1) + noise * own.gauss(0, 1) for has in given
+        ]
+        for label, given in labels.items()
+    }
+
+
+def trained(labels, gpus, seed, skill, device_type="cuda"):
+    return Training(
+        f"{gpus} devices, seed {seed}",
+        seed,
+        LabelPredictions(FILES, labels, scores_of(labels, skill, f"{gpus}/{seed}")),
+        [(epoch, dict.fromkeys(labels, 0.5 + 0.1 * epoch)) for epoch in (1, 2)],
+        ArmRun(
+            f"{gpus}-{seed}", 100.0 * gpus + seed, seconds=9.0, device_type=device_type
+        ),
+    )
+
+
+def judged(
+    *,
+    names=("often", "seldom", "never"),
+    repeats=5,
+    skill=1.0,
+    base=0.0,
+    gpus=2,
+    data="/data/labels.csv",
+    device_type="cuda",
+    **facts,
+):
+    labels = labels_of(names)
+    scores = scores_of(labels, base, "base", noise=1.0)
+    return ChexnetResult(
+        {
+            "gpus": gpus,
+            "margin": 0.02,
+            "data_kind": "multi-label",
+            "patients": PATIENTS,
+            "baseline": {"files": FILES, "scores": scores},
+            "notes": ["said first"],
+            "chosen": {"data": data, "epochs": 4},
+            **facts,
+        },
+        [trained(labels, 1, seed, skill, device_type) for seed in range(repeats)],
+        [
+            trained(labels, gpus, seed, skill, device_type)
+            for seed in range(repeats if gpus > 1 else 0)
+        ],
+        {"data": data, "model": "densenet121"},
+    )
+
+
+def cells(table, label):
+    row = next(row for row in table.rows if row[0] == label)
+    return dict(zip(table.columns, row, strict=True))
+
+
+def test_a_baseline_as_good_as_the_network_is_said_to_be_no_evidence():
+    result = judged(skill=1.0, base=1.4)
+
+    assert "so its AUROC is no evidence that it recognises disease" in result.answer
+    assert "2 devices less 1 at the same global batch" in result.answer
+    assert result.answer.endswith("the same within 0.02.")
+    assert cells(result.table, "mean")["finding"] in (
+        "not resolved",
+        "below the statistics",
+    )
+
+
+def test_a_better_network_uses_more_and_no_more_is_said():
+    result = judged(skill=1.6)
+
+    assert cells(result.table, "often")["finding"] == "above the statistics"
+    assert "better than a linear model of twelve global statistics" in result.answer
+    assert "does not say that it recognises disease" in result.answer
+
+
+def test_few_trainings_are_never_above_the_statistics():
+    result = judged(skill=1.6, repeats=1)
+
+    assert cells(result.table, "often")["finding"] == "not enough runs"
+    assert "(not enough runs: 1 of 5)" in result.answer
+    assert "no evidence that it recognises disease" in result.answer
+
+
+def test_a_label_without_positives_is_a_dash_with_its_reason():
+    result = judged()
+
+    never = cells(result.table, "never")
+    assert (never["network"], never["12 statistics"]) == (None, None)
+    assert never["finding"] == "no evaluation image with it"
+    assert cells(result.same, "never")["verdict"] == "no evaluation image with it"
+    said = "never is left out of the mean: no evaluation image with it."
+    assert said in result.report().notes
+    assert result.judged == ["often", "seldom"]
+    assert any("one in twenty intervals" in note for note in result.table.notes)
+
+
+def test_the_baseline_stands_beside_every_table_of_areas():
+    result = judged(names=NIH_LABELS)
+
+    mean = result.findings[-1].baseline.value
+    assert cells(result.same, "mean")["12 statistics"] == f"{mean:.3f}"
+    assert cells(result.trainings, "1 devices, seed 0")["12 statistics"] == (
+        f"{mean:.4f}"
+    )
+    published = cells(result.published_table, "Hernia")
+    assert (
+        published["12 statistics, here"]
+        == cells(result.table, "Hernia")["12 statistics"]
+    )
+    assert f"dashed: 12 statistics, {mean:.3f}" in str(result.curves.chart.to_dict())
+
+
+def test_devices_are_compared_by_pairs_alone():
+    whole = judged()
+    result = replace(whole, parallel=whole.parallel[:3])
+
+    row = cells(result.same, "often")
+    paired = replace(whole, single=whole.single[:3], parallel=whole.parallel[:3])
+    assert row == cells(paired.same, "often")
+    assert row["1 device"] == f"{paired.findings[0].single.value:.3f}"
+    assert result.findings[0].single.trainings == 5
+
+
+@pytest.mark.parametrize("lost", ["baseline", "patients"])
+def test_images_that_the_plan_does_not_know_are_refused(lost):
+    result = judged()
+    plan: dict = {**result.plan}
+    if lost == "baseline":
+        plan["baseline"] = {**plan["baseline"], "files": FILES[1:]}
+    else:
+        plan["patients"] = {file: PATIENTS[file] for file in FILES[1:]}
+
+    with pytest.raises(NotEnoughDataError, match="knows 239: the data have changed"):
+        check_planned_images(plan, result.single[0])
+
+
+def test_few_trainings_do_not_settle_whether_devices_differ():
+    result = judged(repeats=2)
+
+    assert cells(result.same, "mean")["verdict"] == "not enough runs"
+    assert result.answer.endswith("not resolved (2 pairs of 5).")
+
+
+def test_without_several_devices_nothing_is_compared():
+    result = judged(gpus=1)
+
+    assert not isinstance(result.same, Table)
+    assert "devices less" not in result.answer
+    assert [*result.rates] == ["1 device"]
+    assert result.report().figures[0].png
+
+
+def test_the_report_says_whose_data_and_makes_no_claim():
+    report = judged(names=NIH_LABELS).report()
+    page = report.to_html()
+
+    assert "No number here is a medical claim" in page
+    assert "NIH Clinical Center" in page
+    assert "CVPR 2017" in page
+    published = next(t for t in report.tables if t.caption.startswith("Published"))
+    assert cells(published, "Pneumonia")["CheXNet 2017"] == "0.768"
+    assert json.loads(json.dumps(report.to_dict()))["result"]["verdict"] == "same"
+
+
+def test_an_unknown_set_has_no_published_numbers_and_its_source_is_asked_for():
+    report = judged().report()
+
+    assert not [t for t in report.tables if t.caption.startswith("Published")]
+    assert "Their source and licence are not known here" in report.to_html()
+
+
+def test_made_images_are_never_called_x_rays():
+    report = judged(data="made-labels", device_type="cpu").report()
+
+    assert report.answer.startswith("Made images: Mean AUROC")
+    assert "recognises anything in the images" in report.answer
+    assert "disease" not in report.answer
+    assert "no number here is about X-rays" in report.notes[0]
+    assert report.next_step == (
+        "on a machine with GPUs: papermill notebooks/chexnet.ipynb out.ipynb "
+        "-p data /path/to/Data_Entry_2017.csv"
+    )
+
+
+def test_without_the_baseline_nothing_is_claimed_either():
+    result = judged(baseline=None)
+
+    assert cells(result.table, "often")["12 statistics"] is None
+    assert cells(result.table, "often")["finding"] == "no baseline"
+    assert "The baseline of global statistics is not known" in result.answer
+
+
+def test_trainings_that_saw_other_images_are_not_compared():
+    labels = labels_of(["often"])
+    one, other = (trained(labels, 1, seed, 1.0) for seed in (0, 1))
+    changed = Training(
+        "b",
+        1,
+        LabelPredictions(FILES[:-1], labels, other.predictions.scores),
+        [],
+        other.run,
+    )
+
+    with pytest.raises(NotEnoughDataError, match="b was evaluated with 239 images"):
+        check_same_images([one, changed])

@@ -1,0 +1,158 @@
+"""What the chexnet notebook plans: pairs, global batches, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbkit.errors import ConfigError
+from nbkit.study.chexnet_baseline import baseline
+from nbkit.study.chexnet_plan import plan
+from nbkit.study.parameters import Parameters
+from tests.datasets.images import write_folder, write_table
+
+DEFAULTS = {
+    "data": "made-labels",
+    "model": None,
+    "weights": "random",
+    "image_size": None,
+    "global_batch_size": None,
+    "gpus": None,
+    "epochs": None,
+    "repeats": None,
+    "learning_rate": 0.001,
+    "label_weighting": "balanced",
+    "precision": "fp32",
+    "crop_area_min": 0.8,
+    "auroc_margin": 0.02,
+    "loader": "torch",
+    "unreadable_images": "stop",
+    "seed": 0,
+    "tensorboard": True,
+    "device": "cpu",
+    "engine": "local",
+}
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def make(**changes):
+        origins = {
+            name: "papermill" if name in changes else "default" for name in DEFAULTS
+        }
+        return plan(Parameters({**DEFAULTS, **changes}, origins))
+
+    return make
+
+
+def test_both_arms_have_the_same_global_batch_and_a_seed_a_repeat(planned):
+    made = planned(repeats=3, seed=4)
+
+    assert list(made.arms) == ["1 device", "2 devices"]
+    assert made.repeats == 3
+    assert made.facts["seed_per_repeat"] is True
+    for config in made.arms.values():
+        assert config.gpus * config.batch_size_per_gpu == 32
+        assert config.seed == 4
+        assert config.label_weighting == "balanced"
+        assert config.evaluation_period_epochs == 1
+    alone, shared = made.arms.values()
+    assert alone.replace(gpus=2, batch_size_per_gpu=16, name="") == shared.replace(
+        name=""
+    )
+    assert json.loads(json.dumps(made.facts)) == made.facts
+    # Numbers, and not the names that the table has.
+    assert {*made.facts["patients"].values()} == {*range(1, 25)}
+    assert len(made.facts["patients"]) == 96
+
+
+def test_what_the_images_are_and_what_cannot_be_judged_is_said_first(planned):
+    made = planned()
+
+    said = "\n".join(made.notes)
+    assert "drawn by a program, no X-rays" in said
+    assert "96 for training, 24 for evaluation, none in both" in said
+    assert "Split into training and evaluation by: a fifth of the patients" in said
+    assert made.labels.notes[0].startswith("rare: no evaluation image has it")
+    assert made.labels.rows[3] == ["rare", "2", "0"]
+
+
+def test_what_the_images_cannot_teach_or_show_is_said(planned, tmp_path):
+    rows = [
+        f"{n}.png,{'val' if n % 4 == 0 else 'train'},p{n},{n % 2},{int(n == 4)},old"
+        for n in range(40)
+    ]
+    table = write_table(tmp_path, rows, "file,split,patient_id,odd,one,age")
+
+    made = planned(data=str(table), global_batch_size=4, gpus=1, repeats=1)
+
+    said = "\n".join(made.notes)
+    assert "by: its column 'split'." in said
+    assert "Columns that are no labels: age." in said
+    assert made.labels.notes == [
+        "odd: no evaluation image has it, so that it has no AUROC; it is trained all "
+        "the same.",
+        "one: no training image has it, so that nothing can be learnt of it.",
+        "one: 1 evaluation patient with it; the mean goes without labels of fewer than "
+        "10.",
+    ]
+
+
+def test_images_that_cannot_be_read_end_it_or_are_counted(planned, tmp_path):
+    rows = [
+        f"{n}.png,{'val' if n % 4 == 0 else 'train'},{n % 3 // 2}" for n in range(40)
+    ]
+    table = write_table(tmp_path, rows, "file,split,sick")
+    (tmp_path / "7.png").write_bytes(b"no image")
+    few = {"data": str(table), "global_batch_size": 4, "gpus": 1}
+
+    with pytest.raises(ConfigError, match=r"1 images that cannot be decoded \(7.png\)"):
+        baseline(planned(**few))
+
+    found = baseline(planned(**few, unreadable_images="skip"))
+    assert found.facts["baseline"]["unreadable"] == 1
+    shown = found._repr_mimebundle_()["text/plain"]
+    assert "1 images cannot be decoded and are left out." in shown
+
+
+def test_a_table_without_patients_says_that_intervals_are_too_narrow(planned, tmp_path):
+    rows = [f"{n}.png,{'val' if n % 4 == 0 else 'train'},{n % 2}" for n in range(40)]
+    table = write_table(tmp_path / "data", rows, "file,split,sick")
+
+    made = planned(data=str(table), global_batch_size=4, gpus=1, repeats=1)
+
+    assert list(made.arms) == ["1 device"]
+    assert "intervals are too narrow" in "\n".join(made.notes)
+    assert made.facts["patients"] == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"global_batch_size": 33}, "not divisible by 2 GPUs; use 32 or 34"),
+        ({"repeats": 0}, "repeats=0 is below 1"),
+        ({"auroc_margin": 0.7}, "auroc_margin=0.7 is not between 0 and 0.5"),
+        ({"data": "synthetic"}, "has one class an image and no labels"),
+        ({"global_batch_size": 4000}, "has 384 training images, fewer than"),
+        ({"label_weighting": "heavy"}, "label_weighting"),
+        ({"loader": "tfrecord"}, "orders the images of each of 2 devices by itself"),
+    ],
+)
+def test_what_cannot_be_used_says_why_before_anything_starts(planned, changes, said):
+    with pytest.raises(ConfigError, match=said):
+        planned(**changes)
+
+
+def test_images_in_class_folders_have_no_labels(planned, tmp_path):
+    with pytest.raises(ConfigError, match="kind image folder with one class an image"):
+        planned(data=str(write_folder(tmp_path / "data")))
+
+
+def test_a_set_without_evaluation_images_has_no_auroc(planned, tmp_path):
+    table = write_table(tmp_path / "data", ["1.png,1", "2.png,0"], "file,sick")
+
+    with pytest.raises(ConfigError, match="has 0 evaluation images"):
+        planned(data=str(table))

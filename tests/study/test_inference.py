@@ -1,0 +1,254 @@
+"""What the inference report says follows from what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nbkit.analysis.inference import judge_accuracy
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.statistics import latency_timings
+from nbkit.study.arms import ArmRun, Arms
+from nbkit.study.inference import _at, prepare
+from nbkit.study.inference_plan import InferencePlan
+from nbkit.study.inference_result import InferenceResult
+from nbkit.study.report import Note, Table
+from nbkit.study.scaling_plan import Devices
+from tests.analysis.test_inference import saying
+from tests.statistics.test_latency import line
+from tests.study.test_energy import WATTS, write_samples
+from tests.widgets.stored_run import WrittenRun
+
+RATES = {"fp32": 100.0, "fp32 again": 100.0, "bf16": 210.0, "int8": 480.0}
+FACTS = {
+    "fp32": {"weights": "fp32", "elsewhere": "fp32"},
+    "bf16": {"weights": "cast to bf16", "elsewhere": "bf16"},
+    "int8": {
+        "weights": "int8",
+        "library": "torch.ao.quantization",
+        "library_version": "2.15",
+        "backend": "x86",
+        "elsewhere": "fp32",
+        "int8_multiply_add_share": 0.998,
+        "calibration_images": 256,
+    },
+}
+WEIGHTS = {"source": "run", "run_id": "20260101-000000-a", "step": 75, "sha256": "ab12"}
+
+
+def timed(arm, repeat, size):
+    seconds = size / (RATES[arm] * size**0.5 * (1 + 0.002 * repeat))
+    return line(size, [seconds] * 100, throughput_seconds=4 * seconds)
+
+
+def measured(*, repeats=5, device_type="cuda", wrong=(), **plan):
+    """Return a result of the formats above, at batches of 1 and 16."""
+    timings = {
+        arm: [
+            latency_timings([timed(arm, repeat, 1), timed(arm, repeat, 16)])
+            for repeat in range(repeats)
+        ]
+        for arm in RATES
+    }
+    by_size = {
+        size: Arms(
+            {
+                arm: [
+                    ArmRun(
+                        run_id=f"{arm} {repeat}",
+                        images_per_second=one[size].images_per_second,
+                        peak_memory_bytes=2**28,
+                        device_type=device_type,
+                    )
+                    for repeat, one in enumerate(starts)
+                ]
+                for arm, starts in timings.items()
+            },
+            "fp32",
+            "fp32 again",
+        )
+        for size in (1, 16)
+    }
+    said = {arm: [saying(wrong if arm == "int8" else ())] for arm in RATES}
+    return InferenceResult(
+        by_batch_size=by_size,
+        timings=timings,
+        kept=judge_accuracy(said, dict.fromkeys(RATES, ("top1_accuracy", 0.9)), "fp32"),
+        configs={
+            arm: ExperimentConfig(task="inference", precision=arm.split()[0])
+            for arm in RATES
+        },
+        workers={
+            arm: {"numbers": FACTS.get(arm, FACTS["fp32"]), "weights": WEIGHTS}
+            for arm in RATES
+        },
+        plan={"notes": ["a note"], "chosen": {}, **plan},
+        repeats=repeats,
+        conditions={"device_name": "Tesla V100-SXM2-16GB", "study_id": "one"},
+    )
+
+
+def cells(table, first, batch):
+    [row] = [r for r in table.rows if (r[0], r[1]) == (first, batch)]
+    return dict(zip(table.columns, row, strict=True))
+
+
+def test_the_headline_has_every_format_at_every_batch_size():
+    table = measured().table
+
+    assert len(table.rows) == len(RATES) * 2
+    one = cells(table, "int8", "16")
+    assert (one["p50 ms"], one["p99 ms"]) == ("8.30", "8.30")
+    assert one["images/s"] == "1,928"
+    assert one["ratio"] == "4.800"
+    assert one["verdict"] == "faster"
+    assert one["memory"] == "256 MiB"
+    assert one["J/image"] is None
+    assert cells(table, "fp32", "1")["verdict"] == "baseline"
+    assert cells(table, "fp32 again", "1")["verdict"] == "control"
+    assert any(note.startswith("Batches of 16. Control: fp32") for note in table.notes)
+
+
+def test_latencies_have_intervals_over_process_starts():
+    table = measured().latency
+
+    assert "fp32 again" not in {row[0] for row in table.rows}
+    assert cells(table, "bf16", "1")["p50"].startswith("4.74 (4.7")
+    assert cells(measured(repeats=1).latency, "bf16", "1")["p50"] == "4.76"
+
+
+def test_the_answer_and_the_accuracy_are_of_the_same_images():
+    found = measured(wrong=range(60))
+
+    assert found.answer.startswith("bf16 gives ")
+    assert "2.10 times fp32 (95 % interval" in found.answer
+    assert "Not counted: int8 in batches of 1, 4.80 times fp32 (95 % i" in found.answer
+    assert "faster; accuracy is lost (-5.0 points" in found.answer
+    [row] = [row for row in found.accuracy.rows if row[0] == "int8"]
+    assert row[-1] == "lost"
+    assert row[2] == "95.0 % (93.6 to 96.1)"
+    assert row[6] == "-6.2 to -3.7"
+    assert not any("too few" in note for note in found.accuracy.notes)
+
+
+def test_it_is_said_how_many_images_would_do_and_why_nothing_is_judged():
+    labels = ["cat"] * 48 + ["dog"] * 48
+    said = {arm: [saying(labels=labels)] for arm in RATES}
+    scores = dict.fromkeys(RATES, ("top1_accuracy", 1.0))
+
+    few = replace(measured(), kept=judge_accuracy(said, scores, "fp32"))
+    untaught = judge_accuracy(said, scores, "fp32", withheld="the weights are random")
+    by_chance = replace(measured(), kept=untaught)
+
+    assert "Here are 96 images: too few" in few.accuracy.notes[1]
+    assert "It takes 276 if both are right on the same" in few.accuracy.notes[1]
+    assert few.accuracy.rows[1][-1] == "too few images to tell"
+    assert by_chance.accuracy.notes[1] == "Not judged: the weights are random."
+    assert [row[-1] for row in by_chance.accuracy.rows] == [
+        *("baseline", "not judged", "not judged")
+    ]
+    assert by_chance.accuracy.rows[1][2] == "100.0 % (96.2 to 100.0)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "joules"), [(6, WATTS * 6 / 1200), (4, None)], ids=["long", "short"]
+)
+def test_energy_per_image_is_that_of_the_passes_in_a_row(store, seconds, joules):
+    written = WrittenRun(store)
+    write_samples(written, counters=("GPU-a",))
+    passes = {"throughput_batches": 300, "began": 110.0, "ended": 110.0 + seconds}
+    [timing] = latency_timings([line(4, [0.02] * 50, **passes)]).values()
+
+    found = _at(written.run, timing)
+
+    # The counter grows by 300 J a second; of less than five readings nobody knows it.
+    expected = None if joules is None else pytest.approx(joules)
+    assert found.joules_per_image == expected
+
+
+def test_without_evaluation_images_nobody_knows_whether_accuracy_is_kept():
+    found = measured()
+    nothing = judge_accuracy({arm: [None] for arm in RATES}, {}, "fp32")
+    found = replace(found, kept=nothing)
+
+    assert isinstance(found.accuracy, Note)
+    assert "nobody knows" in found.report().notes[-1]
+    assert "its accuracy was not compared" in found.answer
+
+
+def test_it_is_said_how_much_is_int8_and_whose_weights_they_are():
+    found = measured(unavailable={"fp16": "the device is too old"})
+
+    table = found.formats
+
+    rows = {row[0]: row for row in table.rows}
+    assert rows["int8"][1:] == [
+        *("int8", "fp32", "99.8 %", "torch.ao.quantization 2.15", "x86", "256")
+    ]
+    assert rows["fp16"][1] == "not available"
+    assert "run 20260101-000000-a, step 75; SHA-256 ab12" in table.notes[0]
+    assert table.notes[1] == "fp16 is not available: the device is too old"
+
+
+def test_published_rows_stand_beside_and_are_called_so():
+    found = measured()
+
+    assert isinstance(found.published, Table)
+    assert found.published.caption.startswith("Published by others, not measured here")
+    report = found.report()
+    assert {row["phase"] for row in report.result["published"]} == {"infer"}
+    assert any("NVIDIA" in source.text for source in report.sources)
+    assert measured(device_type="cpu").report().result["published"] == []
+
+
+def test_the_report_says_on_what_it_was_measured_and_what_comes_next():
+    report = measured(repeats=2, device_type="cpu", chosen={"batches": 9}).report()
+
+    assert report.answer.startswith("On a CPU: int8 gives")
+    assert "not enough runs for a verdict (2 an arm)" in report.answer
+    assert report.next_step == (
+        "papermill notebooks/inference.ipynb out.ipynb -p batches 9 -p repeats 5; on a "
+        "machine with a GPU: papermill notebooks/inference.ipynb out.ipynb -p repeats 5"
+    )
+    assert report.notes[0] == "a note"
+    assert report.title.endswith("?")
+    assert len(report.figures) == 2
+
+
+def planned():
+    """Return a plan of small runs with synthetic images."""
+    base = ExperimentConfig(
+        task="inference",
+        model="tiny",
+        device="cpu",
+        image_size=32,
+        tensorboard=False,
+        compile=True,
+    )
+    return InferencePlan(
+        arms={one: base.replace(precision=one) for one in ("fp32", "bf16", "int8")},
+        training=None,
+        control=None,
+        devices=Devices("cpu", 2),
+        repeats=1,
+        accuracy_margin=0.01,
+        notes=("first",),
+        chosen={},
+    )
+
+
+def test_a_format_that_this_device_has_not_is_named_and_the_rest_goes_on(capsys):
+    # torch.compile cannot take in the INT8 kernels of a CPU.
+    ready = prepare(planned())
+
+    assert list(ready.arms) == ["fp32", "bf16"]
+    assert "compile=True with precision='int8' on a CPU" in ready.unavailable["int8"]
+    assert ready.notes[0].startswith("int8 is not available: ")
+    assert ready.facts["unavailable"] == dict(ready.unavailable)
+    assert "[1/1] int8 once: failed" in capsys.readouterr().out
+
+    alone = {arm: one for arm, one in planned().arms.items() if arm != "bf16"}
+    with pytest.raises(ConfigError, match="This leaves fp32 alone; add a format"):
+        prepare(replace(planned(), arms=alone))

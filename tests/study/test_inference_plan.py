@@ -1,0 +1,158 @@
+"""What the inference notebook will measure is decided, and said, before it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ConfigError
+from nbkit.store.paths import runs_folder
+from nbkit.study.inference_plan import plan
+from nbkit.study.parameters import Parameters
+from tests.telemetry.fake_nvml.fake_driver import FakeGpu
+
+OPEN = {
+    "precisions": None,
+    "batch_sizes": None,
+    "batches": None,
+    "warmup_batches": None,
+    "model": None,
+    "image_size": None,
+    "data": "photos",
+    "weights": "train",
+    "training_steps": None,
+    "calibration_images": 256,
+    "compile": False,
+    "memory_format": "channels_last",
+    "repeats": None,
+    "control": True,
+    "accuracy_margin": 0.01,
+    "seed": 0,
+    "device": "cpu",
+}
+
+
+def parameters(**values):
+    """Return parameters as the notebook would, for CPUs unless said otherwise."""
+    merged = {**OPEN, **values}
+    origins = dict.fromkeys(OPEN, "default") | dict.fromkeys(values, "papermill")
+    return Parameters(merged, origins)
+
+
+def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
+    planned = plan(parameters())
+
+    assert list(planned.arms) == ["fp32", "bf16", "int8"]
+    assert (planned.control, planned.repeats) == ("fp32", 2)
+    assert planned.notes[0].startswith("On a CPU: device=cpu was asked for")
+    assert planned.notes[1].startswith("FP16 is left out: few CPUs compute in it")
+    assert (
+        "resnet18 at 64 x 64 pixels in fp32, bf16, int8, fp32 twice"
+        in (planned.notes[2])
+    )
+    assert "8 in all" in planned.notes[2]
+    config = planned.arms["int8"]
+    assert config.inference.batch_sizes == (1, 4, 16)
+    assert config.inference.batches == 100
+    assert {one.seed for one in planned.arms.values()} == {0}
+
+
+def test_what_was_asked_for_is_measured_on_a_cpu_too():
+    planned = plan(parameters(precisions=["int8", "fp16"], control=False))
+
+    assert list(planned.arms) == ["fp32", "int8", "fp16"]
+    assert planned.control is None
+    assert not any(note.startswith("FP16") for note in planned.notes)
+
+
+def test_on_gpus_convolutions_have_no_int8_and_transformers_have(drive):
+    drive(FakeGpu("GPU-a"))
+
+    convolutions = plan(parameters(device="auto"))
+    transformer = plan(parameters(device="auto", model="vit_b_16"))
+
+    assert list(convolutions.arms) == ["fp32", "tf32", "fp16", "bf16"]
+    assert convolutions.notes[0].startswith("INT8 is left out: torch has no INT8 conv")
+    assert list(transformer.arms) == ["fp32", "tf32", "fp16", "bf16", "int8"]
+    assert (convolutions.repeats, convolutions.arms["fp16"].image_size) == (5, 224)
+
+
+def test_an_older_gpu_has_neither_tf32_nor_bf16(drive, monkeypatch):
+    drive(FakeGpu("GPU-a", name="Tesla V100-SXM2-32GB"))
+    monkeypatch.setattr(
+        "pynvml.nvmlDeviceGetCudaComputeCapability", lambda handle: (7, 0)
+    )
+
+    planned = plan(parameters(device="auto"))
+
+    assert list(planned.arms) == ["fp32", "fp16"]
+    assert "TF32 and BF16 are left out: Tesla V100" in planned.notes[0]
+    with pytest.raises(ConfigError, match=r"precisions=bf16: Tesla V100.*7\.0"):
+        plan(parameters(device="auto", precisions=["fp16", "bf16"]))
+
+
+def test_weights_are_trained_only_where_nobody_has_any(tmp_path):
+    (tmp_path / "mine.pt").touch()
+    (runs_folder() / "20260101-000000-mine").mkdir(parents=True)
+
+    trained = plan(parameters(training_steps=9))
+    assert trained.training.steps == 9
+    assert trained.training.checkpoint_at_end
+    assert {one.weights for one in trained.arms.values()} == {"random"}
+    for weights in ("pretrained", "random", "20260101-000000-mine"):
+        planned = plan(parameters(weights=weights))
+        assert planned.training is None
+        assert {one.weights for one in planned.arms.values()} == {weights}
+    planned = plan(parameters(weights=str(tmp_path / "mine.pt")))
+    assert planned.arms["fp32"].weights == str(tmp_path / "mine.pt")
+    assert "accuracy means nothing" in plan(parameters(weights="random")).notes[-1]
+    notes = plan(parameters(weights="pretrained")).notes
+    assert any("output layer is new and has learnt nothing" in note for note in notes)
+
+
+def test_it_is_said_how_many_images_a_verdict_on_accuracy_takes():
+    notes = plan(parameters(accuracy_margin=0.02)).notes
+
+    assert "within 2 points, of 137 evaluation images or more" in notes[-1]
+    synthetic = plan(parameters(data="synthetic", weights="random"))
+    assert not any("evaluation images" in note for note in synthetic.notes)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"training_steps": 9, "weights": "random"}, "training_steps does nothing"),
+        (
+            {"calibration_images": 8, "precisions": ["bf16"]},
+            "calibration_images does nothing without int8",
+        ),
+    ],
+)
+def test_a_parameter_that_does_nothing_is_named(values, words):
+    assert words in plan(parameters(**values)).notes[-1]
+    assert not any("does nothing" in note for note in plan(parameters()).notes)
+
+
+def test_on_a_gpu_int8_takes_no_ranges_from_calibration_images(drive):
+    drive(FakeGpu("GPU-a"))
+
+    planned = plan(parameters(device="auto", model="vit_b_16", calibration_images=8))
+
+    assert "calibration_images does nothing on a GPU" in planned.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"precisions": ["fp32"]}, "leave fp32 alone, with nothing to compare"),
+        ({"precisions": ["tf32"]}, "tf32, a format of GPUs"),
+        ({"weights": "20260101-000000-none"}, "is no run of the store and no file"),
+        ({"data": "synthetic"}, "weights='train' needs images to learn"),
+        ({"repeats": 0}, "repeats=0 is below 1"),
+        ({"accuracy_margin": 1.0}, "accuracy_margin=1.0 is not between 0 and 1"),
+        ({"batch_sizes": [4, 4]}, "names a batch size twice"),
+        ({"model": "resnet19"}, "Did you mean"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(values, words):
+    with pytest.raises(ConfigError, match=words):
+        plan(parameters(**values))

@@ -1,0 +1,96 @@
+"""What the notebooks cover: one truth, equal to their folder and to README."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import nbkit
+from nbkit.study.coercion import coerce
+from nbkit.study.notebooks import notebooks
+from nbkit.study.parameters import _read_declarations
+from nbkit.study.sources import main, questions, reports, sources_table, state
+
+README = Path(__file__).parents[2] / "README.md"
+QUESTIONS = {one.notebook: one for one in questions()}
+FIELDS = {"model": "tiny", "device": "cpu", "gpus": 1, "image_size": 32}
+FIELDS |= {"batch_size_per_gpu": 2, "steps": 4, "warmup_steps": 1, "tensorboard": False}
+
+
+def declared(notebook):
+    """Return kind and default of every parameter of a notebook."""
+    cells = nbformat.read(nbkit.notebook(notebook), as_version=4).cells
+    [source] = [
+        cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])
+    ]
+    return _read_declarations(source)
+
+
+def test_every_notebook_has_a_question_and_every_question_a_notebook():
+    assert set(QUESTIONS) == set(notebooks())
+
+
+def test_the_table_of_the_readme_names_the_same_notebooks():
+    head = "| notebook | what it answers |\n"
+    table, _ = README.read_text().split(head)[1].split("\n\n", 1)
+    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+
+    assert sorted(named) == sorted(QUESTIONS)
+
+
+@pytest.mark.parametrize("notebook", QUESTIONS)
+def test_every_command_has_parameters_that_the_notebook_declares(notebook):
+    one = QUESTIONS[notebook]
+    kinds = declared(notebook)
+
+    assert set(one.parameters) <= set(kinds)
+    for name, value in one.parameters.items():
+        assert coerce(name, value, kinds[name][0]) == value
+    assert one.command.startswith(f"papermill notebooks/{notebook}.ipynb out.ipynb")
+    assert set(one.reports) <= set(reports())
+
+
+def test_each_report_has_a_question():
+    assert {name for one in QUESTIONS.values() for name in one.reports} == set(
+        reports()
+    )
+
+
+def test_a_store_without_studies_says_that_nothing_was_run(store):
+    rows = {row[0]: row for row in sources_table().rows}
+
+    assert list(rows) == list(QUESTIONS)
+    assert rows["precision"][4] == "never run here"
+    assert rows["machines"][4] == "never run here"
+    assert "tour" in rows["interactive"][4]
+
+
+def test_the_newest_finished_study_of_a_kind_says_what_became_of_it(store):
+    arms = {"a": nbkit.ExperimentConfig(**FIELDS)}
+    study = nbkit.Study.create("old", arms, kind="storage")
+    assert state("storage") == f"no run finished: {study.study_id}"
+
+    nbkit.Study.create("new", arms, kind="precision", repeats=1).run(progress=False)
+
+    said = state("precision")
+    assert re.match(r"finished 20\d\d-\d\d-\d\dT\d\d:\d\dZ on .+ \(CPU, ", said)
+    assert said.endswith("1 of 1 runs")
+    # A start that came to nothing later does not hide it.
+    nbkit.Study.create("aborted", arms, kind="precision", repeats=1)
+    assert state("precision") == said
+
+
+def test_it_is_a_command(store):
+    done = subprocess.run(
+        [sys.executable, "-m", "nbkit.study.sources"], capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    for notebook in QUESTIONS:
+        assert f"papermill notebooks/{notebook}.ipynb" in done.stdout
+    assert main(["all"]) == 2

@@ -1,0 +1,143 @@
+"""What the time_to_accuracy notebook will train is decided before it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ConfigError
+from nbkit.study import time_to_accuracy_plan as plan_module
+from nbkit.study.parameters import Parameters
+from nbkit.study.time_to_accuracy_plan import plan
+from nbkit.worker.data import synthetic
+from tests.telemetry.fake_nvml.fake_driver import FakeGpu
+
+OPEN = {
+    "recipes": None,
+    "data": "photos",
+    "loader": "torch",
+    "model": None,
+    "image_size": None,
+    "target_accuracy": None,
+    "epochs": None,
+    "evaluation_period_epochs": None,
+    "evaluation_offset_epochs": None,
+    "batch_size_per_gpu": None,
+    "precision": None,
+    "repeats": None,
+    "seed": 0,
+    "price_per_hour": None,
+    "currency": "USD",
+    "estimate_recipe": "netapp_lars",
+    "estimate_for": None,
+    "estimate_steps": None,
+    "gpus": 1,
+    "device": "cpu",
+    "engine": "local",
+}
+WHOLE = ["torchvision_sgd", "netapp_lars"]
+
+
+def parameters(**values):
+    """Return parameters as the notebook would, for CPUs unless said otherwise."""
+    merged = {**OPEN, **values}
+    origins = dict.fromkeys(OPEN, "default") | dict.fromkeys(values, "papermill")
+    return Parameters(merged, origins)
+
+
+def test_on_cpus_two_small_recipes_are_trained_and_the_plan_says_so_first():
+    planned = plan(parameters())
+
+    assert list(planned.arms) == ["sgd", "lars"]
+    assert planned.repeats == 3
+    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
+    assert "by 2 training recipes: sgd, lars; seeds 0 to 2" in planned.notes[1]
+    assert "6 trainings in all" in planned.notes[1]
+    assert {one.optimizer for one in planned.arms.values()} == {"sgd", "lars"}
+    assert all(one.target_accuracy for one in planned.arms.values())
+    assert planned.facts["seed_per_repeat"] is True
+
+
+def test_a_short_run_of_the_whole_recipe_is_measured_once():
+    planned = plan(parameters())
+
+    assert list(planned.once) == [
+        "short run 1 of netapp_lars",
+        "short run 2 of netapp_lars",
+    ]
+    config = planned.once["short run 1 of netapp_lars"]
+    assert (config.model, config.image_size) == ("resnet50", 224)
+    assert (config.steps, config.warmup_steps, config.data) == (5, 2, "synthetic")
+    # An evaluation of some batches, at the end alone.
+    assert config.images_per_epoch == 20 * config.batch_size_per_gpu
+    assert config.evaluation_period_epochs > 1_000
+    assert plan(parameters(estimate_steps=0)).once == {}
+
+
+def test_on_gpus_recipes_are_as_published_and_the_rate_follows_the_batch(drive):
+    drive(*(FakeGpu(f"GPU-{letter}") for letter in "abcdefgh"))
+
+    planned = plan(parameters(device="auto", gpus=8, recipes=WHOLE))
+
+    sgd, lars = planned.arms.values()
+    assert (sgd.learning_rate, sgd.batch_size_per_gpu) == (0.1, 32)
+    assert (lars.learning_rate, lars.batch_size_per_gpu) == (10.5, 408)
+    assert (lars.precision, lars.epochs, lars.target_accuracy) == ("fp16", 37, 0.759)
+    assert planned.repeats == 5
+    assert len(planned.once) == 3
+    said = " ".join(planned.notes)
+    assert "Changed here" not in said
+    assert "evaluated every 4 epochs behind epoch 3" in said
+
+
+def test_what_is_changed_of_a_recipe_is_said():
+    planned = plan(parameters(recipes=["netapp_lars"], batch_size_per_gpu=8, epochs=2))
+
+    assert planned.arms["netapp_lars"].learning_rate == pytest.approx(10.5 * 8 / 3_264)
+    [note] = [note for note in planned.notes if note.startswith("netapp_lars: ")]
+    assert "for a global batch of 8, in proportion to 10.5 for 3264" in note
+    assert "epochs=2 in place of 37" in note
+    assert "precision=fp32 in place of fp16" in note
+
+
+def test_also_what_a_recipe_leaves_to_the_defaults_is_said_where_it_is_changed():
+    planned = plan(parameters(recipes=["sgd"], evaluation_offset_epochs=2))
+
+    [note] = [note for note in planned.notes if note.startswith("sgd: ")]
+    assert "Changed here: evaluation_offset_epochs=2 in place of 0." in note
+
+
+def test_gpus_of_which_nobody_published_a_rate_are_named():
+    planned = plan(parameters(estimate_for=["T4", "A100", "B200"]))
+
+    assert planned.estimate_for == ("T4", "A100", "B200")
+    assert "on T4, B200: nothing is projected there" in planned.notes[-1]
+    assert "Nobody published" not in " ".join(plan(parameters()).notes)
+
+
+def test_synthetic_images_have_as_many_for_evaluation_as_the_plan_takes_them_to():
+    assert plan_module._SYNTHETIC_EVALUATION_SHARE == synthetic._EVALUATION_SHARE
+
+
+def test_recipes_of_different_things_are_not_compared():
+    with pytest.raises(ConfigError, match=r"differ in model \(sgd resnet20, netapp"):
+        plan(parameters(recipes=["sgd", "netapp_lars"]))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"data": "synthetic"}, "nothing to learn"),
+        ({"repeats": 0}, "repeats=0 is below 1"),
+        ({"price_per_hour": 0.0}, "price_per_hour=0.0 is not above 0"),
+        ({"recipes": ["adamw"]}, "recipe='adamw' is not a training recipe"),
+        ({"estimate_recipe": "sgd"}, "is for any images"),
+        ({"target_accuracy": 75.9}, "target_accuracy=75.9"),
+        ({"estimate_for": ["toaster"]}, "gpu='toaster' is no GPU"),
+        ({"batch_size_per_gpu": 0}, "batch_size_per_gpu=0 is below 1"),
+        ({"recipes": []}, "names 0 training recipes"),
+        ({"data": "/no/such/folder"}, "is not a folder"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_starts(values, said):
+    with pytest.raises(ConfigError, match=said):
+        plan(parameters(**values))

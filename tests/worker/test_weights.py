@@ -1,0 +1,254 @@
+"""Where a model's weights come from, and what is said of those that do not fit."""
+
+import json
+
+import pytest
+import torch
+import torchvision
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, RunError
+from nbkit.store.paths import RunPaths
+from nbkit.worker import checkpoint, models, weights
+from nbkit.worker.rank import Rank
+from nbkit.worker.train import train
+from tests.launch.conftest import plugins, store
+
+__all__ = ["plugins", "store"]
+
+RUN_ID = "20260101-000000-trained"
+
+
+@pytest.fixture
+def rank(tmp_path):
+    return Rank(
+        RunPaths(tmp_path / "runs" / "20260102-000000-own"), 0, 0, 1, 1, 0, None
+    )
+
+
+def built(config, outputs=4, seed=1):
+    torch.manual_seed(seed)
+    return models.build(config, outputs)
+
+
+@pytest.fixture
+def trained(rank):
+    """A run beside, with a checkpoint after 7 steps; its model and its id."""
+    config = ExperimentConfig(model="tiny", image_size=32)
+    root = rank.paths.root.parent / RUN_ID
+    root.mkdir(parents=True)
+    (root / "config.json").write_text(config.model_dump_json())
+    model = built(config, seed=5)
+    checkpoint.save(
+        RunPaths(root).checkpoints,
+        *(7, {"model": model.state_dict(), "step": 7}, {}, 0, 1, lambda: None, 1),
+    )
+    return model
+
+
+def taking(named, **fields):
+    return ExperimentConfig(
+        **{"task": "inference", "model": "tiny", "image_size": 32, **fields},
+        weights=named,
+    )
+
+
+def same(one, other):
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_random_weights_stay_as_the_seed_made_them(rank):
+    config = taking("random", seed=3)
+    model = built(config)
+
+    origin = weights.load(model, config, rank)
+
+    assert same(model, built(config))
+    assert (origin["source"], origin["seed"], origin["sha256"]) == ("random", 3, None)
+
+
+def test_a_run_gives_the_weights_of_its_newest_checkpoint(rank, trained):
+    config = taking(RUN_ID)
+    model = built(config)
+
+    origin = weights.load(model, config, rank)
+
+    assert same(model, trained)
+    assert (origin["source"], origin["run_id"], origin["step"]) == ("run", RUN_ID, 7)
+    assert origin["sha256"] == weights.fingerprint(trained)
+    assert origin["sha256"] != weights.fingerprint(built(config))
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "state dict"])
+def test_a_checkpoint_is_taken_by_its_path(rank, trained, tmp_path, kind):
+    folder = rank.paths.root.parent / RUN_ID / "checkpoints" / "step_00000007"
+    torch.save(trained.state_dict(), tmp_path / "mine.pt")
+    paths = {
+        "folder": folder,
+        "file": folder / "state.pt",
+        "state dict": tmp_path / "mine.pt",
+    }
+    config = taking(str(paths[kind]))
+    model = built(config)
+
+    origin = weights.load(model, config, rank)
+
+    assert same(model, trained)
+    assert origin["source"] == "checkpoint"
+    assert origin["step"] == (7 if kind == "folder" else None)
+
+
+def test_weights_of_another_number_of_classes_say_which(rank, trained):
+    config = taking(RUN_ID)
+
+    with pytest.raises(ConfigError, match=r"have 4 outputs, the model has 9; set num_"):
+        weights.load(built(config, 9), config, rank)
+
+
+def test_weights_of_another_model_say_whose_they_are(rank, trained):
+    config = taking(RUN_ID, model="resnet20")
+
+    with pytest.raises(ConfigError, match=r"do not fit model='resnet20'.*model='tiny'"):
+        weights.load(built(config), config, rank)
+
+
+def test_a_run_without_a_checkpoint_says_how_to_get_one(rank, trained):
+    folder = rank.paths.root.parent / RUN_ID / "checkpoints" / "step_00000007"
+    (folder / "complete.json").unlink()
+    config = taking(RUN_ID)
+
+    with pytest.raises(ConfigError, match=r"0 complete checkpoints.*checkpoint_at_end"):
+        weights.load(built(config), config, rank)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "is no run of .* and no checkpoint"),
+        (b"no weights", "cannot be loaded"),
+        ({"model": 3}, "holds no weights by name"),
+    ],
+)
+def test_what_holds_no_weights_is_refused(rank, tmp_path, content, words):
+    path = tmp_path / "weights.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    config = taking(str(path))
+
+    with pytest.raises(ConfigError, match=words):
+        weights.load(built(config), config, rank)
+
+
+def test_a_resumed_run_keeps_its_own_weights_and_what_is_known_of_them(rank):
+    config = taking(RUN_ID)
+    model = built(config)
+    rank.paths.root.mkdir(parents=True)
+    rank.paths.worker.write_text('{"weights": {"source": "run"}}')
+
+    origin = weights.load(model, config, rank, resumed=True)
+
+    assert origin == {"source": "run"}
+    assert same(model, built(config))
+
+
+def test_a_training_begins_with_the_weights_that_it_is_given(rank, trained):
+    config = ExperimentConfig(
+        model="tiny",
+        image_size=32,
+        num_classes=4,
+        weights=RUN_ID,
+        device="cpu",
+        batch_size_per_gpu=4,
+        steps=2,
+        warmup_steps=0,
+        learning_rate=1e-12,
+        checkpoint_at_end=True,
+        tensorboard=False,
+    )
+    rank.paths.root.mkdir(parents=True)
+
+    train(rank, config)
+
+    state, _ = checkpoint.load(checkpoint.latest(rank.paths.checkpoints), 0, 1)
+    for name, value in trained.state_dict().items():
+        assert torch.allclose(state["model"][name], value, atol=1e-9)
+    assert json.loads(rank.paths.worker.read_text())["weights"]["run_id"] == RUN_ID
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """Pretrained weights that were downloaded before; made here, of the real shape."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    # Whoever wants more than there is meets a closed door.
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    torch.manual_seed(8)
+    source = torchvision.models.squeezenet1_1()
+    url = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.url
+    folder = tmp_path / "torch" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    torch.save(source.state_dict(), folder / url.rpartition("/")[2])
+    return source
+
+
+def test_pretrained_weights_get_a_new_output_layer_for_other_classes(rank, cached):
+    config = taking("pretrained", model="squeezenet1_1", image_size=64)
+    model = built(config, 4)
+    output = model.get_parameter("classifier.1.weight").clone()
+
+    origin = weights.load(model, config, rank)
+
+    assert same(model.features, cached.features)
+    assert torch.equal(model.get_parameter("classifier.1.weight"), output)
+    assert origin["new_output_layer"] is True
+    assert "IMAGENET1K_V1" in origin["name"]
+
+    whole = built(config, 1000)
+    assert weights.load(whole, config, rank)["new_output_layer"] is False
+    assert same(whole, cached)
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_the_first_rank_of_a_node_downloads_and_the_others_find_the_file(
+    rank, cached, tmp_path, local_rank
+):
+    rank.rank = rank.local_rank = local_rank
+    (file,) = (tmp_path / "torch" / "hub" / "checkpoints").iterdir()
+    away = tmp_path / "away.pth"
+    waited = []
+
+    def barrier():
+        # The first has its weights by now, of the others nobody has looked before.
+        waited.append(local_rank)
+        if local_rank:
+            away.rename(file)
+        else:
+            file.unlink()
+
+    if local_rank:
+        file.rename(away)
+    config = taking("pretrained", model="squeezenet1_1", image_size=64)
+    model = built(config, 1000)
+
+    origin = weights.load(model, config, rank, barrier=barrier)
+
+    assert same(model, cached)
+    assert waited == [local_rank]
+    # Rank 0 writes it down: nobody else needs to read every value for it.
+    assert (origin["sha256"] is None) == (local_rank == 1)
+
+
+def test_weights_that_cannot_be_downloaded_say_where_to_put_the_file(rank, cached):
+    config = taking("pretrained", model="resnet18", image_size=64)
+
+    with pytest.raises(RunError, match=r"resnet18-\w+\.pth cannot be loaded.*put the"):
+        weights.load(built(config), config, rank)
+
+
+def test_a_model_of_nobody_has_no_pretrained_weights(rank):
+    config = taking("pretrained", model="resnet20")
+
+    with pytest.raises(ConfigError, match="torchvision has none for model='resnet20'"):
+        weights.load(built(config), config, rank)
