@@ -7,6 +7,7 @@ JupyterLab 4 has that version, and it needs no network.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -17,6 +18,7 @@ __all__ = [
     "finished",
     "measured_legend",
     "published_legend",
+    "published_points",
     "tooltip",
     "value_axis",
     "with_intervals",
@@ -87,6 +89,42 @@ def published_legend(**more: Any) -> alt.Legend:
         symbolStrokeWidth=1.5,
         symbolSize=90,
         **more,
+    )
+
+
+def published_points(
+    rows: Sequence[Mapping[str, Any]],
+    x: alt.X,
+    y: alt.Y,
+    titles: Mapping[str, str],
+    legend: alt.Legend | None = None,
+) -> alt.Chart:
+    """Return what others have published: hollow diamonds, a colour for each series.
+
+    Parameters
+    ----------
+    rows
+        With ``series``, and with the fields of ``x``, ``y`` and ``titles``.
+    x, y
+        Where they stand.
+    titles
+        Of the fields that are shown where the mouse rests.
+    legend
+        Another than `published_legend` makes.
+    """
+    series = list(dict.fromkeys(row["series"] for row in rows))
+    colours = alt.Scale(domain=series, range=PUBLISHED_COLOURS[: len(series)])
+    return (
+        alt.Chart(alt.Data(values=list(rows)))
+        .mark_point(shape="diamond", size=70, filled=False, strokeWidth=1.5, opacity=1)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "series:N", scale=colours, legend=legend or published_legend()
+            ),
+            tooltip=tooltip(**titles),
+        )
     )
 
 

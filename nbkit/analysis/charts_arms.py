@@ -13,10 +13,9 @@ import altair as alt
 
 from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
-    PUBLISHED_COLOURS,
     finished,
     measured_legend,
-    published_legend,
+    published_points,
     tooltip,
     value_axis,
     with_intervals,
@@ -74,7 +73,9 @@ def arms_chart(
     )
     layers: list[Any] = [alt.layer(*_measured_layers(values, x, y, 2 * highest))]
     if others:
-        layers.append(_published_layer(others, x, y))
+        titles = {"series": "Published", "images_per_second": "Images/s"}
+        titles |= {"source": "Source"}
+        layers.append(published_points(others, x, y, titles))
     chart = alt.layer(*layers).resolve_scale(color="independent")
     height = _LINE_HEIGHT * len(arms)
     return finished(
@@ -144,28 +145,6 @@ def _measured_layers(
         .mark_text(align="left", dx=10, dy=-8, fontSize=11, fontWeight="bold")
         .encode(x=x, text="doubt:N", color=alt.value("#A00000")),
     ]
-
-
-def _published_layer(
-    values: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y
-) -> alt.Chart:
-    publishers = list(dict.fromkeys(value["series"] for value in values))
-    return (
-        alt.Chart(alt.Data(values=list(values)))
-        .mark_point(shape="diamond", size=70, filled=False, strokeWidth=1.5, opacity=1)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color(
-                "series:N",
-                scale=alt.Scale(domain=publishers, range=PUBLISHED_COLOURS),
-                legend=published_legend(),
-            ),
-            tooltip=tooltip(
-                series="Published", images_per_second="Images/s", source="Source"
-            ),
-        )
-    )
 
 
 def _subtitle(arms: Sequence[MeasuredArm], device_type: str, *, is_cut: bool) -> str:

@@ -13,10 +13,9 @@ import altair as alt
 
 from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
-    PUBLISHED_COLOURS,
     finished,
     measured_legend,
-    published_legend,
+    published_points,
     tooltip,
 )
 from nbkit.analysis.chexnet_published import PublishedAreas
@@ -91,7 +90,8 @@ def areas_chart(
         alt.layer(*_measured_layers(values, names, x, y, scale)),
     ]
     if others:
-        layers.append(_published_layer(others, x, y))
+        titles = {"label": "Label", "series": "Published", "auroc": "AUROC"}
+        layers.append(published_points(others, x, y, titles))
     chart = alt.layer(*layers).resolve_scale(color="independent", shape="independent")
     return finished(
         chart, "AUROC by label", subtitle, height=_LINE_HEIGHT * max(2, len(shown))
@@ -204,23 +204,3 @@ def _measured_layers(
         )
     )
     return [bars, points]
-
-
-def _published_layer(
-    values: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y
-) -> alt.Chart:
-    publishers = list(dict.fromkeys(value["series"] for value in values))
-    return (
-        alt.Chart(alt.Data(values=list(values)))
-        .mark_point(shape="diamond", size=60, filled=False, strokeWidth=1.5, opacity=1)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color(
-                "series:N",
-                scale=alt.Scale(domain=publishers, range=PUBLISHED_COLOURS),
-                legend=published_legend(),
-            ),
-            tooltip=tooltip(label="Label", series="Published", auroc="AUROC"),
-        )
-    )

@@ -13,10 +13,10 @@ import altair as alt
 
 from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
-    PUBLISHED_COLOURS,
     finished,
     measured_legend,
     published_legend,
+    published_points,
     tooltip,
     with_intervals,
 )
@@ -71,7 +71,11 @@ def slowdown_chart(
     )
     layers: list[Any] = [_as_alone(scale)]
     if others:
-        layers.append(_published_layer(others, scale, y))
+        legend = published_legend(orient="bottom", direction="vertical")
+        titles = {"arm": "Published", "series": "By", "slowdown": "Slowdown"}
+        titles |= {"source": "Source"}
+        place = _x("slowdown", scale)
+        layers.append(published_points(others, place, y, titles, legend))
     if measured:
         layers.append(alt.layer(*_measured_layers(measured, scale, y)))
     chart = alt.layer(*layers).resolve_scale(color="independent", shape="independent")
@@ -180,30 +184,3 @@ def _measured_layers(
         ),
         base.mark_circle(size=75, opacity=1).encode(x=_x("slowdown", scale)),
     ]
-
-
-def _published_layer(
-    rows: list[dict[str, Any]], scale: alt.Scale, y: alt.Y
-) -> alt.Chart:
-    publishers = list(dict.fromkeys(row["series"] for row in rows))
-    return (
-        alt.Chart(alt.Data(values=rows))
-        .mark_point(shape="diamond", size=70, filled=False, strokeWidth=1.5, opacity=1)
-        .encode(
-            x=_x("slowdown", scale),
-            y=y,
-            color=alt.Color(
-                "series:N",
-                scale=alt.Scale(
-                    domain=publishers, range=PUBLISHED_COLOURS[: len(publishers)]
-                ),
-                legend=published_legend(orient="bottom", direction="vertical"),
-            ),
-            tooltip=tooltip(
-                arm="Published",
-                series="By",
-                slowdown="Slowdown",
-                source="Source",
-            ),
-        )
-    )

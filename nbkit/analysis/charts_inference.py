@@ -13,10 +13,9 @@ import altair as alt
 
 from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
-    PUBLISHED_COLOURS,
     finished,
     measured_legend,
-    published_legend,
+    published_points,
     tooltip,
     value_axis,
     with_intervals,
@@ -93,7 +92,9 @@ def throughput_chart(
     )
     layers: list[Any] = [own_layer]
     if others:
-        layers.append(_published_layer(others, x, y))
+        titles = {"series": "Published", "batch_size": "Batch size"}
+        titles |= {"images_per_second": "Images/s", "source": "Source"}
+        layers.append(published_points(others, x, y, titles))
     chart = alt.layer(*layers).resolve_scale(color="independent")
     title = "Inference throughput by batch size"
     text = _subtitle(own, device_type, is_cut=is_cut)
@@ -248,29 +249,6 @@ def _published(row: PublishedRow) -> dict[str, Any]:
         "images_per_second": row.images_per_second,
         "source": row.source,
     }
-
-
-def _published_layer(values: Sequence[dict[str, Any]], x: alt.X, y: alt.Y) -> alt.Chart:
-    publishers = list(dict.fromkeys(value["series"] for value in values))
-    return (
-        alt.Chart(alt.Data(values=list(values)))
-        .mark_point(shape="diamond", size=70, filled=False, strokeWidth=1.5, opacity=1)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color(
-                "series:N",
-                scale=alt.Scale(domain=publishers, range=PUBLISHED_COLOURS),
-                legend=published_legend(),
-            ),
-            tooltip=tooltip(
-                series="Published",
-                batch_size="Batch size",
-                images_per_second="Images/s",
-                source="Source",
-            ),
-        )
-    )
 
 
 def _subtitle(served: Sequence[Served], device_type: str, *, is_cut: bool) -> str:

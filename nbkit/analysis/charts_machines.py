@@ -14,10 +14,10 @@ import altair as alt
 
 from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
-    PUBLISHED_COLOURS,
     finished,
     measured_legend,
     published_legend,
+    published_points,
     tooltip,
     with_intervals,
 )
@@ -72,7 +72,11 @@ def machines_chart(
     )
     layers: list[Any] = [_even(scale)]
     if published:
-        layers.append(_published_layer(published, scale, y))
+        legend = published_legend(orient="bottom", direction="vertical")
+        titles = {"arm": "Published", "series": "Which", "ratio": "Ratio"}
+        titles |= {"source": "Source"}
+        place = _x("ratio", scale)
+        layers.append(published_points(published, place, y, titles, legend))
     if measured:
         layers.append(alt.layer(*_measured_layers(measured, scale, y, 2 * high)))
     chart = alt.layer(*layers).resolve_scale(color="independent", shape="independent")
@@ -158,27 +162,3 @@ def _measured_layers(
         ),
         base.mark_circle(size=75, opacity=1).encode(x=_x("ratio", scale)),
     ]
-
-
-def _published_layer(
-    rows: list[dict[str, Any]], scale: alt.Scale, y: alt.Y
-) -> alt.Chart:
-    return (
-        alt.Chart(alt.Data(values=rows))
-        .mark_point(shape="diamond", size=70, filled=False, strokeWidth=1.5, opacity=1)
-        .encode(
-            x=_x("ratio", scale),
-            y=y,
-            color=alt.Color(
-                "series:N",
-                scale=alt.Scale(range=PUBLISHED_COLOURS[:1]),
-                legend=published_legend(orient="bottom", direction="vertical"),
-            ),
-            tooltip=tooltip(
-                arm="Published",
-                series="Which",
-                ratio="Ratio",
-                source="Source",
-            ),
-        )
-    )
