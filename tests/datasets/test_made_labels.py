@@ -1,5 +1,6 @@
 """The made set of several labels: what is planted in it, and what is not."""
 
+import random
 import statistics
 
 import pytest
@@ -95,7 +96,8 @@ def test_it_is_made_once_and_the_same_again(made, cache):
 
 
 def test_statistics_are_of_the_whole_image_and_not_of_places(tmp_path):
-    image = Image.effect_noise((300, 200), 60)
+    noise = bytes(random.Random(0).choices(range(256), k=300 * 200))
+    image = Image.frombytes("L", (300, 200), noise)
     image.save(tmp_path / "one.png")
     image.transpose(Image.Transpose.ROTATE_180).save(tmp_path / "other.png")
     one, other = (
@@ -105,7 +107,8 @@ def test_statistics_are_of_the_whole_image_and_not_of_places(tmp_path):
 
     assert one.pop("file_bytes_per_pixel") > 0
     other.pop("file_bytes_per_pixel")
-    assert one == pytest.approx(other, abs=2e-3)
+    # Of an image that is made smaller, a percentile may be the next grey.
+    assert one == pytest.approx(other, abs=1.01 / 255)
     assert 0.4 < one["mean"] < 0.6
     assert one["percentile_5"] < one["percentile_50"] < one["percentile_95"]
 
