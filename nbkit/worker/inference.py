@@ -15,7 +15,6 @@ it is the batch over the mean latency.
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +35,7 @@ from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.precision import Precision
 from nbkit.worker.quantize import quantize
 from nbkit.worker.rank import Rank
+from nbkit.worker.seeding import seed
 
 __all__ = ["infer"]
 
@@ -67,10 +67,7 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
     # 1. Device, seeds, images, model
     _refuse_graphs(config)
     device = choose_device(rank, config)
-    random.seed(config.seed)
-    torch.manual_seed(config.seed)
-    torch.backends.cudnn.benchmark = not config.deterministic
-    torch.use_deterministic_algorithms(config.deterministic)
+    seed(config)
     manifest = source.prepare(config, rank)
     batches = _opened(config, manifest, device)
     if batches is not None:

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from pathlib import Path
 
@@ -43,6 +42,7 @@ from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.precision import Precision, all_finite
 from nbkit.worker.profile import StepProfile
 from nbkit.worker.rank import Rank
+from nbkit.worker.seeding import seed
 from nbkit.worker.step_clock import StepClock
 
 __all__ = ["train"]
@@ -61,7 +61,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     # 1. Device, process group, seeds
     device = choose_device(rank, config)
     host_group = join(rank, config, device)
-    _seed(config)
+    seed(config)
 
     def barrier() -> None:
         if host_group is not None:
@@ -252,14 +252,6 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     log.close()
     batches.close()
     leave(host_group)
-
-
-def _seed(config: ExperimentConfig) -> None:
-    """Seed every generator alike: all ranks build the same weights."""
-    random.seed(config.seed)
-    torch.manual_seed(config.seed)
-    torch.backends.cudnn.benchmark = not config.deterministic
-    torch.use_deterministic_algorithms(config.deterministic)
 
 
 def _wrap(
