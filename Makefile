@@ -18,7 +18,7 @@ run: setup
 	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
 
 # Everything that has to hold before a change is kept.
-test: export COMMANDS = chromium:chromium fio:fio
+test: export COMMANDS = chromium:chromium fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 test: check
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --durations=20
 

@@ -108,11 +108,11 @@ export type RunState =
   | 'stopped'
   | 'lost';
 
-/** Where a run waits that needs devices which others hold. */
+/** Where a run waits that needs what others hold. */
 export interface IQueue {
-  /** Counted from 1. */
-  position: number;
-  length: number;
+  /** Counted from 1; null where only Slurm knows. */
+  position: number | null;
+  length: number | null;
   reason: string;
   since: string;
 }
@@ -131,6 +131,8 @@ export interface IRun {
   devices: string[];
   /** Null for a run that does not wait. */
   queue: IQueue | null;
+  /** Of a run under way: how many hosts other than the server's tell what they do. */
+  num_nodes: number;
   /** The machine from which the run was brought; null for one of this. */
   imported_from: string | null;
   notebook: string | null;
@@ -140,6 +142,31 @@ export interface IRun {
   folder_path: string;
   tensorboard: boolean;
   own: boolean;
+}
+
+/** A GPU or MIG instance of a run on another host, by its newest sample. */
+export interface INodeGpu {
+  index: number;
+  uuid: string | null;
+  name: string | null;
+  gpu_utilization_percent: number | null;
+  memory_used_bytes: number | null;
+  memory_total_bytes: number | null;
+}
+
+/** Another host of a run, by its newest sample; null is what it has not told. */
+export interface INode {
+  node: string;
+  /** Unix seconds by its own clock. */
+  t: number | null;
+  cpu_percent: number | null;
+  gpus: INodeGpu[];
+  gpus_unavailable: string | null;
+}
+
+export interface INodes {
+  nodes: INode[];
+  num_more: number;
 }
 
 export interface IRuns extends INumbered {

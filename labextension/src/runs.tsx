@@ -7,6 +7,7 @@ import { IconButton } from './icon_button';
 import { tensorBoardIcon } from './icons';
 import { hasEnded, IRun, RunState } from './messages';
 import { Meter } from './meter';
+import { Nodes } from './nodes';
 import { StopRun } from './stop_run';
 import { allRuns, oneRun } from './tensorboard';
 import { duration, significant } from './units';
@@ -170,6 +171,7 @@ function Run({ run }: { run: IRun }): JSX.Element {
           </div>
         </>
       )}
+      {run.num_nodes > 0 && <Nodes run={run} />}
       {run.cause !== null && run.cause !== '' && (
         <div className="nbk-note nbk-cause" title={run.cause}>
           {run.cause}
@@ -191,7 +193,9 @@ function Queued({ run }: { run: IRun }): JSX.Element | null {
     <>
       <div className="nbk-note">
         {joined(
-          trans.__('place %1 of %2', position, length),
+          position === null
+            ? null
+            : trans.__('place %1 of %2', position, length),
           seconds > 0 ? trans.__('for %1', duration(seconds, trans)) : null
         )}
       </div>

@@ -31,7 +31,7 @@ MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69
 PUBLISHED_COLOURS = ["#6B6B6B", "#8C6D31", "#7B4173", "#4F6B3A", "#843C39", "#3A5A78"]
 
 _WIDTH, _HEIGHT = 520, 320
-_TEXTS = {"arm", "label", "series", "source"}  # fields that are not numbers
+_TEXTS = {"arm", "label", "series", "size", "source"}  # fields that are not numbers
 
 
 def finished(

@@ -18,6 +18,7 @@ __all__ = [
     "highest_value",
     "ideal_values",
     "measured_values",
+    "node_labels",
     "projected_values",
     "published_values",
     "subtitle",
@@ -58,6 +59,7 @@ def measured_values(rows: Sequence[ScalingRow]) -> list[dict[str, Any]]:
         {
             "arm": row.arm,
             "world_size": row.world_size,
+            "size": row.label,
             "images_per_second": row.images_per_second.median,
             "low": row.images_per_second.ci_low,
             "high": row.images_per_second.ci_high,
@@ -149,10 +151,32 @@ def subtitle(rows: Sequence[ScalingRow], *, is_cut: bool = False) -> str:
     return f"CPU, functional; {text}" if on_cpu else text
 
 
-def tick_labels(counts: Sequence[int]) -> list[int]:
-    """Return the counts without those whose label would touch the next larger one."""
+def node_labels(rows: Sequence[ScalingRow]) -> dict[int, list[str]]:
+    """Return what stands below a count that was measured on several nodes.
+
+    Such as ``2 x 8``; where arms differ, each of theirs.
+    """
+    found: dict[int, list[str]] = {}
+    for row in rows:
+        labels = found.setdefault(row.world_size, [])
+        if row.nnodes > 1 and row.label not in labels:
+            labels.append(row.label)
+    return {count: labels for count, labels in found.items() if labels}
+
+
+def tick_labels(counts: Sequence[int], *, wide: bool = False) -> list[int]:
+    """Return the counts without those whose label would touch the next larger one.
+
+    Parameters
+    ----------
+    counts
+        Ascending.
+    wide
+        Whether a label may be as wide as ``2 x 8``.
+    """
+    apart = 0.06 if wide else 0.03
     kept: list[int] = []
     for count in reversed(counts):
-        if not kept or (kept[-1] - count) / counts[-1] > 0.03:
+        if not kept or (kept[-1] - count) / counts[-1] > apart:
             kept.append(count)
     return kept[::-1]

@@ -11,6 +11,7 @@ has that version, and it needs no network.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ from nbkit.analysis.chart_values import (
     highest_value,
     ideal_values,
     measured_values,
+    node_labels,
     projected_values,
     published_values,
     subtitle,
@@ -53,6 +55,7 @@ class AllReducePoint:
     bus_bandwidth_bytes_per_second: float
     """nccl-tests' definition, see `nbkit.statistics`."""
     device_type: DeviceType = "cuda"
+    nnodes: int = 1
 
 
 def scaling_chart(
@@ -89,10 +92,17 @@ def scaling_chart(
         | {point["world_size"] for point in projected}
         | {row.world_size for members in others.values() for row in members}
     )
+    nodes = node_labels(rows)
+    what = "CPU processes" if on_cpu else "GPUs"
     x = alt.X(
         "world_size:Q",
-        title="CPU processes" if on_cpu else "GPUs",
-        axis=alt.Axis(values=tick_labels(counts), format="d", grid=False),
+        title=f"{what}; below, nodes x {what} of each" if nodes else what,
+        axis=alt.Axis(
+            values=tick_labels(counts, wide=bool(nodes)),
+            labelExpr=_with_nodes(nodes) if nodes else alt.Undefined,
+            format="d",
+            grid=False,
+        ),
         scale=alt.Scale(domain=[0, counts[-1] * 1.04], nice=False),
     )
     highest = highest_value(rows, projected, others)
@@ -135,7 +145,7 @@ def allreduce_chart(
         {
             "message_bytes": row.message_bytes,
             "gigabytes_per_second": row.bus_bandwidth_bytes_per_second / 1e9,
-            "devices": device_label(row.device_type, row.world_size),
+            "devices": device_label(row.device_type, row.world_size, row.nnodes),
         }
         for row in sorted(rows, key=lambda row: (row.world_size, row.message_bytes))
     ]
@@ -199,6 +209,12 @@ _BYTES = (
 )
 
 
+def _with_nodes(labels: Mapping[int, Sequence[str]]) -> str:
+    """Return the expression of a label: the count, and below it its nodes."""
+    lines = {str(count): [str(count), *below] for count, below in labels.items()}
+    return f"({json.dumps(lines)})[datum.value] || datum.label"
+
+
 def _arm_scale(rows: Sequence[ScalingRow]) -> alt.Scale:
     arms = list(dict.fromkeys(row.arm for row in rows))
     return alt.Scale(domain=arms, range=MEASURED_COLOURS)
@@ -220,7 +236,7 @@ def _measured_layers(
         color=_arm_colour(rows),
         tooltip=tooltip(
             arm="Measured",
-            world_size="Devices",
+            size="Devices",
             images_per_second="Images/s",
             low="95 % from",
             high="95 % to",

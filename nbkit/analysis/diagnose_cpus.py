@@ -75,8 +75,23 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
         "run it again when nobody else computes on this host.",
         at_most(waits, "the waiting for input left out")
         if facts.on_gpus
-        else Gain(within_reach / own, None, "the others' CPU time in addition"),
+        else Gain(
+            _at_most(within_reach / own, queued, waits),
+            None,
+            "the others' CPU time in addition",
+        ),
     )
+
+
+def _at_most(by_cpus: float, queued: float | None, waits: float) -> float:
+    """Return the most that CPUs of its own can bring a run.
+
+    A rank that computes and never waits for input gains the time that it was ready and
+    had no CPU. One that waits has loading processes, whose queues nobody counts.
+    """
+    if queued is None or waits >= WORTH_A_WORD:
+        return by_cpus
+    return min(by_cpus, 1 / max(1 - queued, 1 / by_cpus))
 
 
 def busy_share(facts: Facts) -> float | None:

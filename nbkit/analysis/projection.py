@@ -67,6 +67,9 @@ published series of three sizes or more it is 0.6 % at most."""
 _SAME_BATCH = 1.1
 """Largest batch per GPU over the smallest that still counts as one."""
 
+_FEWEST_ACROSS = 2
+"""Points across nodes, from which the network between them is extended."""
+
 _WIDEST = 0.25
 """Half-width over the midpoint: from there on the upper end is 1.7 times the lower."""
 
@@ -139,8 +142,8 @@ def project(
     Outlook
         Refused are: projections from CPU processes, from fewer than two GPU counts,
         from different batches per GPU, from sizes that are faster per GPU than a
-        smaller one by more than scatter, across nodes when all points lie within one
-        node, to world sizes between the measured ones or more than four times the
+        smaller one by more than scatter, across nodes when fewer than two points span
+        nodes, to world sizes between the measured ones or more than four times the
         largest, and where the interval is too wide to say anything.
 
     Raises
@@ -251,12 +254,16 @@ def _no_projection_to(
             f"No projection to {target} GPUs: {largest} were measured; "
             f"measure {target} too."
         )
-    spans_nodes = any(point.nnodes > 1 for point in points)
-    if target > gpus_per_node and not spans_nodes:
+    across = sum(point.nnodes > 1 for point in points)
+    if target > gpus_per_node and across < _FEWEST_ACROSS:
+        why = (
+            "one point across nodes does not say what further nodes cost"
+            if across
+            else "points within one node say nothing of the network between nodes"
+        )
         return (
-            f"No projection to {target} GPUs: a node has {gpus_per_node}, and points "
-            "within one node say nothing of the network between nodes; measure on "
-            "2 nodes."
+            f"No projection to {target} GPUs: a node has {gpus_per_node}, and {why}; "
+            "measure on 2 and on 4 nodes."
         )
     if target > _FURTHEST * largest:
         return (

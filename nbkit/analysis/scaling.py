@@ -1,4 +1,4 @@
-"""How throughput grows with the number of devices: table, sentence, JSON result.
+"""How throughput grows with the number of devices: table and sentence.
 
 Weak scaling: the batch per device is the same at every size. Every number is a median
 over runs (separate process starts) of each run's own median, and is given with the
@@ -9,10 +9,9 @@ number of runs and an interval. What was measured on CPU processes is called
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from nbkit.analysis.projection import DeviceType, Outlook, Point
+from nbkit.analysis.projection import DeviceType, Point
 from nbkit.errors import NotEnoughDataError
 from nbkit.statistics import (
     Ratio,
@@ -33,8 +32,8 @@ __all__ = [
     "device_label",
     "efficiency",
     "points",
-    "result_document",
     "scaling_table",
+    "size_label",
 ]
 
 STATISTIC = (
@@ -90,6 +89,18 @@ class ScalingRow:
     communication_share: float | None
     peak_memory_bytes: float | None
     cpu_ms_per_image: float | None
+    node_efficiency: float | None = None
+    """Rate per device over that of one whole node; ``None`` on one node, and where none
+    with as many devices was measured."""
+    node_efficiency_low: float | None = None
+    """Lower end of the interval; ``None`` with a single run."""
+    node_efficiency_high: float | None = None
+    """Upper end of the interval; ``None`` with a single run."""
+
+    @property
+    def label(self) -> str:
+        """The size in a few letters: ``8``, or ``2 x 8`` of several nodes."""
+        return size_label(self.world_size, self.nnodes)
 
     @property
     def images_per_second_per_device(self) -> float:
@@ -144,7 +155,9 @@ def scaling_table(runs: Iterable[MeasuredRun]) -> list[ScalingRow]:
     for arm, sizes in groups.items():
         _require_one_kind(arm, sizes)
         base = sizes[min(sizes)]
-        rows += [_row(sizes[size], base) for size in sorted(sizes)]
+        rows += [
+            _row(sizes[size], base, _one_node(sizes, size)) for size in sorted(sizes)
+        ]
     return rows
 
 
@@ -170,7 +183,8 @@ def compare_arms(runs: Iterable[MeasuredRun]) -> list[Ratio]:
         shared = set(sizes) & set(base)
         if shared:
             size = max(shared)
-            where = device_label(sizes[size][0].device_type, size)
+            one = sizes[size][0]
+            where = device_label(one.device_type, size, one.nnodes)
             ratios.append(
                 ratio(
                     [run.images_per_second for run in sizes[size]],
@@ -195,12 +209,25 @@ def _require_one_kind(arm: str, sizes: dict[int, list[MeasuredRun]]) -> None:
         if len(nodes) > 1:
             message = (
                 f"arm {arm!r} has runs with {size} devices on {nodes} nodes; "
-                "they are different machines: give them different arms."
+                "they exchange over different links: give them different arms."
             )
             raise NotEnoughDataError(message)
 
 
-def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow:
+def _one_node(
+    sizes: dict[int, list[MeasuredRun]], size: int
+) -> list[MeasuredRun] | None:
+    """Return the runs of one whole node, which those of several compare with."""
+    nnodes = sizes[size][0].nnodes
+    found = sizes.get(size // nnodes)
+    return found if nnodes > 1 and found and found[0].nnodes == 1 else None
+
+
+def _row(
+    runs: Sequence[MeasuredRun],
+    base: Sequence[MeasuredRun],
+    one_node: Sequence[MeasuredRun] | None,
+) -> ScalingRow:
     first = runs[0]
     base_size = base[0].world_size
     rates = [run.images_per_second for run in runs]
@@ -211,6 +238,11 @@ def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow
     if runs is not base:
         interval = _scaled(against.ci_low, against.ci_high, per_device)
         check = _scaled(against.bootstrap_low, against.bootstrap_high, per_device)
+    of_node: tuple[float | None, ...] = (None, None, None)
+    if one_node is not None:
+        nodes = ratio(rates, [run.images_per_second for run in one_node])
+        ends = _scaled(nodes.ci_low, nodes.ci_high, 1 / first.nnodes)
+        of_node = (nodes.estimate / first.nnodes, *ends)
     return ScalingRow(
         arm=first.arm,
         world_size=first.world_size,
@@ -228,6 +260,9 @@ def _row(runs: Sequence[MeasuredRun], base: Sequence[MeasuredRun]) -> ScalingRow
         communication_share=median_of(runs, lambda run: run.communication_share),
         peak_memory_bytes=median_of(runs, lambda run: run.peak_memory_bytes),
         cpu_ms_per_image=median_of(runs, lambda run: run.cpu_ms_per_image),
+        node_efficiency=of_node[0],
+        node_efficiency_low=of_node[1],
+        node_efficiency_high=of_node[2],
     )
 
 
@@ -254,11 +289,21 @@ def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
     ]
 
 
-def device_label(device_type: DeviceType, count: int) -> str:
-    """Return ``1 GPU``, ``8 GPUs``, ``1 CPU process`` or ``2 CPU processes``."""
-    if device_type == "cuda":
-        return f"{count} GPU" if count == 1 else f"{count} GPUs"
-    return f"{count} CPU process" if count == 1 else f"{count} CPU processes"
+def size_label(world_size: int, nnodes: int) -> str:
+    """Return a size in a few letters: ``8``, or ``2 x 8`` of several nodes."""
+    return f"{world_size}" if nnodes == 1 else f"{nnodes} x {world_size // nnodes}"
+
+
+def device_label(device_type: DeviceType, count: int, nnodes: int = 1) -> str:
+    """Return a size in words.
+
+    Such as ``1 GPU``, ``8 GPUs``, ``2 x 8 GPUs``, ``2 x 1 GPU`` or
+    ``2 CPU processes``.
+    """
+    one, several = ("GPU", "GPUs")
+    if device_type == "cpu":
+        one, several = ("CPU process", "CPU processes")
+    return f"{size_label(count, nnodes)} {one if count == nnodes else several}"
 
 
 def computed_sentence(rows: Sequence[ScalingRow]) -> str:
@@ -289,16 +334,25 @@ def _clause(row: ScalingRow) -> str:
     if rate.ci_low is not None and rate.ci_high is not None:
         ends = interval_in_words(rate.ci_low, rate.ci_high, _whole)
         spread = f"95 % interval {ends}, {rate.n} runs"
-    where = device_label(row.device_type, row.world_size)
+    where = device_label(row.device_type, row.world_size, row.nnodes)
     text = f"{row.arm} on {where} trains {_whole(rate.median)} images/s ({spread})"
     if row.world_size == row.base_world_size:
         return f"{text}, the only size measured"
     base = device_label(row.device_type, row.base_world_size)
+    each = row.world_size // row.nnodes
     text += f", {row.speedup:.2f} times {base}: efficiency {_percent(row.efficiency)}"
-    if row.efficiency_low is None or row.efficiency_high is None:
-        return text
-    ends = interval_in_words(row.efficiency_low, row.efficiency_high, _percent)
-    return f"{text} (95 % interval {ends})"
+    text += _interval(row.efficiency_low, row.efficiency_high)
+    if row.node_efficiency is not None and each != row.base_world_size:
+        text += f", against one whole node {_percent(row.node_efficiency)}"
+        text += _interval(row.node_efficiency_low, row.node_efficiency_high)
+    return text
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """Return an interval in brackets; nothing where there is none."""
+    if low is None or high is None:
+        return ""
+    return f" (95 % interval {interval_in_words(low, high, _percent)})"
 
 
 def _whole(rate: float) -> str:
@@ -308,91 +362,3 @@ def _whole(rate: float) -> str:
 
 def _percent(part: float) -> str:
     return f"{part * 100:.1f} %"
-
-
-def result_document(
-    rows: Sequence[ScalingRow],
-    outlooks: dict[str, Outlook] | None = None,
-    conditions: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the result for programs: a row a world size, a column an arm.
-
-    The shape is that of the table in PaddlePaddle's ResNet-50 reports (GPUs down,
-    precisions across), with what they leave out: the statistic, n, interval and
-    efficiency.
-
-    Parameters
-    ----------
-    rows
-        From `scaling_table`.
-    outlooks
-        For each arm, what `project` answered.
-    conditions
-        Whatever fixes the meaning of the numbers: model, batch, data, versions.
-
-    Returns
-    -------
-    dict
-        Plain values, ready for ``json.dumps``; unknown is ``None``.
-
-    References
-    ----------
-    https://github.com/PaddlePaddle/Perf/blob/master/ResNet50V1.5/README.md
-    """
-    arms = list(dict.fromkeys(row.arm for row in rows))
-    sizes = sorted({row.world_size for row in rows})
-    return {
-        "schema": 1,
-        "quantity": "images_per_second",
-        "origin": "measured",
-        "functional_only": all(row.device_type == "cpu" for row in rows),
-        "statistic": STATISTIC,
-        "interval": INTERVAL,
-        "conditions": conditions or {},
-        "arms": arms,
-        "rows": [
-            {
-                "world_size": size,
-                "results": {
-                    row.arm: _cell(row) for row in rows if row.world_size == size
-                },
-            }
-            for size in sizes
-        ],
-        "projections": [
-            {"arm": arm, "origin": "projected", **asdict(projection)}
-            for arm, outlook in (outlooks or {}).items()
-            for projection in outlook.projections
-        ],
-        "projections_refused": [
-            {"arm": arm, **asdict(refusal)}
-            for arm, outlook in (outlooks or {}).items()
-            for refusal in outlook.refusals
-        ],
-    }
-
-
-def _cell(row: ScalingRow) -> dict[str, Any]:
-    rate = row.images_per_second
-    return {
-        "images_per_second": rate.median,
-        "ci_low": rate.ci_low,
-        "ci_high": rate.ci_high,
-        "n": rate.n,
-        "q25": rate.q25,
-        "q75": rate.q75,
-        "images_per_second_per_device": row.images_per_second_per_device,
-        "nnodes": row.nnodes,
-        "device_type": row.device_type,
-        "base_world_size": row.base_world_size,
-        "speedup": row.speedup,
-        "efficiency": row.efficiency,
-        "efficiency_ci_low": row.efficiency_low,
-        "efficiency_ci_high": row.efficiency_high,
-        "efficiency_bootstrap_low": row.efficiency_bootstrap_low,
-        "efficiency_bootstrap_high": row.efficiency_bootstrap_high,
-        "data_wait_share": row.data_wait_share,
-        "communication_share": row.communication_share,
-        "peak_memory_bytes": row.peak_memory_bytes,
-        "cpu_ms_per_image": row.cpu_ms_per_image,
-    }

@@ -5,6 +5,7 @@ description. A bad value raises `ConfigError` with one line for every bad field.
 """
 
 from nbkit.config.experiment import ExperimentConfig
+from nbkit.config.manual import ManualConfig
 from nbkit.config.model import Model
 from nbkit.config.nested import (
     AllReduceConfig,
@@ -12,6 +13,7 @@ from nbkit.config.nested import (
     InferenceConfig,
     LoaderConfig,
 )
+from nbkit.config.slurm import SlurmConfig
 
 __all__ = [
     "AllReduceConfig",
@@ -19,5 +21,7 @@ __all__ = [
     "ExperimentConfig",
     "InferenceConfig",
     "LoaderConfig",
+    "ManualConfig",
     "Model",
+    "SlurmConfig",
 ]

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from nbkit.config.checks import DEFAULT_STEPS, ExperimentChecks
+from nbkit.config.manual import ManualConfig
 from nbkit.config.nested import AllReduceConfig, InferenceConfig, LoaderConfig
+from nbkit.config.slurm import SlurmConfig
 
 __all__ = ["ExperimentConfig"]
 
@@ -28,6 +30,8 @@ GROUPS = {
     "stop_grace_seconds": "Patience",
     "allreduce": "All-reduce",
     "inference": "Inference",
+    "slurm": "Slurm",
+    "manual": "By hand",
 }
 """Headings of the fields, each by the first field below it, as in the class."""
 
@@ -186,10 +190,15 @@ class ExperimentConfig(ExperimentChecks):
     cpus: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     """Particular CPUs, by number, that the ranks and their loading processes stay on;
     None lets them run wherever their launcher may."""
-    cpu_binding: Literal["none", "cores"] = "none"
-    """``cores`` gives every rank an equal share of the usable CPUs of its own."""
+    cpu_binding: Literal["none", "cores", "numa", "socket"] = "none"
+    """The CPUs that a rank stays on: ``numa`` all of its GPU's NUMA node (torchrun's
+    ``--numa-binding=node``), ``socket`` all of its GPU's socket (mpirun's ``--map-by
+    socket``), ``cores`` equally many whole cores of its own, near its GPU. On CPUs,
+    ranks are dealt out over the NUMA nodes or sockets in blocks. Where that cannot be,
+    the rank goes on unbound, and the run's record says why."""
     engine: str = "local"
-    """What starts the ranks, by its registered name."""
+    """What starts the ranks: ``local`` on this machine, ``slurm`` as a job of a
+    cluster, ``manual`` by a torchrun line that you paste on each host; or a plug-in."""
 
     # Patience
     stop_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
@@ -211,6 +220,14 @@ class ExperimentConfig(ExperimentChecks):
     # Inference
     inference: InferenceConfig = InferenceConfig()
     """Batch sizes of ``task="inference"``."""
+
+    # Slurm
+    slurm: SlurmConfig = SlurmConfig()
+    """What ``engine="slurm"`` asks of Slurm."""
+
+    # By hand
+    manual: ManualConfig = ManualConfig()
+    """Where the hosts of ``engine="manual"`` meet."""
 
     @property
     def world_size(self) -> int:

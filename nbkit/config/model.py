@@ -16,6 +16,9 @@ __all__ = ["Model", "reads_store"]
 reads_store: ContextVar[bool] = ContextVar("reads_store", default=False)
 """Whether names that are not registered here are accepted."""
 
+_LISTED = 32
+"""Fields that an error about an unknown one lists."""
+
 
 class Model(BaseModel):
     """Base of every nbkit configuration: frozen, strict about names."""
@@ -96,7 +99,9 @@ def _sentence(error: Any, fields: list[str]) -> str:
     kind = error["type"]
     if kind == "extra_forbidden":
         near = suggest(where, fields)
-        return f"{where}={value} is not a field.{near or ' Remove it.'}"
+        # A long list would hide the one name that is meant.
+        known = f" Known: {', '.join(fields)}." if len(fields) <= _LISTED else ""
+        return f"{where}={value} is not a field.{near or known or ' Remove it.'}"
     texts = {
         "greater_than_equal": "is below {ge}; use {ge} or more.",
         "greater_than": "must be above {gt}; use a larger value.",

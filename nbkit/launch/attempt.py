@@ -1,40 +1,84 @@
-"""One attempt of a run: its ranks, from their start to the end of the last one."""
+"""One attempt of a run: its ranks, from their start to the end of the last one.
+
+It does the same wherever the ranks run: a `RankGroup` starts, watches and signals them.
+"""
 
 from __future__ import annotations
 
 import math
-import os
-import selectors
 import signal
-import subprocess
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from nbkit.errors import StoreError
+from nbkit.errors import LaunchError, StoreError
 from nbkit.launch import cause as causes
 from nbkit.launch.journal import Journal
-from nbkit.launch.queue import Place
-from nbkit.launch.ranks import RankProcess, start_ranks
+from nbkit.launch.ranks import WatchedRank
 from nbkit.launch.requests import StopRequests
-from nbkit.store.heartbeat import Beat, HeartbeatBoard, Phase
-from nbkit.store.processes import hostname
+from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun
-from nbkit.telemetry.child import SamplerProcess, start_sampler
 
-__all__ = ["Attempt"]
+__all__ = ["Attempt", "RankGroup"]
 
 _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the
 # record says what each of them saw.
 _AFTERMATH_SECONDS = 1.0
-_KILL_SECONDS = 10.0
+
+
+class RankGroup(Protocol):
+    """All ranks of an attempt, and the samplers beside them."""
+
+    @property
+    def ranks(self) -> Sequence[WatchedRank]:
+        """Every rank, by rank; empty before the start."""
+        ...
+
+    @property
+    def lost(self) -> str | None:
+        """Which node is gone, and how that is known; its ranks have no exit code."""
+        ...
+
+    def start(self) -> None:
+        """Start the ranks.
+
+        Raises
+        ------
+        LaunchError
+            If a node cannot run them.
+        """
+        ...
+
+    def wait(self, seconds: float) -> Sequence[WatchedRank]:
+        """Return the ranks that have ended, once one has or the time is over."""
+        ...
+
+    def beats(self) -> list[Beat]:
+        """Return where every rank is."""
+        ...
+
+    def terminate(self) -> None:
+        """Ask the ranks to end at the next step boundary."""
+        ...
+
+    def kill(self) -> None:
+        """End every rank."""
+        ...
+
+    def print_stacks(self) -> None:
+        """Let every rank print the stacks of its threads to its log."""
+        ...
+
+    def close(self) -> Sequence[WatchedRank]:
+        """End ranks and samplers; return the ranks that could not be ended."""
+        ...
 
 
 class Attempt:
-    """The ranks of one attempt and the sampler beside them.
+    """The ranks of one attempt, watched.
 
     Parameters
     ----------
@@ -42,10 +86,8 @@ class Attempt:
         Of which it is the attempt that the journal's record names.
     journal
         Where its states and events are written.
-    submission
-        How the run was launched.
-    place
-        The devices.
+    group
+        The ranks, not started yet.
     requests
         Who wants the run to stop.
     on_tick
@@ -56,13 +98,11 @@ class Attempt:
         self,
         run: StoredRun,
         journal: Journal,
-        submission: dict[str, Any],
-        place: Place,
+        group: RankGroup,
         requests: StopRequests,
         on_tick: Callable[[], None],
     ) -> None:
         self.number = journal.attempt
-        self.ranks: list[RankProcess] = []
         self.cause: dict[str, Any] | None = None
         """Why it ended early, as far as the supervisor knows by itself."""
         self.stop: dict[str, Any] | None = None
@@ -71,43 +111,38 @@ class Attempt:
         self._paths = run.paths
         self._config = run.config
         self._journal = journal
-        self._submission = submission
-        self._place = place
+        self._group = group
         self._requests = requests
         self._on_tick = on_tick
-        self._selector = selectors.DefaultSelector()
-        self._sampler: SamplerProcess | None = None
         self._obeyed: list[dict[str, Any]] = []
         self._deadline: float | None = None
         self._log_sizes: list[int] | None = None
-        self._oom_kills = causes.oom_kills()
+
+    @property
+    def ranks(self) -> Sequence[WatchedRank]:
+        """Every rank that was started."""
+        return self._group.ranks
 
     def run(self) -> None:
-        """Start the ranks, watch them, and end every one of them and the sampler."""
-        board = HeartbeatBoard.create(self._config.gpus)
-        lifeline, lifeline_end = os.pipe()
+        """Start the ranks, watch them, and end every one of them and the samplers."""
         try:
-            self.ranks = start_ranks(
-                self._config,
-                self._paths,
-                self.number,
-                self._submission,
-                self._place,
-                board,
-                lifeline,
-            )
-            pids = [rank.identity.pid for rank in self.ranks]
+            self._group.start()
+            started = [rank.to_dict() for rank in self.ranks]
+            pids = [rank["pid"] for rank in started]
             self._journal.event("ranks_started", pids=pids)
-            self._sampler = self._start_sampler()
-            self._watch(board)
+            self._watch()
+        except LaunchError as error:
+            # It may have been given up for somebody who wants the run to stop.
+            self.stop = next(iter(self._requests.look()), None)
+            if self.stop is None:
+                self.cause = causes.simple_cause("launch", str(error))
         except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
             traceback.print_exc()
             what = f"the supervisor failed: {type(error).__name__}: {error}"
             self.cause = self.cause or causes.simple_cause("supervisor", what)
         finally:
-            self._end()
-            for descriptor in (lifeline, lifeline_end, board.fd):
-                os.close(descriptor)
+            for rank in self._group.close():
+                self._journal.event("cannot_be_killed", **rank.to_dict())
 
     def verdict(self) -> tuple[RunState, dict[str, Any] | None]:
         """Return how it ended, and why if it did not finish."""
@@ -122,11 +157,14 @@ class Attempt:
             if self._log_sizes is not None:
                 self.cause["stacks"] = self._stacks(self._log_sizes)
             return RunState.FAILED, self.cause
+        if self._group.lost is not None and not completed:
+            known = self.ranks, self._paths, self.number
+            return RunState.FAILED, causes.lost_node_cause(self._group.lost, *known)
         if self.stop is not None and (failed or not completed):
             known = self.ranks, self.stop, self._paths, self.number
             return RunState.STOPPED, causes.stop_cause(*known, ready=ready)
         if failed:
-            known = self.ranks, self._paths, self.number, self._oom_kills
+            known = self.ranks, self._paths, self.number
             return RunState.FAILED, causes.failure_cause(*known)
         if not completed:
             what = "every rank ended with exit code 0 before the last step"
@@ -135,41 +173,33 @@ class Attempt:
 
     # Watching
 
-    def _watch(self, board: HeartbeatBoard) -> None:
-        for rank in self.ranks:
-            self._selector.register(rank.pidfd, selectors.EVENT_READ)
-        beats, moved = board.read(), time.monotonic()
+    def _watch(self) -> None:
+        beats, moved = self._group.beats(), time.monotonic()
         patience = self._config.hang_timeout_seconds or math.inf
         while not all(rank.ended_at for rank in self.ranks):
-            self._selector.select(_TICK_SECONDS)
-            self._reap(board)
+            for rank in self._group.wait(_TICK_SECONDS):
+                self._on_end(rank)
             self._on_tick()
             self._note_progress()
             self._look_for_stop()
             now = time.monotonic()
-            if (new := board.read()) != beats:
+            if (new := self._group.beats()) != beats:
                 beats, moved = new, now
             elif now - moved > patience and not self.cause:
                 self._on_hang(beats, patience)
             if self._deadline is not None and now > self._deadline:
-                self._kill_ranks()
+                self._group.kill()
 
-    def _reap(self, board: HeartbeatBoard) -> None:
-        for rank in self.ranks:
-            if rank.ended_at is not None:
-                continue
-            pidfd = rank.pidfd
-            if rank.reap():
-                self._selector.unregister(pidfd)
-                self._journal.event("rank_ended", **rank.to_dict())
-                done = board.read()[rank.rank].phase is Phase.DONE
-                if rank.returncode == 0 and not (done or self.cause or self.stop):
-                    ended = rank, self._paths, self.number
-                    self.cause = causes.early_exit_cause(*ended)
-                if rank.returncode or not done:
-                    # The others wait for it in vain, whatever they were asked to do.
-                    limit = time.monotonic() + _AFTERMATH_SECONDS
-                    self._deadline = min(limit, self._deadline or limit)
+    def _on_end(self, rank: WatchedRank) -> None:
+        self._journal.event("rank_ended", **rank.to_dict())
+        done = self._group.beats()[rank.rank].phase is Phase.DONE
+        if rank.returncode == 0 and not (done or self.cause or self.stop):
+            ended = rank, self._paths, self.number
+            self.cause = causes.early_exit_cause(*ended)
+        if rank.returncode != 0 or not done:
+            # The others wait for it in vain, whatever they were asked to do.
+            limit = time.monotonic() + _AFTERMATH_SECONDS
+            self._deadline = min(limit, self._deadline or limit)
 
     def _note_progress(self) -> None:
         starting = self._journal.state is RunState.STARTING
@@ -179,11 +209,12 @@ class Attempt:
             gone = StoreError(f"{self._paths.root} was removed.")
             self._journal.error = self._journal.error or gone
         if self._journal.error is not None:
-            self._kill_ranks()
+            self._group.kill()
 
     def _look_for_stop(self) -> None:
-        failed = any(rank.returncode for rank in self.ranks)
-        if self.cause is not None or failed:
+        # By SIGTERM a scheduler ends ranks that are not ready, as it asks for the stop.
+        codes = {rank.returncode for rank in self.ranks} - {None, 0, -signal.SIGTERM}
+        if self.cause is not None or codes:
             return  # What came first is what happened.
         for request in self._requests.look():
             if request not in self._obeyed:
@@ -196,18 +227,18 @@ class Attempt:
         if self.stop is None:
             self.stop = request
             self._journal.set_state(RunState.STOPPING, by=request["by"])
-            for rank in self.ranks:
-                rank.signal(signal.SIGTERM)
+            self._group.terminate()
 
     def _on_hang(self, beats: list[Beat], seconds: float) -> None:
         self.cause = causes.hang_cause(beats, seconds, self._paths, self.number)
+        if node := self.ranks[self.cause["rank"]].node:
+            self.cause["node"] = node
         self._journal.event("hang", message=self.cause["message"])
         self._log_sizes = [self._log_size(rank) for rank in self.ranks]
-        for rank in self.ranks:
-            rank.signal(signal.SIGUSR2)  # Every rank prints its stacks.
+        self._group.print_stacks()
         self._deadline = time.monotonic() + _AFTERMATH_SECONDS
 
-    def _log_size(self, rank: RankProcess) -> int:
+    def _log_size(self, rank: WatchedRank) -> int:
         return self._paths.rank(self.number, rank.rank).stderr.stat().st_size
 
     def _stacks(self, sizes: list[int]) -> dict[str, str]:
@@ -218,39 +249,9 @@ class Attempt:
             for rank, log, size in zip(self.ranks, logs, sizes, strict=True)
         }
 
-    # Ending
-
-    def _kill_ranks(self) -> None:
-        for rank in self.ranks:
-            rank.signal(signal.SIGKILL)
-
-    def _end(self) -> None:
-        """End the ranks and the sampler."""
-        self._kill_ranks()
-        for rank in self.ranks:
-            try:
-                rank.popen.wait(_KILL_SECONDS)
-            except subprocess.TimeoutExpired:
-                # It hangs in a driver or a file server; nobody can end it now.
-                self._journal.event("cannot_be_killed", **rank.to_dict())
-                continue
-            rank.reap()
-        self._selector.close()
-        if self._sampler is not None:
-            self._sampler.stop()
-
     def _worker(self) -> dict[str, Any]:
         try:
             return read_json(self._paths.worker) or {}
         except StoreError as error:
             self._journal.error = self._journal.error or error
             return {}
-
-    def _start_sampler(self) -> SamplerProcess:
-        with self._paths.supervisor_log(self.number).open("ab") as log:
-            return start_sampler(
-                self._paths.system(hostname()),
-                gpu_uuids=self._place.gpus,
-                process_roots=[rank.identity.pid for rank in self.ranks],
-                stderr=log,
-            )

@@ -6,34 +6,54 @@ import os
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from nbkit.launch.attempt import Attempt
-from nbkit.launch.command import torchrun_line
+from nbkit.config import ExperimentConfig
+from nbkit.launch.attempt import Attempt, RankGroup
 from nbkit.launch.journal import Journal
 from nbkit.launch.provenance import Description
-from nbkit.launch.queue import Place
 from nbkit.launch.requests import StopRequests
 from nbkit.launch.sweep import kill, processes_of_run
-from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
-from nbkit.telemetry.system import summarise_system
+from nbkit.telemetry.system import summarise_systems
 
-__all__ = ["run_attempts"]
+__all__ = ["Devices", "run_attempts", "write_last_word"]
 
 _DESCRIBE_SECONDS = 2.0
-_NO_NEW_TRY = {"config", "device", "store", "supervisor"}
+_NO_NEW_TRY = {"config", "device", "launch", "node", "store", "supervisor"}
 """Kinds of causes that another attempt would only repeat."""
+
+
+class Devices(Protocol):
+    """What a run computes on, held over all its attempts."""
+
+    @property
+    def system_names(self) -> list[str]:
+        """Names of the files of samples, one for each node."""
+        ...
+
+    def facts(self, config: ExperimentConfig, root: Path) -> dict[str, Any]:
+        """Return what the record's ``launch`` says of them."""
+        ...
+
+    def ranks(self, run: StoredRun, attempt: int) -> RankGroup:
+        """Return the ranks of an attempt, not started yet."""
+        ...
+
+    def leave(self) -> None:
+        """Let them go; a second call does nothing."""
+        ...
 
 
 def run_attempts(
     root: Path,
     journal: Journal,
     submission: dict[str, Any],
-    place: Place,
+    devices: Devices,
     requests: StopRequests,
-) -> None:
+) -> tuple[RunState, dict[str, Any] | None]:
     """Run attempts until one finishes, is stopped, or no restart is left.
 
     Parameters
@@ -44,16 +64,19 @@ def run_attempts(
         Where everything is written; closed by the caller.
     submission
         How the run was launched.
-    place
-        The devices, held over all attempts and let go before the last word.
+    devices
+        Held over all attempts.
     requests
         Who wants the run to stop.
+
+    Returns
+    -------
+    tuple
+        How the last attempt ended, and why if it did not finish. All but this last
+        word is in the record.
     """
     run = StoredRun(root)
-    launch = journal.record["launch"]
-    launch["devices"] = list(place.gpus or place.replayed)
-    launch["oversubscribed"] = place.shared
-    launch["torchrun"] = torchrun_line(run.config, root, place.gpus)
+    journal.record["launch"].update(devices.facts(run.config, root))
     description = Description(run.config, run.paths, Path(submission["cwd"]))
 
     def take_descriptions() -> None:
@@ -66,7 +89,8 @@ def run_attempts(
     restarts_left = run.config.max_restarts
     while True:
         journal.begin()
-        attempt = Attempt(run, journal, submission, place, requests, take_descriptions)
+        group = devices.ranks(run, journal.attempt)
+        attempt = Attempt(run, journal, group, requests, take_descriptions)
         attempt.run()
         # Its git must have ended by itself before leftovers are killed: a diff cut
         # short would pass for a whole one.
@@ -82,9 +106,15 @@ def run_attempts(
         restarts_left -= 1
         journal.event("restart", cause=_brief(cause), restarts_left=restarts_left)
         journal.record["attempt"] += 1
-    _write_numbers(run, journal)
+    _write_numbers(run, journal, devices)
+    return state, cause
+
+
+def write_last_word(
+    journal: Journal, state: RunState, cause: dict[str, Any] | None
+) -> None:
+    """Write how a run ended, and why."""
     journal.record["cause"] = cause
-    place.leave()
     journal.set_state(state, cause=_brief(cause))
 
 
@@ -93,8 +123,8 @@ def _brief(cause: dict[str, Any] | None) -> dict[str, Any] | None:
     return cause and {key: value for key, value in cause.items() if key != "stacks"}
 
 
-def _write_numbers(run: StoredRun, journal: Journal) -> None:
-    """Put into the record what ranks and sampler have written."""
+def _write_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
+    """Put into the record what ranks and samplers have written."""
     try:
         journal.record["worker"] = run.worker or None
         pids = [
@@ -102,8 +132,8 @@ def _write_numbers(run: StoredRun, journal: Journal) -> None:
             for identity in map(read_json, run.paths.process_files())
             if identity
         ]
-        system = summarise_system(run.paths.system(hostname()), pids)
-        journal.record["system"] = system
+        files = {name: run.paths.system(name) for name in devices.system_names}
+        journal.record["system"] = summarise_systems(files, pids)
     except Exception:  # noqa: BLE001 - unknown is no reason to have no last word
         traceback.print_exc()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.launch.ranks import RankProcess
+from nbkit.launch.ranks import WatchedRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
@@ -23,7 +23,7 @@ __all__ = [
     "early_exit_cause",
     "failure_cause",
     "hang_cause",
-    "oom_kills",
+    "lost_node_cause",
     "read_stacks",
     "simple_cause",
     "stop_cause",
@@ -58,7 +58,7 @@ _WHAT = {
 @dataclass(frozen=True)
 class _Candidate:
     time: float
-    rank: RankProcess
+    rank: WatchedRank
     error: dict[str, Any] | None
 
     @property
@@ -70,10 +70,9 @@ class _Candidate:
 
 
 def failure_cause(
-    ranks: Sequence[RankProcess],
+    ranks: Sequence[WatchedRank],
     paths: RunPaths,
     attempt: int,
-    oom_kills_before: int | None,
 ) -> dict[str, Any]:
     """Return the cause of a failed attempt, from the earliest failure.
 
@@ -81,17 +80,47 @@ def failure_cause(
     ----------
     ranks
         Every rank; those that the supervisor killed itself are never the cause.
-    oom_kills_before
-        `oom_kills` when the attempt started.
     """
+    first = _first_failure(ranks, paths, attempt)
+    if first is None:
+        return _cause("unknown", None, "no rank failed by itself", None)
+    rank = first.rank
+    where = {} if rank.node is None else {"node": rank.node}
+    return _failure(first, paths, attempt) | where
+
+
+def lost_node_cause(
+    what: str, ranks: Sequence[WatchedRank], paths: RunPaths, attempt: int
+) -> dict[str, Any]:
+    """Return the cause of an attempt that lost a node.
+
+    Parameters
+    ----------
+    what
+        Which node is gone, and how that is known.
+    ranks
+        Every rank; one that failed by itself is the cause, whatever happened behind it.
+    """
+    first = _first_failure(ranks, paths, attempt)
+    if first is None or first.is_consequence:
+        return _cause("node", None, what, None)
+    cause = failure_cause(ranks, paths, attempt)
+    return cause | {"message": f"{cause['message']} (behind it: {what})"}
+
+
+def _first_failure(
+    ranks: Sequence[WatchedRank], paths: RunPaths, attempt: int
+) -> _Candidate | None:
     candidates = [
         candidate
         for rank in ranks
         if rank.returncode and (candidate := _candidate(rank, paths, attempt))
     ]
-    if not candidates:
-        return _cause("unknown", None, "no rank failed by itself", None)
-    first = min(candidates, key=lambda one: (one.is_consequence, one.time))
+    # An echo of another rank's end is no cause while there is one that is none.
+    return min(candidates, key=lambda a: (a.is_consequence, a.time), default=None)
+
+
+def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]:
     rank = first.rank
     log = paths.rank(attempt, rank.rank).stderr
     if first.error is not None:
@@ -102,7 +131,7 @@ def failure_cause(
         return _cause("store", rank.rank, message, log)
     if code < 0:
         name = signal.Signals(-code).name
-        cause = _signal_cause(rank, name, log, oom_kills_before)
+        cause = _signal_cause(rank, name, log)
         return cause | {"traceback": _with_cells(_fatal_stack(log), paths)}
     tail = _tail(log)
     message = f"exit code {code} without a Python exception"
@@ -159,7 +188,7 @@ def _current_thread(stacks: str) -> str:
 
 
 def early_exit_cause(
-    rank: RankProcess, paths: RunPaths, attempt: int
+    rank: WatchedRank, paths: RunPaths, attempt: int
 ) -> dict[str, Any]:
     """Return the cause of an attempt of which a rank left with exit code 0."""
     message = (
@@ -169,7 +198,7 @@ def early_exit_cause(
 
 
 def stop_cause(
-    ranks: Sequence[RankProcess],
+    ranks: Sequence[WatchedRank],
     request: dict[str, Any],
     paths: RunPaths,
     attempt: int,
@@ -189,7 +218,7 @@ def stop_cause(
     # function that never asks; what waits for it can only be killed: nothing is lost.
     early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
     forced = not early and any(rank.killed_by_us for rank in ranks)
-    how = "at a step boundary"
+    how = "at a step boundary" if ranks else "before its ranks were started"
     if early:
         how = "at once" if ready else "before its ranks were ready"
     if forced:
@@ -201,7 +230,7 @@ def stop_cause(
         if rank.returncode not in (0, None, -signal.SIGTERM) and not rank.killed_by_us
     ]
     if own:
-        failure = failure_cause(own, paths, attempt, None)["message"]
+        failure = failure_cause(own, paths, attempt)["message"]
         message += f" (meanwhile: {failure})"
     return simple_cause("stopped", message) | {"by": request["by"], "forced": forced}
 
@@ -211,17 +240,7 @@ def simple_cause(kind: str, message: str) -> dict[str, Any]:
     return _cause(kind, None, message, None)
 
 
-def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for want of memory since boot."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return None
-    counts = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
-    return int(counts[0]) if counts else None
-
-
-def _candidate(rank: RankProcess, paths: RunPaths, attempt: int) -> _Candidate | None:
+def _candidate(rank: WatchedRank, paths: RunPaths, attempt: int) -> _Candidate | None:
     file = paths.rank(attempt, rank.rank).error
     try:
         error = read_json(file)
@@ -251,12 +270,8 @@ def _exception_cause(error: dict[str, Any], rank: int, log: Path) -> dict[str, A
     return _cause(kind, rank, said, log) | {"traceback": traceback}
 
 
-def _signal_cause(
-    rank: RankProcess, name: str, log: Path, oom_kills_before: int | None
-) -> dict[str, Any]:
-    now = oom_kills()
-    before = oom_kills_before
-    if name == "SIGKILL" and now is not None and before is not None and now > before:
+def _signal_cause(rank: WatchedRank, name: str, log: Path) -> dict[str, Any]:
+    if name == "SIGKILL" and rank.kernel_ran_out_of_memory:
         message = (
             "killed by SIGKILL while the kernel was out of memory; use a smaller "
             "batch_size_per_gpu or fewer num_workers"

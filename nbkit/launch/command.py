@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nbkit.launch.container import container_environment
+from nbkit.launch.variables import CONTRACT
 from nbkit.store.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -25,27 +27,40 @@ __all__ = [
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
 """Marker of every process of a run; see `nbkit.launch.sweep`."""
 
+NODE_VARIABLE = "NBKIT_NODE"
+"""Marker of every process of a run's node: one host may play several."""
+
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What one attempt's ranks share."""
+    """What one attempt's ranks on one node share."""
 
     attempt: int
+    master_address: str
+    """Of the node of rank 0, where all ranks find it."""
     master_port: int
     device_type: str
     """``cuda`` or ``cpu``."""
-    devices: Sequence[str]
-    """UUIDs of GPUs or MIG instances in the order of local ranks; empty on CPUs."""
+    devices: Sequence[str] | None
+    """UUIDs of GPUs or MIG instances in the order of local ranks; empty on CPUs; None
+    keeps what a scheduler has set."""
     cpus_per_rank: int
     cwd: str
     """Folder in which the ranks run."""
-    listen_fd: int
-    """Bound socket of the rendezvous store, inherited by rank 0: no port race."""
+    listen_fd: int | None
+    """Bound socket of the rendezvous store, inherited by rank 0: no port race. None on
+    nodes without rank 0."""
     lifeline_fd: int
-    """Read end of a pipe that closes when the supervisor ends."""
+    """Read end of a pipe that closes when who started the ranks ends."""
     heartbeat_fd: int
-    lease_fds: Sequence[int]
+    lease_fds: Sequence[int] = ()
     """Files that keep the run's devices held while any rank has them open."""
+    node_rank: int = 0
+    """Which of the run's nodes this is, from 0 on."""
+    node: str | None = None
+    """What the scheduler calls the node; None on the only machine of a run."""
+    container_program: str | None = None
+    """What takes the ranks into their image; None without one."""
 
 
 def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
@@ -76,7 +91,7 @@ def rank_environment(
     config: ExperimentConfig,
     paths: RunPaths,
     plan: RankPlan,
-    rank: int,
+    local_rank: int,
     inherited: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the environment of one rank: torchrun's contract and nbkit's own.
@@ -85,19 +100,19 @@ def rank_environment(
     ----------
     https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
     """
-    local = str(config.gpus)
+    rank = plan.node_rank * config.gpus + local_rank
     environment = {
         **inherited,
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": str(config.world_size),
-        "LOCAL_WORLD_SIZE": local,
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": str(config.gpus),
+        "GROUP_RANK": str(plan.node_rank),
+        "GROUP_WORLD_SIZE": str(config.nnodes),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": local,
-        "MASTER_ADDR": "127.0.0.1",
+        "ROLE_WORLD_SIZE": str(config.world_size),
+        "MASTER_ADDR": plan.master_address,
         "MASTER_PORT": str(plan.master_port),
         "TORCHELASTIC_RUN_ID": paths.run_id,
         "TORCHELASTIC_RESTART_COUNT": str(plan.attempt),
@@ -111,14 +126,25 @@ def rank_environment(
         "NBKIT_HEARTBEAT_FD": str(plan.heartbeat_fd),
     }
     environment.setdefault("OMP_NUM_THREADS", str(plan.cpus_per_rank))
-    if rank == 0:
+    if plan.node is not None:
+        environment[NODE_VARIABLE] = plan.node
+    if rank == 0 and plan.listen_fd is not None:
         environment["NBKIT_LISTEN_FD"] = str(plan.listen_fd)
     # On CPUs it is empty: a run touches no device that it does not hold.
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
-    return environment
+    if plan.devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
+    if plan.container_program is None:
+        return environment
+    needed = [name for name in environment if CONTRACT.match(name)]
+    return container_environment(environment, needed, program=plan.container_program)
 
 
-def torchrun_line(config: ExperimentConfig, root: Path, devices: Sequence[str]) -> str:
+def torchrun_line(
+    config: ExperimentConfig,
+    root: Path,
+    devices: Sequence[str] | None,
+    host: str = "HOST",
+) -> str:
     """Return the shell line that does the same without nbkit's supervisor.
 
     It works in a folder of its own beside the run's, which has one writer a file.
@@ -130,15 +156,19 @@ def torchrun_line(config: ExperimentConfig, root: Path, devices: Sequence[str]) 
     root
         The run's folder.
     devices
-        UUIDs of the run's GPUs, by local rank; empty on CPUs.
+        UUIDs of the run's GPUs, by local rank; empty on CPUs; None leaves the choice
+        to a scheduler.
+    host
+        Of rank 0, in a line for several nodes, each of which runs it.
     """
     copy = root.with_name(f"{root.name}-torchrun")
-    argv = [f"CUDA_VISIBLE_DEVICES={','.join(devices)}", "torchrun"]
+    visible = [] if devices is None else [f"CUDA_VISIBLE_DEVICES={','.join(devices)}"]
+    argv = [*visible, "torchrun"]
     if config.nnodes == 1:
         argv.append("--standalone")
     else:
         argv += [f"--nnodes={config.nnodes}", "--rdzv-backend=c10d"]
-        argv += ["--rdzv-endpoint=HOST:PORT"]
+        argv += [f"--rdzv-endpoint={host}:PORT"]
     argv += [f"--nproc-per-node={config.gpus}", "-m", "nbkit.worker", str(copy)]
     parts = [str(root / "config.json")]
     if config.has_entry:

@@ -43,6 +43,8 @@ class Candidate:
     """NVML's index of a whole GPU."""
     is_instance: bool = False
     """Whether it is a MIG instance."""
+    numa_node: int | None = None
+    """Of a whole GPU's PCI slot; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,8 @@ def visible_candidates(
             kept = visible_instances(names, setting)
             left += [one for one in instances.get(uuid, []) if one.name in kept]
         else:
-            left.append(Candidate(uuid, f"GPU {gpu.index}", gpu.name, gpu.index))
+            label, node = f"GPU {gpu.index}", gpu.numa_node
+            left.append(Candidate(uuid, label, gpu.name, gpu.index, numa_node=node))
     return left
 
 

@@ -1,4 +1,4 @@
-"""What every engine does: start a supervisor somewhere, find it, end it."""
+"""What every engine does: start a supervisor somewhere, reach it, end it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,24 @@ class Engine(Protocol):
     def submit(
         self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
-        """Start the supervisor of one attempt; return its identity.
+        """Start the supervisor of one attempt, now or once there is room for it.
 
         Parameters
         ----------
         wanted
             What `check` returned.
+
+        Returns
+        -------
+        dict
+            Parts of ``submission.json``: ``supervisor``, the identity of its process,
+            or None; ``job``, the ``id`` and ``cluster`` of the job that will start it,
+            or None.
         """
+        ...
+
+    def nudge(self, paths: RunPaths) -> None:
+        """Let a run see a request to stop at once that was just written."""
         ...
 
     def reap(self, paths: RunPaths) -> None:

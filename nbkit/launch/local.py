@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "detach", "passed_on"]
 
 # The shell ends at once, so that the supervisor's parent is not the kernel: whoever
 # ends the kernel's tree of children does not find it, and no zombie waits for a busy
@@ -55,6 +56,15 @@ _NETWORK = {
 _NBKIT_SETTINGS = {"NBKIT_HOME", POOL_VARIABLE}
 
 
+def passed_on() -> dict[str, str]:
+    """Return this process's variables without those of a run or agent around it."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _NBKIT_SETTINGS or not name.startswith(_NOT_INHERITED)
+    }
+
+
 class LocalEngine:
     """Runs on this machine, outliving the process that launches them."""
 
@@ -70,7 +80,8 @@ class LocalEngine:
         """
         if config.nnodes > 1:
             message = (
-                f"nnodes={config.nnodes}: engine='local' is one machine; use nnodes=1."
+                f"nnodes={config.nnodes}: engine='local' is one machine; use nnodes=1, "
+                "or engine='slurm' or 'manual'."
             )
             raise ConfigError(message)
         if importlib.util.find_spec("torch") is None:
@@ -90,44 +101,52 @@ class LocalEngine:
     def submit(
         self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
-        """Start the supervisor in a session of its own; return its identity."""
+        """Start the supervisor in a session of its own."""
         log = paths.supervisor_log(attempt)
         log.parent.mkdir(parents=True, exist_ok=True)
         # Made here, so that runs are served in the order in which they were launched.
         claim = Claim.enter(paths.run_id, wanted["request"])
+        argv = supervisor_argv(paths.root, claim.descriptor)
         try:
-            supervisor = self._detach(paths, log, claim)
+            supervisor = detach(argv, paths.run_id, log, [claim.descriptor])
         except BaseException:
             claim.close()  # or everybody behind it would wait for this process
             raise
         claim.hand_over()
-        return supervisor
+        return {"supervisor": supervisor, "job": None}
 
-    def _detach(self, paths: RunPaths, log: Path, claim: Claim) -> dict[str, Any]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name in _NBKIT_SETTINGS or not name.startswith(_NOT_INHERITED)
-        }
-        argv = supervisor_argv(paths.root, claim.descriptor)
-        shell = subprocess.run(
-            ["/bin/sh", "-c", _DETACH, str(log), *argv],
-            env={**inherited, RUN_ID_VARIABLE: paths.run_id},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            pass_fds=[claim.descriptor],
-            start_new_session=True,
-            check=True,
-        )
-        try:
-            return ProcessIdentity.of(int(shell.stdout)).to_dict()
-        except ProcessLookupError:
-            message = f"the supervisor ended at once; its output is in {log}."
-            raise LaunchError(message) from None
+    def nudge(self, paths: RunPaths) -> None:
+        """Do nothing: the supervisor looks several times a second."""
 
     def reap(self, paths: RunPaths) -> None:
         """End what a dead supervisor left behind."""
         sweep(paths.run_id)
+
+
+def detach(
+    argv: Sequence[str], run_id: str, log: Path, pass_fds: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Start a supervisor in a session of its own; return who it is.
+
+    Raises
+    ------
+    LaunchError
+        If it is gone already.
+    """
+    shell = subprocess.run(
+        ["/bin/sh", "-c", _DETACH, str(log), *argv],
+        env={**passed_on(), RUN_ID_VARIABLE: run_id},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        pass_fds=pass_fds,
+        start_new_session=True,
+        check=True,
+    )
+    try:
+        return ProcessIdentity.of(int(shell.stdout)).to_dict()
+    except ProcessLookupError:
+        message = f"the supervisor ended at once; its output is in {log}."
+        raise LaunchError(message) from None
 
 
 def _refuse_network(pool: Path) -> None:

@@ -1,25 +1,60 @@
-"""The ranks of one attempt as the supervisor's children."""
+"""The ranks of one attempt on one node, as children of who watches them."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from nbkit.config import ExperimentConfig
-from nbkit.launch.command import RankPlan, rank_environment, worker_argv
-from nbkit.launch.queue import Place
-from nbkit.store.heartbeat import HeartbeatBoard
+from nbkit.launch.command import RankPlan, rank_environment
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
 
-__all__ = ["RankProcess", "start_ranks"]
+__all__ = ["RankProcess", "WatchedRank", "start_ranks"]
+
+
+class WatchedRank(Protocol):
+    """What is known of a rank, wherever it runs."""
+
+    @property
+    def rank(self) -> int:
+        """Among all ranks of the run."""
+        ...
+
+    @property
+    def node(self) -> str | None:
+        """Where it runs; None if the run is on one machine."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code, or minus the signal; None while it runs, or if nobody knows."""
+        ...
+
+    @property
+    def ended_at(self) -> float | None:
+        """Unix time when its end was noticed."""
+        ...
+
+    @property
+    def killed_by_us(self) -> bool:
+        """Whether it was ended by force, and not by itself."""
+        ...
+
+    @property
+    def kernel_ran_out_of_memory(self) -> bool:
+        """Whether the kernel has killed somebody for want of memory since its start."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the record keeps."""
+        ...
 
 
 @dataclass
@@ -27,12 +62,17 @@ class RankProcess:
     """One rank: a child that leads a session of its own."""
 
     rank: int
+    """Among all ranks of the run."""
     identity: ProcessIdentity
     popen: subprocess.Popen[bytes]
     pidfd: int
+    node: str | None = None
+    """Where it runs; None if the run is on one machine."""
     ended_at: float | None = None
     """Unix time when its end was noticed."""
     killed_by_us: bool = field(default=False)
+    kernel_ran_out_of_memory: bool = field(default=False)
+    """Whether the kernel has killed somebody for want of memory since its start."""
 
     @property
     def returncode(self) -> int | None:
@@ -64,76 +104,56 @@ class RankProcess:
             "rank": self.rank,
             "pid": self.identity.pid,
             "start_ticks": self.identity.start_ticks,
+            "node": self.node,
             "exit_code": code if code is not None and code >= 0 else None,
             "signal": signal.Signals(-code).name if code and code < 0 else None,
         }
 
 
 def start_ranks(
-    config: ExperimentConfig,
-    paths: RunPaths,
-    attempt: int,
-    submission: dict[str, Any],
-    place: Place,
-    board: HeartbeatBoard,
-    lifeline_fd: int,
+    config: ExperimentConfig, paths: RunPaths, plan: RankPlan, argv: Sequence[str]
 ) -> list[RankProcess]:
-    """Start every rank of one attempt.
+    """Start every rank of one attempt on this node.
 
     Parameters
     ----------
-    submission
-        ``device_type``, ``cpus_per_rank`` and ``cwd`` matter.
-    place
-        The devices; every rank inherits the files that keep them held.
-    board
-        Shared positions of the ranks.
-    lifeline_fd
-        Read end of a pipe whose write end only this process holds.
+    plan
+        What they share, and where they meet.
+    argv
+        The command of every rank.
     """
     entry = read_json(paths.entry) or {}
     variables = {**os.environ, **entry.get("environment", {})}
-    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
-        plan = RankPlan(
-            attempt=attempt,
-            master_port=listener.getsockname()[1],
-            device_type=submission["device_type"],
-            devices=place.gpus,
-            lease_fds=place.descriptors,
-            cpus_per_rank=submission["cpus_per_rank"],
-            cwd=submission["cwd"],
-            listen_fd=listener.fileno(),
-            lifeline_fd=lifeline_fd,
-            heartbeat_fd=board.fd,
-        )
-        # A rank takes a request to stop once it can answer it: until then the signal
-        # waits, instead of ending this rank and leaving the others to wait for it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        try:
-            return [
-                _start_rank(config, paths, plan, rank, variables)
-                for rank in range(config.world_size)
-            ]
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # A rank takes a request to stop once it can answer it: until then the signal
+    # waits, instead of ending this rank and leaving the others to wait for it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return [
+            _start_rank(config, paths, plan, argv, local_rank, variables)
+            for local_rank in range(config.gpus)
+        ]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_rank(
     config: ExperimentConfig,
     paths: RunPaths,
     plan: RankPlan,
-    rank: int,
+    argv: Sequence[str],
+    local_rank: int,
     variables: Mapping[str, str],
 ) -> RankProcess:
+    rank = plan.node_rank * config.gpus + local_rank
     files = paths.rank(plan.attempt, rank)
     files.root.mkdir(parents=True, exist_ok=True)
     inherited = [plan.lifeline_fd, plan.heartbeat_fd, *plan.lease_fds]
-    if rank == 0:
+    if rank == 0 and plan.listen_fd is not None:
         inherited.append(plan.listen_fd)
     with files.stdout.open("ab") as out, files.stderr.open("ab") as err:
         popen = subprocess.Popen(
-            worker_argv(paths.root),
-            env=rank_environment(config, paths, plan, rank, variables),
+            argv,
+            env=rank_environment(config, paths, plan, local_rank, variables),
             cwd=plan.cwd,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -142,4 +162,5 @@ def _start_rank(
             start_new_session=True,
         )
     pidfd = os.pidfd_open(popen.pid)
-    return RankProcess(rank, ProcessIdentity.of(popen.pid), popen, pidfd)
+    identity = ProcessIdentity.of(popen.pid)
+    return RankProcess(rank, identity, popen, pidfd, plan.node)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Run", "RunList", "attach", "runs"]
 
 _POLL_SECONDS = 0.1
+_STUBBORN_SECONDS = 60.0
+"""Behind its grace period a supervisor that can do so has ended the run long ago."""
 
 
 class Run(StoredRun):
@@ -75,7 +77,7 @@ class Run(StoredRun):
                 on_poll(self)
             waited = time.monotonic() - start
             if timeout_seconds is not None and waited > timeout_seconds:
-                queue = self.record.get("queue")
+                queue = self.queue
                 why = f" ({queue['reason']})" if queue else ""
                 message = (
                     f"run {self.run_id} is {state}{why} after {waited:.0f} s (limit "
@@ -132,8 +134,17 @@ class Run(StoredRun):
             "process": me,
         }
         self._ask_to_stop(request)
+        self._engine().nudge(self.paths)
         if wait:
-            self.wait(raise_on_failure=False)
+            limit = time.monotonic() + grace_seconds + _STUBBORN_SECONDS
+
+            def force(run: Run) -> None:
+                nonlocal limit
+                if time.monotonic() > limit:
+                    limit += _STUBBORN_SECONDS
+                    run._engine().reap(run.paths)
+
+            self.wait(raise_on_failure=False, on_poll=force)
             if self.state is RunState.LOST:
                 self._engine().reap(self.paths)
         return self
@@ -170,6 +181,11 @@ class Run(StoredRun):
                 cwd=cwd,
             )
         return self
+
+    @property
+    def torchrun_line(self) -> str | None:
+        """What to paste on every host of a run by hand; None for any other run."""
+        return self.submission.get("torchrun_line")
 
     @property
     def returns(self) -> list[Any]:

@@ -194,7 +194,7 @@ def submit(
     engine = _engine(config)
     wanted = engine.check(config)
     try:
-        supervisor = engine.submit(paths, attempt, wanted)
+        started = engine.submit(paths, attempt, wanted)
     except OSError as error:
         raise store_error(paths.root, error) from error
     write_json(
@@ -204,7 +204,7 @@ def submit(
             "time": utc_now(),
             "name": config.title,
             "engine": config.engine,
-            "supervisor": supervisor,
+            **started,
             "owner": ProcessIdentity.of().to_dict(),
             "on_owner_exit": on_owner_exit,
             "stop_grace_seconds": config.stop_grace_seconds,

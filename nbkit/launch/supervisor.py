@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,57 @@ _PR_SET_CHILD_SUBREAPER = 36
 _KINDS = {StoreError: "store", DeviceError: "device", ConfigError: "config"}
 
 
-def supervise(root: Path, claim_fd: int) -> None:
-    """Do everything that the module's text lists.
+Work = Callable[[Journal, dict[str, Any]], None]
+
+
+def supervise(
+    paths: RunPaths,
+    is_mine: Callable[[dict[str, Any]], bool],
+    work: Work,
+    attempt: int = 0,
+) -> None:
+    """Do a supervisor's work, with a last word whatever happens.
+
+    Parameters
+    ----------
+    paths
+        The run's files.
+    is_mine
+        Whether a submission names this process: it may not be written yet.
+    work
+        Called with the journal and the submission.
+    attempt
+        Lowest number of the next attempt: a scheduler may start a supervisor again
+        that nobody has submitted again.
+    """
+    journal: Journal | None = None
+    try:
+        submission = _await_submission(paths, is_mine)
+        submission["attempt"] = max(submission["attempt"], attempt)
+        journal = Journal(paths, submission)
+        journal.write_record()
+        work(journal, submission)
+    except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
+        traceback.print_exc()
+        if journal is not None:
+            kind = _KINDS.get(type(error), "supervisor")
+            known = kind != "supervisor"
+            what = str(error) if known else f"the supervisor failed: {error!r}"
+            _end(journal, RunState.FAILED, kind, what)
+    finally:
+        if journal is not None:
+            journal.close()
+
+
+def end_before_ranks(journal: Journal, request: dict[str, Any]) -> None:
+    """Write the last word of a run that was stopped before its ranks were started."""
+    by = request["by"]
+    what = f"stopped by {by}, before its ranks were started"
+    _end(journal, RunState.STOPPED, "stopped", what, by=by, forced=False)
+
+
+def supervise_here(root: Path, claim_fd: int) -> None:
+    """Supervise a run of this machine.
 
     Parameters
     ----------
@@ -48,38 +98,34 @@ def supervise(root: Path, claim_fd: int) -> None:
     """
     paths = RunPaths(root)
     claim = Claim(claim_fd)
-    journal: Journal | None = None
     place: Place | dict[str, Any] | None = None
-    try:
-        claim.take_over()
-        submission = _await_submission(paths)
-        journal = Journal(paths, submission)
-        journal.write_record()
+
+    def work(journal: Journal, submission: dict[str, Any]) -> None:
+        nonlocal place
         requests = StopRequests(paths, submission, submission["stop_grace_seconds"])
         owner = ProcessIdentity.from_dict(submission["owner"])
         place = wait_for_devices(root, journal, claim, owner, requests)
-        if isinstance(place, Place):
-            from nbkit.launch.attempts import run_attempts
+        if not isinstance(place, Place):
+            end_before_ranks(journal, place)
+            return
+        from nbkit.launch.attempts import run_attempts, write_last_word
+        from nbkit.launch.local_ranks import LocalDevices
 
-            run_attempts(root, journal, submission, place, requests)
-        else:
-            by = place["by"]
-            what = f"stopped by {by}, before its ranks were started"
-            more = {"by": by, "forced": False}
-            _end(journal, RunState.STOPPED, "stopped", what, **more)
-    except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
-        traceback.print_exc()
-        if journal is not None:
-            kind = _KINDS.get(type(error), "supervisor")
-            known = kind != "supervisor"
-            what = str(error) if known else f"the supervisor failed: {error!r}"
-            _end(journal, RunState.FAILED, kind, what)
+        devices = LocalDevices(place, submission)
+        ended = run_attempts(root, journal, submission, devices, requests)
+        place.leave()
+        write_last_word(journal, *ended)
+
+    def is_mine(submission: dict[str, Any]) -> bool:
+        return (submission.get("supervisor") or {}).get("pid") == os.getpid()
+
+    try:
+        claim.take_over()
+        supervise(paths, is_mine, work)
     finally:
         if isinstance(place, Place):
             place.leave()
         claim.close()
-        if journal is not None:
-            journal.close()
 
 
 def _end(
@@ -95,28 +141,35 @@ def _end(
     journal.set_state(state, cause=cause)
 
 
-def _await_submission(paths: RunPaths) -> dict[str, Any]:
+def _await_submission(
+    paths: RunPaths, is_mine: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
     """Return the submission that names this process; it is written right now."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and paths.root.is_dir():
         submission = read_json(paths.submission) or {}
-        if submission.get("supervisor", {}).get("pid") == os.getpid():
+        if is_mine(submission):
             return submission
         time.sleep(0.005)
     message = f"{paths.submission} never named this supervisor; launch again."
     raise StoreError(message)
 
 
-def main() -> None:
-    """Supervise the run whose folder and place in the queue are the arguments."""
-    # The shell that started this process made it ignore interrupts; the ranks should
-    # start with ordinary signals.
+def become_supervisor() -> None:
+    """Make this process fit to own a run: orphans of it become children of this one."""
+    # The shell that started this process may have made it ignore interrupts; the ranks
+    # should start with ordinary signals.
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main() -> None:
+    """Supervise the run whose folder and place in the queue are the arguments."""
+    become_supervisor()
     if os.getpgrp() != os.getpid():
         os.setsid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    supervise(Path(sys.argv[1]), int(sys.argv[2]))
+    supervise_here(Path(sys.argv[1]), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

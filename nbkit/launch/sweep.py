@@ -122,10 +122,11 @@ def _end_run(paths: RunPaths) -> list[Leftover]:
 
 def _supervisor_is_gone(paths: RunPaths) -> bool:
     """Return whether somebody supervised the run and does so no more."""
-    submission = read_json(paths.submission)
-    if submission is None:
+    # None of a job of Slurm's, which ends what is left of it by itself.
+    supervisor = (read_json(paths.submission) or {}).get("supervisor")
+    if supervisor is None:
         return False
-    return ProcessIdentity.from_dict(submission["supervisor"]).is_alive() is False
+    return ProcessIdentity.from_dict(supervisor).is_alive() is False
 
 
 def kill(process: ProcessIdentity) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from nbkit.errors import ConfigError
 
-__all__ = ["check_environment", "is_recorded"]
+__all__ = ["CONTRACT", "check_environment", "is_recorded"]
 
 _RECORDED = re.compile(
     r"^(NCCL|CUDA|CUBLAS|CUDNN|OMP|MKL|KMP|GLOO|TORCH|TORCHINDUCTOR|PYTORCH|DALI|SLURM"
@@ -15,11 +15,11 @@ _RECORDED = re.compile(
 )
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 
-# Set for every rank by the run itself.
-_CONTRACT = re.compile(
+CONTRACT = re.compile(
     r"^((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
     r"|CUDA_VISIBLE_DEVICES|TORCHELASTIC_.*|NBKIT_.*)$"
 )
+"""Names of the variables that a run itself sets for every rank."""
 
 
 def is_recorded(name: str) -> bool:
@@ -39,7 +39,7 @@ def check_environment(environment: Mapping[str, str]) -> None:
         if not isinstance(name, str) or not isinstance(value, str):
             message = f"environment[{name!r}]={value!r} is not text; use str() of it."
             raise ConfigError(message)
-        if _CONTRACT.match(name):
+        if CONTRACT.match(name):
             message = f"environment[{name!r}] is set by the run itself; leave it out."
             raise ConfigError(message)
         if _SECRET.search(name):

@@ -10,14 +10,17 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
+from nbkit.analysis.live.nodes import MOST_NODES, newest_by_node
 from nbkit.errors import ConfigError, RunError, RunNotFoundError
 from nbkit.launch.run import Run
 from nbkit.server.handler import ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
+from nbkit.server.run_row import devices_of, nodes_of
 from nbkit.server.runs import NEWEST, find_exactly, is_own
 from nbkit.server.stream import SCHEMA
 from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES
 from nbkit.server.websocket import StreamHandler
+from nbkit.store.runs import StoredRun
 from nbkit.study.notebooks import notebook
 
 __all__ = ["ROUTES"]
@@ -81,6 +84,23 @@ class RunHandler(ApiHandler):
         kernels = await monitor.kernels() or []
         try:
             found = await monitor.store.do(lambda: monitor.runs.one(run_id, kernels))
+        except RunNotFoundError as error:
+            self.refuse(404, str(error))
+        except OSError as error:
+            self.refuse(503, unreadable(error))
+        else:
+            self.reply(found)
+
+
+class NodesHandler(ApiHandler):
+    """What other hosts do for one run."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, run_id: str) -> None:
+        """Return the newest values of each of a run's nodes but this host."""
+        try:
+            found = await self.monitor.store.do(lambda: _nodes(run_id))
         except RunNotFoundError as error:
             self.refuse(404, str(error))
         except OSError as error:
@@ -190,6 +210,16 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
     return float(grace)
 
 
+def _nodes(run_id: str) -> dict[str, Any]:
+    run = StoredRun(find_exactly(run_id))
+    files = nodes_of(run.paths)
+    devices = map(str, devices_of(run.record, run.submission))
+    return {
+        "nodes": newest_by_node(files[:MOST_NODES], list(devices)),
+        "num_more": max(0, len(files) - MOST_NODES),
+    }
+
+
 def _stop(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]]:
     """Ask a run to end; return an HTTP status and the answer."""
     folder = find_exactly(run_id)
@@ -209,6 +239,7 @@ ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/status", StatusHandler),
     (r"/nbkit/api/runs", RunsHandler),
     (r"/nbkit/api/runs/([^/]+)", RunHandler),
+    (r"/nbkit/api/runs/([^/]+)/nodes", NodesHandler),
     (r"/nbkit/api/runs/([^/]+)/stop", StopHandler),
     (r"/nbkit/api/notebooks", NotebooksHandler),
     (r"/nbkit/api/notebooks/([^/]+)", NotebookHandler),

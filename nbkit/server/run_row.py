@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any
 
+from nbkit.analysis.live.nodes import node_files
 from nbkit.store.paths import RunPaths
+from nbkit.store.processes import hostname
 from nbkit.store.record import RunState
 from nbkit.store.runs import StoredRun
 
@@ -15,6 +18,7 @@ __all__ = [
     "devices_of",
     "empty_row",
     "last_sign",
+    "nodes_of",
     "queue_of",
     "times_of",
     "unix_seconds",
@@ -38,6 +42,7 @@ def empty_row(paths: RunPaths) -> Row:
         "loss": None,
         "devices": [],
         "queue": None,
+        "num_nodes": 0,
         "imported_from": None,
         "notebook": None,
         "folder": None,
@@ -69,9 +74,9 @@ def devices_of(record: Row, submission: Row) -> Any:
     return (submission.get("devices") if held is None else held) or []
 
 
-def queue_of(record: Row) -> Row:
+def queue_of(run: StoredRun) -> Row:
     """Return a run's place among those that wait, and for what."""
-    queue = record.get("queue")
+    queue = run.queue
     if queue is None:
         return {}
     unix_seconds(queue["since"])  # what is no time is damage
@@ -79,9 +84,17 @@ def queue_of(record: Row) -> Row:
     return {"queue": {name: queue[name] for name in known}}
 
 
+def nodes_of(paths: RunPaths) -> list[Path]:
+    """Return the files of samples of a run's nodes other than this host."""
+    files = node_files(paths.root / "system")
+    return [file for file in files if file.stem != hostname()]
+
+
 def last_sign(paths: RunPaths) -> Row:
-    """Return when a run that was lost has written something for the last time."""
+    """Return when a run without an end has written something for the last time."""
     files = [path for path in (paths.record, paths.metrics) if path.exists()]
+    # Of a job that never began, somebody else has written last.
+    files = files or [path for path in (paths.stop, paths.submission) if path.exists()]
     newest = max((file.stat().st_mtime for file in files), default=None)
     if newest is None:
         return {}

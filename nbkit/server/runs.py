@@ -20,6 +20,7 @@ from nbkit.server.run_row import (
     devices_of,
     empty_row,
     last_sign,
+    nodes_of,
     queue_of,
     times_of,
     unix_seconds,
@@ -63,6 +64,7 @@ class _Seen:
     row: Row
     state: RunState = RunState.LOST
     supervisor: Any = None
+    is_job: bool = False
 
     def note(self, error: Exception) -> None:
         """Say in the row what could not be read, unless it tells a cause already."""
@@ -199,14 +201,17 @@ class RunTable:
         record, submission = run.record, run.submission
         seen.state = run.state
         seen.supervisor = submission.get("supervisor")
+        seen.is_job = submission.get("job") is not None
         row["state"] = str(seen.state)
         parts = (
             lambda: cause_of(run, seen.state),
-            lambda: {"name": record.get("name")},
+            # Before a job of Slurm has begun, only who launched it has written.
+            lambda: {"name": record.get("name") or submission.get("name")},
             lambda: times_of(record),
-            lambda: last_sign(paths) if seen.state is RunState.LOST else {},
+            lambda: last_sign(paths) if _lacks_end(record, seen.state) else {},
             lambda: {"devices": [str(one) for one in devices_of(record, submission)]},
-            lambda: queue_of(record) if seen.state is RunState.QUEUED else {},
+            lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
+            lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
             lambda: {"imported_from": (read_json(paths.imported) or {}).get("host")},
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
@@ -279,7 +284,8 @@ def _active(seen: _Seen) -> Row:
     """Return a run under way with the processes that are known of it."""
     files: list[Path] = []
     try:
-        files = _processes(seen.paths)
+        # Ranks of a job are on its nodes, and may be thousands.
+        files = [] if seen.is_job else _processes(seen.paths)
     except OSError as error:
         seen.note(error)
     pids: set[int] = set()
@@ -318,6 +324,11 @@ def _past(seen: _Seen) -> str | None:
 def _is_inside(folder: Path) -> bool:
     """Return whether a run's folder lies in the store: a link may lead out of it."""
     return folder.resolve().parent == runs_folder().resolve()
+
+
+def _lacks_end(record: Row, state: RunState) -> bool:
+    """Return whether a run is over whose supervisor has not written so."""
+    return state.is_final and record.get("state") != state
 
 
 def _processes(paths: RunPaths) -> list[Path]:

@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,13 @@ from typing import Any, Self
 
 from nbkit.errors import StoreError
 
-__all__ = ["JsonLinesReader", "JsonLinesWriter", "read_json_lines", "to_json_line"]
+__all__ = [
+    "JsonLinesReader",
+    "JsonLinesWriter",
+    "read_json_lines",
+    "to_json_line",
+    "without_repeats",
+]
 
 
 class JsonLinesWriter:
@@ -108,6 +115,30 @@ class JsonLinesReader:
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Return every whole line of a file as an object."""
     return JsonLinesReader(path).read()
+
+
+def without_repeats(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return lines of metrics without those that a resumed attempt has repeated.
+
+    Parameters
+    ----------
+    lines
+        Of ``metrics.jsonl``, in their order.
+    """
+    kept: list[dict[str, Any]] = []
+    for line in lines:
+        if kept and line.get("attempt", 0) > kept[-1].get("attempt", 0):
+            # A step comes again; what follows a step (an evaluation) comes behind it.
+            same = line["kind"] in ("step", "log")
+            again = line["step"] if same else line["step"] + 1
+            kept = [
+                old
+                for old in kept
+                if old["step"] < again
+                and (old["kind"], old["step"]) != (line["kind"], line["step"])
+            ]
+        kept.append(line)
+    return kept
 
 
 def to_json_line(values: dict[str, Any]) -> str:

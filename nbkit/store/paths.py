@@ -5,6 +5,7 @@
     <store>/runs/<run_id>/
         config.json          the launcher, once
         submission.json      the launcher, at each attempt: who asked, how to end
+        job.sbatch           the launcher, at each attempt; only of a Slurm job
         stop.json            who asks for a stop (replaced if another wants it sooner)
         record.json          the supervisor (replaced atomically)
         events.jsonl         the supervisor
@@ -13,7 +14,10 @@
         manifest.jsonl       rank 0, once: the images
         predictions.csv      rank 0, at each evaluation (replaced atomically)
         system/<host>.jsonl  that host's sampler
+        logs/slurm-<job>.log  Slurm, and the supervisor before it has a log
         logs/<attempt>/supervisor.log
+        logs/<attempt>/orders.json  the supervisor; only with engine="manual"
+        logs/<attempt>/torchrun/<host>-<pid>.json  that torchrun; only with "manual"
         logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
         logs/<attempt>/<rank>/{process.json,probe.json,error.json}  the rank
         logs/<attempt>/<rank>/returned.pkl  the rank: what its function returned
@@ -122,6 +126,11 @@ class RunPaths:
         return self.root / "submission.json"
 
     @property
+    def job_script(self) -> Path:
+        """What Slurm was given; only of a Slurm job."""
+        return self.root / "job.sbatch"
+
+    @property
     def stop(self) -> Path:
         """The request to stop; it exists once somebody asked."""
         return self.root / "stop.json"
@@ -220,6 +229,10 @@ class RunPaths:
         """Return the file of one host's samples."""
         return self.root / "system" / f"{host}.jsonl"
 
+    def job_log(self, job_id: str) -> Path:
+        """Return what a Slurm job printed."""
+        return self.logs / f"slurm-{job_id}.log"
+
     def attempt(self, number: int) -> Path:
         """Return the log folder of one attempt."""
         return self.logs / str(number)
@@ -227,6 +240,14 @@ class RunPaths:
     def supervisor_log(self, number: int) -> Path:
         """Return the supervisor's own output in one attempt."""
         return self.attempt(number) / "supervisor.log"
+
+    def orders(self, number: int) -> Path:
+        """Return what the supervisor wants of the ranks that people have started."""
+        return self.attempt(number) / "orders.json"
+
+    def torchrun(self, number: int) -> Path:
+        """Return the folder in which each torchrun of an attempt tells of its ranks."""
+        return self.attempt(number) / "torchrun"
 
     def process_files(self) -> list[Path]:
         """Return where ranks, and the probes beside them, wrote down who they are."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from nbkit.statistics import latency_timings, step_images_per_second
 
-__all__ = ["RATE_STEPS", "newest_rate", "progress", "total_steps"]
+__all__ = ["RATE_STEPS", "newest_rate", "progress", "queue_words", "total_steps"]
 
 _TAIL_BYTES = 1 << 15
 RATE_STEPS = 20
@@ -66,6 +66,19 @@ def progress(metrics: Path) -> dict[str, Any]:
         return {"step": None, "loss": None, "images_per_second": rate}
     found = _last_steps if newest["kind"] == "step" else _last_logs
     return {"step": newest["step"], **found(itertools.chain([newest], lines))}
+
+
+def queue_words(queue: Mapping[str, Any]) -> str:
+    """Return where a run waits, if that is known, and for what.
+
+    Parameters
+    ----------
+    queue
+        As `nbkit.store.runs.StoredRun.queue` tells it.
+    """
+    if queue["position"] is None:
+        return str(queue["reason"])
+    return f"place {queue['position']} of {queue['length']}: {queue['reason']}"
 
 
 def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:

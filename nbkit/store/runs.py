@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
-from nbkit.store.metrics import read_json_lines, store_error
+from nbkit.store.metrics import read_json_lines, store_error, without_repeats
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, parse_json, read_json
@@ -23,6 +23,7 @@ from nbkit.store.summary import RunSummary, summarise_run
 
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
+    from nbkit.store.job_state import Standing
 
 __all__ = [
     "RunRow",
@@ -91,7 +92,9 @@ class StoredRun:
     @property
     def cause(self) -> Line | None:
         """Why the run failed or was stopped; None for any other state."""
-        record = self.record
+        record, submission = self.record, self.submission
+        if submission.get("job"):
+            return self._standing(submission, record).cause
         if self._state(record) is RunState.LOST:
             return {
                 "kind": "lost",
@@ -101,6 +104,18 @@ class StoredRun:
                 "log": str(self.supervisor_log),
             }
         return record.get("cause")
+
+    @property
+    def queue(self) -> Line | None:
+        """For what the run waits; None if it does not.
+
+        ``position`` and ``length`` of the queue (None: only Slurm knows), ``reason``
+        in words, and ``since`` (UTC, ISO 8601).
+        """
+        record, submission = self.record, self.submission
+        if submission.get("job"):
+            return self._standing(submission, record).queue
+        return record.get("queue")
 
     @property
     def supervisor_log(self) -> Path:
@@ -134,7 +149,7 @@ class StoredRun:
         place of the earlier ones, so that steps never run backwards.
         """
         _check_one_of("kind", kind, (*_KINDS, None))
-        lines = _without_repeats(read_json_lines(self.paths.metrics))
+        lines = without_repeats(read_json_lines(self.paths.metrics))
         return [line for line in lines if kind is None or line["kind"] == kind]
 
     @property
@@ -192,6 +207,8 @@ class StoredRun:
                 message = f"{self.paths.root} is gone: the run's folder was removed."
                 raise StoreError(message)
             return self._state_of_plain_torchrun()
+        if submission.get("job"):
+            return self._standing(submission, record).state
         if record.get("attempt", -1) >= submission["attempt"]:
             state, supervisor = RunState(record["state"]), record["supervisor"]
         else:
@@ -204,6 +221,12 @@ class StoredRun:
         # It may have ended properly between the two looks.
         state = RunState(self.record.get("state", RunState.LOST))
         return state if state.is_final else RunState.LOST
+
+    def _standing(self, submission: Line, record: Line) -> Standing:
+        # Imported here: no other run needs what asks Slurm.
+        from nbkit.store.job_state import standing
+
+        return standing(self.paths, submission, record)
 
     def _state_of_plain_torchrun(self) -> RunState:
         worker = self.worker
@@ -339,12 +362,11 @@ def _row(folder: Path, last_word: bytes | None) -> RunRow | None:
     try:
         if last_word is not None:
             record = parse_json(last_word, RunPaths(folder).record)
-        if not record or not RunState(record["state"]).is_final:
+        state = RunState(record["state"]) if record else None
+        if state is None or not state.is_final or _may_go_on(record):
             run = StoredRun(folder)
             record = {"name": run.submission.get("name"), **run.record}
             state = run._state(record)
-        else:
-            state = RunState(record["state"])
     except StoreError:
         if not folder.is_dir():
             return None
@@ -359,6 +381,14 @@ def _row(folder: Path, last_word: bytes | None) -> RunRow | None:
     )
 
 
+def _may_go_on(record: Line) -> bool:
+    if not (record.get("launch") or {}).get("job"):
+        return False
+    from nbkit.store.job_state import may_go_on
+
+    return may_go_on(record)
+
+
 def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
     if value in possible:
         return
@@ -368,20 +398,3 @@ def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
         listed = ", ".join(map(str, possible))
     message = f"{name}={value!r} is not one of this run's ({listed}); use one of them."
     raise ConfigError(message)
-
-
-def _without_repeats(lines: list[Line]) -> list[Line]:
-    kept: list[Line] = []
-    for line in lines:
-        if kept and line.get("attempt", 0) > kept[-1].get("attempt", 0):
-            # A step comes again; what follows a step (an evaluation) comes behind it.
-            same = line["kind"] in ("step", "log")
-            again = line["step"] if same else line["step"] + 1
-            kept = [
-                old
-                for old in kept
-                if old["step"] < again
-                and (old["kind"], old["step"]) != (line["kind"], line["step"])
-            ]
-        kept.append(line)
-    return kept

@@ -32,6 +32,7 @@ class Bandwidth:
     """One a message size; none where nothing was reduced."""
     world_size: int
     device_type: DeviceType
+    nnodes: int = 1
     is_missing: bool = False
     """Whether the study has planned it and it has not finished."""
 
@@ -44,9 +45,10 @@ class Bandwidth:
             return Note(["All-reduce: one device has nothing to reduce."])
         best = max(self.rows, key=lambda row: row.bus_bandwidth_bytes_per_second)
         speed = wording.gigabytes(best.bus_bandwidth_bytes_per_second)
+        nodes = f" on {self.nnodes} nodes" if self.nnodes > 1 else ""
         sentence = (
-            f"All-reduce between {self.world_size} ranks: up to {speed} GB/s bus "
-            f"bandwidth, with messages of {wording.size(best.message_bytes)}."
+            f"All-reduce between {self.world_size} ranks{nodes}: up to {speed} GB/s "
+            f"bus bandwidth, with messages of {wording.size(best.message_bytes)}."
         )
         return Note([sentence])
 
@@ -97,6 +99,7 @@ class Bandwidth:
                     row.message_bytes,
                     row.bus_bandwidth_bytes_per_second,
                     self.device_type,
+                    self.nnodes,
                 )
                 for row in self.rows
             ]
@@ -121,5 +124,6 @@ def bandwidth(study: Study) -> Bandwidth:
             [statistics.allreduce_timing(row) for row in run.metrics("allreduce")],
             run.config.world_size,
             "cuda" if summary.device_type == "cuda" else "cpu",
+            run.config.nnodes,
         )
     return Bandwidth([], 1, "cpu", is_missing=bool(study.once))

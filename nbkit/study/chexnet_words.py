@@ -91,7 +91,8 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
             f"{start} it does better than a linear model of twelve global statistics, "
             f"which does not say that it recognises {what}."
         )
-    why = "it is not shown to do better"
+    worse = verdict == "below the statistics"
+    why = "it does worse here" if worse else "it is not shown to do better"
     if verdict == "not enough runs":
         why += f" (not enough runs: {mean.gain.trainings} of {MINIMUM_RUNS})"
     return f"{start} {why}, so its AUROC is no evidence that it recognises {what}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from nbkit.errors import ParameterError
 __all__ = ["Kind", "coerce", "kind_of"]
 
 _ANNOTATION = re.compile(
-    r"(?P<list>list\[)?(?P<scalar>int|float|str|bool)(?(list)\])(?P<optional> \| None)?"
+    r"(?:(?P<list>list\[)?(?P<scalar>int|float|str|bool)(?(list)\])|(?P<dict>dict))"
+    r"(?P<optional> \| None)?"
 )
 
 
@@ -22,7 +24,7 @@ class Kind:
     """What a parameter may be."""
 
     scalar: str
-    """``int``, ``float``, ``str`` or ``bool``."""
+    """``int``, ``float``, ``str``, ``bool`` or ``dict``."""
     is_list: bool
     """Whether it is a list of these; on the command line, a text with commas."""
     is_optional: bool
@@ -39,7 +41,8 @@ def kind_of(annotation: str, default: Any) -> Kind | None:
     Parameters
     ----------
     annotation
-        ``int``, ``float``, ``str``, ``bool`` or a ``list`` of one of these.
+        ``int``, ``float``, ``str``, ``bool``, a ``list`` of one of these, or ``dict``;
+        on the command line, a ``dict`` is a JSON object.
     default
         None makes the parameter optional, as ``| None`` does; papermill cannot read
         the latter.
@@ -48,7 +51,7 @@ def kind_of(annotation: str, default: Any) -> Kind | None:
     if match is None:
         return None
     optional = bool(match["optional"]) or default is None
-    return Kind(match["scalar"], bool(match["list"]), optional)
+    return Kind(match["scalar"] or match["dict"], bool(match["list"]), optional)
 
 
 def coerce(name: str, value: Any, kind: Kind) -> Any:
@@ -116,17 +119,29 @@ def _to_str(value: Any) -> str:
     return value
 
 
+def _to_dict(value: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        raise _DoesNotFitError from None
+    if not isinstance(found, dict):
+        raise _DoesNotFitError
+    return dict(found)
+
+
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "int": _to_int,
     "float": _to_float,
     "bool": _to_bool,
     "str": _to_str,
+    "dict": _to_dict,
 }
 _REMEDIES = {
     "int": "not a whole number; use one, such as 8.",
     "float": "not a number; use one, such as 0.1.",
     "bool": "neither true nor false; use one of the two.",
     "str": "not a text; papermill keeps it one with -r {name} {value}.",
+    "dict": 'not a JSON object; use one, such as {{"slurm_qos": "high"}}.',
 }
 _LIST_REMEDIES = {
     "int": "not a list of whole numbers; separate them by commas, such as 1,2,4.",

@@ -14,6 +14,7 @@ from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
+from nbkit.study.cpu_bindings import bound_to
 
 __all__ = ["code_facts", "compare", "environment_facts", "run_facts"]
 
@@ -107,6 +108,7 @@ def run_facts(run: StoredRun) -> RunFacts:
         ),
         "world_size": worker.get("world_size"),
         "cpus_per_rank": launch.get("cpus_per_rank"),
+        "bound_to": bound_to(run),
         "oversubscribed": launch.get("oversubscribed"),
         **{name: worker.get(name) for name in ("torch", "cuda", "cudnn", "nccl")},
         **{

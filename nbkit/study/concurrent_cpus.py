@@ -1,89 +1,80 @@
-"""CPUs of one's own for each job, whole cores if there are enough."""
+"""CPUs of one's own for each job: whole cores if there are enough, near its GPUs."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import chain
 
-__all__ = ["cpu_shares", "cpus_by_core", "shared_cores"]
+from nbkit.errors import ConfigError
+from nbkit.launch.devices import Candidate
+from nbkit.telemetry.cpu_binding import GpuNodes, choose
+from nbkit.telemetry.topology import Cpu
 
-_SYSTEM = Path("/sys/devices/system/cpu")
+__all__ = ["CpuShare", "cpu_shares", "shared_cores"]
 
 
-def cpus_by_core(root: Path = _SYSTEM) -> list[tuple[int, str]]:
-    """Return the usable CPUs, threads of one core next to each other, with their core.
+@dataclass(frozen=True)
+class CpuShare:
+    """What a pinned job has to itself."""
 
-    On many machines the second threads of all cores are numbered behind the first
-    ones: two halves by number would be two threads of every core.
-
-    Parameters
-    ----------
-    root
-        The folder that holds ``cpu0``.
-
-    Returns
-    -------
-    list of (int, str)
-        Number, and the CPUs of its core as the kernel lists them; a CPU of which the
-        kernel tells no core is one of its own.
-
-    References
-    ----------
-    https://docs.kernel.org/admin-guide/cputopology.html
-    """
-    places = []
-    for cpu in sorted(os.sched_getaffinity(0)):
-        folder = root / f"cpu{cpu}" / "topology"
-        package = _read(folder / "physical_package_id") or "0"
-        core = _read(folder / "core_cpus_list") or str(cpu)
-        places.append((int(package), _first(core), cpu, core))
-    return [(cpu, core) for _, _, cpu, core in sorted(places)]
+    cpus: tuple[int, ...]
+    devices: tuple[str, ...] = ()
+    """UUIDs of the GPUs on whose NUMA nodes these CPUs are; empty if that did not
+    decide, since there are no GPUs, or there is one NUMA node."""
+    why_not_near: str | None = None
+    """Why it should have decided and could not."""
 
 
 def cpu_shares(
-    cpus: Sequence[int], sizes: Sequence[int]
-) -> list[tuple[int, ...]] | None:
+    cpus: Sequence[Cpu], sizes: Sequence[int], gpus: Sequence[Candidate] = ()
+) -> list[CpuShare]:
     """Return the CPUs of each job, in proportion to its devices.
 
     Parameters
     ----------
     cpus
-        Those that may be used, in order.
+        As `nbkit.telemetry.topology.read_cpus` returns them.
     sizes
         Devices of each job.
+    gpus
+        Those that there are; jobs take the first of them, in order.
 
-    Returns
-    -------
-    list of tuple of int, or None
-        None if there is not one for each device.
+    Raises
+    ------
+    ConfigError
+        If there is not a CPU for each device.
     """
-    count = len(cpus) // sum(sizes)
-    if count < 1:
-        return None
-    ends = [count * sum(sizes[: place + 1]) for place in range(len(sizes))]
+    total = sum(sizes)
+    usable = [cpu for cpu in cpus if cpu.is_usable]
+    if len(usable) < total:
+        message = (
+            f"pinned=true needs a CPU for each of {total} devices, and {len(usable)} "
+            "are usable here; use pinned=false."
+        )
+        raise ConfigError(message)
+    taken = gpus[:total]
+    divided = any(gpu.is_instance for gpu in taken)
+    by_gpu = bool(taken) and not divided
+    nodes = GpuNodes(tuple(gpu.numa_node for gpu in taken)) if by_gpu else None
+    parts = [choose("cores", cpus, place, total, nodes) for place in range(total)]
+    why_not = next((part.why_not for part in parts if part.why_not), None)
+    if divided:
+        why_not = "cores of its own, but not by where its MIG instance is"
+    is_near = by_gpu and not why_not and len({cpu.numa_node for cpu in usable}) > 1
+    ends = [sum(sizes[: job + 1]) for job in range(len(sizes))]
     return [
-        tuple(cpus[end - count * size : end])
+        CpuShare(
+            tuple(sorted(chain(*(part.cpus for part in parts[end - size : end])))),
+            tuple(gpu.name for gpu in taken[end - size : end]) if is_near else (),
+            why_not,
+        )
         for end, size in zip(ends, sizes, strict=True)
     ]
 
 
-def shared_cores(
-    shares: Sequence[Sequence[int]], by_core: Sequence[tuple[int, str]]
-) -> bool:
+def shared_cores(shares: Sequence[Sequence[int]], cpus: Sequence[Cpu]) -> bool:
     """Return whether two jobs have threads of one core."""
-    core_of = dict(by_core)
+    core_of = {cpu.number: cpu.core for cpu in cpus}
     cores = [{core_of[cpu] for cpu in share} for share in shares]
     return sum(map(len, cores)) > len(set[str]().union(*cores))
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
-
-
-def _first(core: str) -> int:
-    """Return the first CPU of a list such as ``0,64`` or ``0-1``."""
-    return int(core.replace("-", ",").split(",")[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices import visible_gpus
 from nbkit.launch.start import existing_data
 from nbkit.study.concurrent_copies import copies_of, copy_data
-from nbkit.study.concurrent_cpus import cpu_shares, cpus_by_core, shared_cores
+from nbkit.study.concurrent_cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.study.concurrent_layouts import Planned, Setting
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.study.scaling_plan import Devices, find_devices
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.topology import Cpu, read_cpus
 
 __all__ = ["ConcurrentPlan", "plan"]
 
@@ -120,14 +122,11 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     layouts = _layouts(p, devices)
     jobs = layouts[0]
     values = _with_defaults(p, devices)
-    by_core = cpus_by_core()
-    shares = cpu_shares([cpu for cpu, _ in by_core], jobs)
-    if shares is None and True in values["pinned"]:
-        message = (
-            f"pinned=true needs a CPU for each of {sum(jobs)} devices, and "
-            f"{len(by_core)} are usable here; use pinned=false."
-        )
-        raise ConfigError(message)
+    cpus = read_cpus()
+    shares: list[CpuShare] = []
+    if True in values["pinned"]:
+        gpus = [] if devices.is_cpu else visible_gpus(p.device)
+        shares = cpu_shares(cpus, jobs, gpus)
     separate = "separate" in p.storage
     copies = copies_of(values["data"], p.copies or [], len(jobs)) if separate else ()
     threads = max(1, int(usable_cpus()) // sum(jobs))
@@ -159,7 +158,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
         notes=(
             *_stand_in(p, devices),
             _what(planned, devices, values["repeats"], control=p.control),
-            *_pinning(values["pinned"], shares, by_core),
+            *_pinning(shares, cpus),
             *_storage(p.storage, copies),
             _conditions(next(iter(arms.values())), p.seed, threads),
         ),
@@ -243,7 +242,7 @@ def _config(
     name: str,
     values: Mapping[str, Any],
     devices: Devices,
-    shares: Sequence[tuple[int, ...]] | None,
+    shares: Sequence[CpuShare],
     copies: Sequence[Path],
     threads: int,
 ) -> ExperimentConfig:
@@ -256,9 +255,11 @@ def _config(
     if data != "synthetic":
         # As many for a job alone as for one among others.
         given["loader_config"] = LoaderConfig(num_workers=max(1, threads - 1))
-    if one.setting.pinned and shares is not None:
-        own = shares[place] if len(one.sizes) > 1 else sum(shares, ())
-        given.update(cpus=own, cpu_binding="cores")
+    if one.setting.pinned:
+        own = shares[place : place + 1] if len(one.sizes) > 1 else shares
+        given["cpus"] = tuple(chain(*(share.cpus for share in own)))
+        given["cpu_binding"] = "cores"
+        given["devices"] = tuple(chain(*(share.devices for share in own))) or None
     return ExperimentConfig(
         **given,
         name=f"concurrent {name}",
@@ -302,15 +303,11 @@ def _what(
     )
 
 
-def _pinning(
-    pinned: Sequence[bool],
-    shares: Sequence[tuple[int, ...]] | None,
-    by_core: Sequence[tuple[int, str]],
-) -> Iterator[str]:
-    if True not in pinned or shares is None:
+def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
+    if not shares:
         return
     each = ", ".join(
-        f"job {number} CPU {_listed(share)}"
+        f"job {number} CPU {_listed(share.cpus)}"
         for number, share in enumerate(shares, start=1)
     )
     yield (
@@ -318,7 +315,14 @@ def _pinning(
         f"({each}), a job alone on those of its place; not pinned, the kernel moves "
         "them as it likes."
     )
-    if shared_cores(shares, by_core):
+    if shares[0].devices:
+        yield (
+            "Pinned jobs name their GPUs, on whose NUMA nodes their CPUs are; the "
+            "others take whichever GPUs are free."
+        )
+    if shares[0].why_not_near:
+        yield f"A pinned job has {shares[0].why_not_near}."
+    if shared_cores([share.cpus for share in shares], cpus):
         yield "Some of these CPUs are threads of one core, which jobs then share."
 
 

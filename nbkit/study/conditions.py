@@ -25,6 +25,7 @@ WELCH = Source(
 )
 """The interval of every ratio."""
 
+_MOST_NODES = 8
 _SOFTWARE = ("nbkit", "torch", "torchvision", "cuda", "nccl", "dali")
 
 
@@ -62,6 +63,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
         "images": _images(runs),
         "file_system": (record.get("storage") or {}).get("file_system"),
         **{name: machine.get(name) for name in ("hostname", "usable_cpus")},
+        "nodes": _nodes(runs),
         "started": record["time"]["started"],
         "oversubscribed": any(run.summary.oversubscribed for run in runs),
         "run_ids": [run.run_id for run in runs],
@@ -91,9 +93,13 @@ def where_and_when(facts: Mapping[str, Any]) -> str:
         f"{name} {facts[name]}" for name in _SOFTWARE if facts.get(name)
     )
     cpus = facts.get("usable_cpus")
+    where = f"host {facts.get('hostname') or 'unknown'}"
+    if nodes := facts.get("nodes"):
+        more = len(nodes) - _MOST_NODES
+        where = f"nodes {', '.join(nodes[:_MOST_NODES])}"
+        where += f" and {more} more" if more > 0 else ""
     parts = [
-        f"{facts.get('device_name') or 'unknown device'} of host "
-        f"{facts.get('hostname') or 'unknown'}",
+        f"{facts.get('device_name') or 'unknown device'} of {where}",
         "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs",
     ]
     if facts.get("file_system"):
@@ -119,6 +125,12 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         f"Images: {images['files']:,} of {images['classes']:,} classes{unreadable}; "
         f"an epoch trains with {used}, without an incomplete last batch."
     ]
+
+
+def _nodes(runs: Sequence[Run]) -> list[str] | None:
+    """Return all nodes on which a scheduler started the runs; None without one."""
+    jobs = [(run.record.get("launch") or {}).get("job") or {} for run in runs]
+    return sorted({name for job in jobs for name in job.get("nodes") or []}) or None
 
 
 def _images(runs: Sequence[Run]) -> dict[str, Any] | None:

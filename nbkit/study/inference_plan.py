@@ -298,10 +298,11 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
     if values["data"] == "synthetic" or values["weights"] == "random":
         return []
     needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
+    here = " (photos has 96)" if values["data"] == "photos" else ""
     return [
         f"Accuracy can only be called kept, within {points:g} points, of "
-        f"{needed:,} evaluation images or more (photos has 96); of fewer it is shown "
-        "how many answers are the same."
+        f"{needed:,} evaluation images or more{here}; of fewer it is shown how many "
+        "answers are the same."
     ]
 
 

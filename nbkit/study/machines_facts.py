@@ -9,6 +9,7 @@ from typing import Any
 
 from nbkit.launch.run import Run
 from nbkit.study import wording
+from nbkit.study.cpu_bindings import bound_to
 
 __all__ = ["conditions", "identity", "machine_facts", "not_known"]
 
@@ -120,6 +121,7 @@ def _facts_of(run: Run) -> dict[str, str | None]:
     return {
         "devices used": _device_name(worker),
         **_host_facts(machine, launch),
+        "CPU binding": bound_to(run),
         **_gpu_facts(gpus),
         "topology": _pairs(system.get("topology")),
         **{

@@ -9,6 +9,7 @@ both cells can be read there, and nothing of papermill needs to be changed.
 from __future__ import annotations
 
 import ast
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -151,6 +152,8 @@ def _as_text(value: Any) -> str:
     """Return a parameter as papermill's command line says it."""
     if isinstance(value, list):
         return ",".join(map(_as_text, value))
+    if isinstance(value, dict):
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

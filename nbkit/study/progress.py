@@ -17,6 +17,7 @@ from IPython.display import display
 from nbkit import statistics
 from nbkit.launch.run import Run
 from nbkit.store.metrics import JsonLinesReader
+from nbkit.store.progress import queue_words
 from nbkit.store.record import RunState
 
 __all__ = ["Progress"]
@@ -130,10 +131,8 @@ def _position(line: dict[str, Any], run: Run) -> str | None:
 
 def _state(run: Run) -> str:
     """Return the state; of a run that waits for devices, its place and why."""
-    queue = run.record.get("queue")
-    if queue is None:
-        return str(run.state)
-    return f"queued, {queue['position']} of {queue['length']}: {queue['reason']}"
+    queue = run.queue
+    return str(run.state) if queue is None else f"queued, {queue_words(queue)}"
 
 
 def _result(run: Run) -> str:

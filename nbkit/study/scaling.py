@@ -17,9 +17,10 @@ from nbkit.analysis.scaling import (
     computed_sentence,
     device_label,
     points,
-    result_document,
     scaling_table,
 )
+from nbkit.analysis.scaling_document import result_document
+from nbkit.analysis.scaling_nodes import NodeTimes
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import runs_needed
@@ -37,6 +38,12 @@ from nbkit.study.conditions import (
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
+from nbkit.study.scaling_ranks import (
+    ranks_part,
+    ranks_result,
+    straggler_sentences,
+    times_of,
+)
 from nbkit.study.scaling_tables import (
     headline_cells,
     headline_values,
@@ -52,6 +59,9 @@ _CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
 
 _QUESTION = "How does training throughput grow with the number of GPUs?"
 
+_FURTHER = (2, 4)
+"""Times the nodes that were measured: what several nodes are asked to say."""
+
 _RING = Source(
     "P. Patarasu and X. Yuan, Bandwidth optimal all-reduce algorithms (2009)",
     "https://doi.org/10.1016/j.jpdc.2008.09.002",
@@ -66,6 +76,8 @@ class ScalingResult:
     runs: Sequence[MeasuredRun]
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers; ``model`` is one of them."""
+    times: Sequence[NodeTimes] = ()
+    """Of the same runs, rank by rank, as far as they have told."""
 
     @cached_property
     def rows(self) -> list[ScalingRow]:
@@ -74,12 +86,19 @@ class ScalingResult:
 
     @cached_property
     def outlooks(self) -> dict[str, Outlook]:
-        """By precision, what may be projected to the sizes that were asked for."""
-        targets = sweep_sizes(self.plan.asked)
+        """By precision, what may be projected to the sizes that were asked for.
+
+        Of several nodes, also to more nodes than those.
+        """
+        targets = {
+            size for size in sweep_sizes(self.plan.asked) if size > self.plan.measured
+        }
+        if any(row.nnodes > 1 for row in self.rows):
+            targets |= {times * self.plan.measured for times in _FURTHER}
         return {
             arm: project(
                 points(self.rows, arm),
-                [target for target in targets if target > self.plan.measured],
+                targets,
                 gpus_per_node=self.plan.gpus_per_node,
             )
             for arm in dict.fromkeys(row.arm for row in self.rows)
@@ -96,17 +115,25 @@ class ScalingResult:
         for precision in self.outlooks:
             found |= curves(
                 model=_CONTEXT_MODEL if is_cpu else self.conditions["model"],
-                gpu_name=self.plan.devices.name or _CONTEXT_GPU,
+                gpu_name=self._gpu_name or _CONTEXT_GPU,
                 precision=precision,
                 largest_world_size=max(self.plan.asked, 8),
             )
         return found
 
     @property
+    def _gpu_name(self) -> str | None:
+        """What the GPUs are; those of a queue are known from their runs."""
+        if self.plan.devices.is_cpu:
+            return None
+        return self.plan.devices.name or self.conditions.get("device_name")
+
+    @property
     def table(self) -> Table:
         """The headline: every measured size."""
         is_cpu = self.plan.devices.is_cpu
         device = "process" if is_cpu else "GPU"
+        spans_nodes = any(row.nnodes > 1 for row in self.rows)
         return Table(
             f"Measured {'with CPU processes (functional)' if is_cpu else 'on GPUs'}",
             [
@@ -116,15 +143,16 @@ class ScalingResult:
                 "95 % interval (runs)",
                 f"per {device}",
                 "efficiency",
+                *(["against one node"] if spans_nodes else []),
                 "data wait",
                 "communication",
                 f"memory per {device}",
                 "CPU ms/image",
             ],
-            [headline_cells(row) for row in self.rows],
+            [headline_cells(row, spans_nodes=spans_nodes) for row in self.rows],
             input_bound(
                 [
-                    (f"{row.arm} at size {row.world_size}", row.data_wait_share)
+                    (f"{row.arm} at size {row.label}", row.data_wait_share)
                     for row in self.rows
                 ]
             ),
@@ -140,7 +168,7 @@ class ScalingResult:
         rows = [
             [
                 row.arm,
-                f"{row.world_size}",
+                row.label,
                 wording.percent(row.efficiency),
                 percent_interval(row.efficiency_low, row.efficiency_high),
                 percent_interval(
@@ -173,8 +201,17 @@ class ScalingResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know: the plan's notes, and what is not projected."""
-        return [*self.plan.notes, *self._refusals()]
+        """What a reader has to know: the plan's notes, and what stands in the way."""
+        return [
+            *self.plan.notes,
+            *self._refusals(),
+            *straggler_sentences(self.times),
+        ]
+
+    @property
+    def ranks(self) -> Table | Note:
+        """Whom the others wait for: by node where there are several."""
+        return ranks_part(self.times)
 
     @property
     def method(self) -> list[str]:
@@ -225,7 +262,7 @@ class ScalingResult:
     def context(self) -> Table | Note:
         """Published curves, by others and under their own conditions."""
         if not self.published:
-            return Note([f"No published curve of {self.plan.devices.name} is known."])
+            return Note([f"No published curve of {self._gpu_name} is known."])
         members = [row for rows in self.published.values() for row in rows]
         sizes = sorted({row.world_size for row in members})
         return Table(
@@ -245,7 +282,7 @@ class ScalingResult:
 
     def report(self, bandwidth: Bandwidth) -> Report:
         """Return everything in one report."""
-        others = (self.projection, self.context)
+        others = (self.ranks, self.projection, self.context)
         tables = [self.table]
         if any(row.world_size != row.base_world_size for row in self.rows):
             tables.append(self.certainty)
@@ -263,6 +300,7 @@ class ScalingResult:
             sources=_sources(self, bandwidth),
             result={
                 **document,
+                **ranks_result(self.times),
                 "allreduce": [asdict(row) for row in bandwidth.rows],
                 "published": [
                     asdict(row) for rows in self.published.values() for row in rows
@@ -282,7 +320,9 @@ def result(study: Study) -> ScalingResult:
     """
     runs = [run for runs in finished_arms(study).values() for run in runs]
     facts = {**conditions(runs), "study_id": study.study_id}
-    return ScalingResult(ScalingPlan.of(study), [_measured(run) for run in runs], facts)
+    told = [times for run in runs if (times := times_of(run)) is not None]
+    measured = [_measured(run) for run in runs]
+    return ScalingResult(ScalingPlan.of(study), measured, facts, told)
 
 
 def report(study: Study) -> Report:
@@ -336,8 +376,12 @@ def _next_step(plan: ScalingPlan) -> str:
     kept = {n: value for n, value in plan.chosen.items() if n not in left_out}
     command = papermill_command("scaling", kept)
     if plan.devices.is_cpu:
-        return f"on a machine with GPUs: {command} -p gpus 8"
+        where = "nodes" if plan.nnodes > 1 else "a machine"
+        return f"on {where} with GPUs: {command} -p gpus 8"
     each = plan.gpus_per_node
     if plan.measured < plan.asked:
         return f"on {plan.asked} GPUs: {command} -p gpus {each}"
+    if plan.nnodes == 2:
+        further = papermill_command("scaling", {**kept, "nnodes": 4})
+        return f"on 4 nodes, to look beyond them: {further} -p gpus {each}"
     return f"{command} -p gpus {each} -p precision fp32,fp16"

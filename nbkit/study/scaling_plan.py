@@ -1,8 +1,8 @@
-"""What the scaling notebook will measure on this machine, decided before it starts."""
+"""What the scaling notebook will measure, decided before it starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any, Self
@@ -15,6 +15,8 @@ from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.launch.start import existing_data
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
+from nbkit.study.scaling_notes import arm_name, notes
+from nbkit.study.slurm_parameters import slurm_fields
 from nbkit.study.study import Study
 from nbkit.telemetry.cpus import usable_cpus
 
@@ -51,6 +53,8 @@ class Devices:
     """GPUs, or usable CPUs."""
     name: str | None = None
     """Of the GPU; None on CPUs, and on nodes that cannot be looked at from here."""
+    nodes: int | None = None
+    """How many such nodes there are; None where the engine does not tell."""
 
     @property
     def is_cpu(self) -> bool:
@@ -80,6 +84,11 @@ class ScalingPlan:
     """What a reader has to know first."""
     chosen: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that somebody set."""
+
+    @property
+    def nnodes(self) -> int:
+        """Nodes that were asked for."""
+        return self.asked // self.gpus_per_node
 
     @property
     def once(self) -> dict[str, ExperimentConfig]:
@@ -135,39 +144,40 @@ def plan(parameters: Parameters) -> ScalingPlan:
     """
     p = parameters
     _check_counts(p)
-    devices = find_devices(p.device, p.engine, p.gpus)
+    slurm = slurm_fields(p)
+    devices = find_devices(p.device, p.engine, p.gpus, slurm=slurm)
     if p.strict_gpus:
-        _require_gpus(devices, p.gpus)
+        _require_gpus(devices, p.gpus, p.nnodes)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values = _with_defaults(p, defaults)
-    gpus = _measurable(devices, p.gpus)
-    sizes = [(1, size) for size in sweep_sizes(gpus)]
-    if gpus == p.gpus:
-        sizes += [(nodes, gpus) for nodes in sweep_sizes(p.nnodes)[1:]]
+    values = {**_with_defaults(p, defaults), "slurm": slurm}
+    sizes = _sizes(devices, p.gpus, p.nnodes)
     arms = {
-        _arm_name(precision, nodes, size, devices): _config(
+        arm_name(precision, nodes, size, is_cpu=devices.is_cpu): _config(
             values, precision, nodes, size, devices
         )
         for precision in values["precision"]
         for nodes, size in sizes
     }
-    _check_largest(list(arms.values()))
-    measured = max(config.world_size for config in arms.values())
-    asked = p.gpus * p.nnodes
+    configs = sorted(arms.values(), key=lambda config: config.world_size)
+    # The engine says whether the largest fits, before the smallest starts.
+    registry.resolve("engines", p.engine)().check(configs[-1])
     return ScalingPlan(
         arms=arms,
-        allreduce=_allreduce(sizes[-1], devices, p.engine),
+        allreduce=_allreduce(configs[-1], devices),
         devices=devices,
-        asked=asked,
-        measured=measured,
+        asked=p.gpus * p.nnodes,
+        measured=configs[-1].world_size,
         gpus_per_node=p.gpus,
         repeats=p.repeats,
         # A device of the sweep is one CPU: a lone process must not use them all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
         chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
-        notes=(
-            *_notes(devices, asked, [n * s for n, s in sizes], p.device == "cpu"),
-            _conditions(next(iter(arms.values())), p.repeats),
+        notes=notes(
+            devices,
+            (p.nnodes, p.gpus),
+            configs,
+            p.repeats,
+            cpu_was_asked=p.device == "cpu",
         ),
     )
 
@@ -201,7 +211,7 @@ def sweep_sizes(largest: int) -> list[int]:
     return [*powers, largest]
 
 
-def find_devices(device: str, engine: str, gpus: int) -> Devices:
+def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
     """Return what a node of this engine has.
 
     Parameters
@@ -209,22 +219,34 @@ def find_devices(device: str, engine: str, gpus: int) -> Devices:
     device
         ``auto``, ``cuda``, ``cpu`` or ``replay``.
     engine
-        Only ``local`` nodes can be looked at; others are taken at their word.
+        Nodes of ``local`` are this machine; of others the engine says on what they
+        compute, and is taken at its word.
     gpus
         What is asked of each node.
+    fields
+        Others by which a configuration chooses nodes, such as ``slurm``.
+
+    Raises
+    ------
+    DeviceError
+        If ``device="cuda"`` and there is no GPU to use.
+    LaunchError
+        If the engine cannot be used from here.
     """
+    if engine != "local":
+        config = ExperimentConfig(**{"engine": engine, "device": device, **fields})
+        found = registry.resolve("engines", engine)().check(config)
+        return Devices(found["device_type"], gpus, nodes=found.get("nodes"))
     if device in ("cpu", "replay"):
         return Devices("cpu", int(usable_cpus()))
-    if engine != "local":
-        return Devices("cuda", gpus)
-    found = visible_gpus(device)
-    if not found:
+    here = visible_gpus(device)
+    if not here:
         return Devices("cpu", int(usable_cpus()))
-    names = {gpu.product for gpu in found if gpu.product}
-    return Devices("cuda", whole_gpus(found), " and ".join(sorted(names)) or None)
+    names = {gpu.product for gpu in here if gpu.product}
+    return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None)
 
 
-def _require_gpus(devices: Devices, gpus: int) -> None:
+def _require_gpus(devices: Devices, gpus: int, nnodes: int) -> None:
     found = 0 if devices.is_cpu else devices.count
     if found < gpus:
         message = (
@@ -233,14 +255,24 @@ def _require_gpus(devices: Devices, gpus: int) -> None:
             "strict_gpus=False to measure what there is."
         )
         raise DeviceError(message)
+    if devices.nodes is not None and devices.nodes < nnodes:
+        message = (
+            f"nnodes={nnodes} with strict_gpus=True, but there are {devices.nodes} "
+            f"nodes; use nnodes={devices.nodes}, or strict_gpus=False to measure what "
+            "there is."
+        )
+        raise DeviceError(message)
 
 
-def _measurable(devices: Devices, gpus: int) -> int:
-    """Return how many processes of one node are measured.
+def _sizes(devices: Devices, gpus: int, nnodes: int) -> list[tuple[int, int]]:
+    """Return what is measured, as nodes and processes of each: one node, then whole.
 
     On CPUs at least two: with one, nothing would be seen to work together.
     """
-    return min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
+    each = min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
+    nodes = min(nnodes, devices.nodes or nnodes)
+    one_node = [(1, size) for size in sweep_sizes(each)]
+    return one_node + [(count, each) for count in sweep_sizes(nodes)[1:]]
 
 
 def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,9 +309,11 @@ def _config(
     # The configuration itself checks what a notebook's parameters say.
     given: dict[str, Any] = {name: values[name] for name in _CONFIG_FIELDS}
     given["precision"] = precision
+    if values["slurm"]:
+        given["slurm"] = values["slurm"]
     return ExperimentConfig(
         **given,
-        name=f"scaling {_arm_name(precision, nodes, size, devices)}",
+        name=f"scaling {arm_name(precision, nodes, size, is_cpu=devices.is_cpu)}",
         gpus=size,
         nnodes=nodes,
         device=devices.device_type,
@@ -289,85 +323,18 @@ def _config(
     )
 
 
-def _allreduce(
-    size: tuple[int, int], devices: Devices, engine: str
-) -> ExperimentConfig | None:
-    nodes, gpus = size
-    if nodes * gpus == 1:
+def _allreduce(largest: ExperimentConfig, devices: Devices) -> ExperimentConfig | None:
+    if largest.world_size == 1:
         return None
     return ExperimentConfig(
         task="allreduce",
         name="scaling all-reduce",
-        gpus=gpus,
-        nnodes=nodes,
-        device=devices.device_type,
-        engine=engine,
-        oversubscribe=devices.is_cpu and gpus > devices.count,
+        gpus=largest.gpus,
+        nnodes=largest.nnodes,
+        device=largest.device,
+        engine=largest.engine,
+        slurm=largest.slurm,
+        oversubscribe=largest.oversubscribe,
         tensorboard=False,
         allreduce=_CPU_ALLREDUCE if devices.is_cpu else AllReduceConfig(),
     )
-
-
-def _check_largest(configs: Sequence[ExperimentConfig]) -> None:
-    """Ask the engine whether the largest arm fits, before the first one starts."""
-    largest = max(configs, key=lambda config: config.world_size)
-    registry.resolve("engines", largest.engine)().check(largest)
-
-
-def _arm_name(precision: str, nodes: int, size: int, devices: Devices) -> str:
-    what = "process" if devices.is_cpu else "GPU"
-    plural = "" if size == 1 else "es" if devices.is_cpu else "s"
-    across = "" if nodes == 1 else f"{nodes} x "
-    return f"{precision}, {across}{size} {what}{plural}"
-
-
-def _notes(
-    devices: Devices, asked: int, sizes: Sequence[int], cpu_was_asked: bool
-) -> list[str]:
-    """Return what is measured, what is missing first."""
-    listed = ", ".join(map(str, sizes))
-    if devices.is_cpu:
-        why = (
-            "device=cpu was asked for"
-            if cpu_was_asked
-            else f"{asked} GPUs were asked for and there is none here"
-        )
-        shared = " Two of them share the one CPU." if devices.count < sizes[-1] else ""
-        return [
-            f"CPU, functional: {why}, so CPU processes of one thread each stand in for "
-            "the GPUs. The numbers show that everything works and say nothing about a "
-            f"GPU.{shared}",
-            f"Sizes: {listed} processes. Nothing is projected from CPUs.",
-        ]
-    here = f"{devices.count} x {devices.name}" if devices.name else "nodes of a queue"
-    measured = f"Sizes: {listed} GPUs on {here}."
-    if sizes[-1] >= asked:
-        return [measured]
-    beyond = (
-        f"beyond {sizes[-1]} is a projection."
-        if len(sizes) > 1
-        else "a projection needs at least two measured sizes, so there is none."
-    )
-    return [
-        f"{asked} GPUs were asked for and {devices.count} are here: what exists is "
-        f"measured; {beyond}",
-        measured,
-    ]
-
-
-def _conditions(config: ExperimentConfig, repeats: int) -> str:
-    """Return what all arms have in common."""
-    starts = "1 process start" if repeats == 1 else f"{repeats} process starts"
-    size = config.image_size
-    return (
-        f"Conditions: {config.model}, {config.batch_size_per_gpu} images of {size} x "
-        f"{size} pixels per device and step, {config.memory_format}, "
-        f"{_source(config)}; {starts} of each size in balanced order, "
-        f"{config.steps} steps of which the first {config.warmup_steps} are warm-up."
-    )
-
-
-def _source(config: ExperimentConfig) -> str:
-    if config.data == "synthetic":
-        return "synthetic data"
-    return f"images of {config.data} through the {config.loader} loader"

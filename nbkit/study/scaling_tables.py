@@ -19,17 +19,28 @@ __all__ = [
 ]
 
 
-def headline_cells(row: ScalingRow) -> list[str | None]:
-    """Return a measured size as text."""
+def headline_cells(row: ScalingRow, *, spans_nodes: bool = False) -> list[str | None]:
+    """Return a measured size as text.
+
+    Parameters
+    ----------
+    row
+        The size.
+    spans_nodes
+        Whether the table has a size of several nodes, and so a column for them.
+    """
+    of_node = row.node_efficiency
+    against_node = None if of_node is None else wording.percent(of_node)
     rate = row.images_per_second
     interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
     return [
         row.arm,
-        f"{row.world_size}",
+        row.label,
         wording.rate(rate.median),
         f"{interval} ({rate.n})",
         wording.rate(row.images_per_second_per_device),
         wording.percent(row.efficiency),
+        *([against_node] if spans_nodes else []),
         wording.percent(row.data_wait_share),
         wording.percent(row.communication_share),
         wording.size(row.peak_memory_bytes),
@@ -40,7 +51,9 @@ def headline_cells(row: ScalingRow) -> list[str | None]:
 def headline_values(rows: Sequence[ScalingRow]) -> dict[str, list[Any]]:
     """Return the numbers behind the headline."""
     rates = [row.images_per_second for row in rows]
-    names = ("images_per_second_per_device", "efficiency_low", "efficiency_high")
+    names = ("world_size", "nnodes", "images_per_second_per_device")
+    names += ("efficiency_low", "efficiency_high")
+    names += ("node_efficiency", "node_efficiency_low", "node_efficiency_high")
     names += ("data_wait_share", "communication_share", "peak_memory_bytes")
     names += ("cpu_ms_per_image",)
     return {

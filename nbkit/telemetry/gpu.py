@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import time
-from pathlib import Path
 from typing import Any, Self
 
 from nbkit.telemetry.gpm import GPM_FIELDS, Gpm
@@ -21,6 +20,7 @@ from nbkit.telemetry.sample import (
     MigSample,
     Xid,
 )
+from nbkit.telemetry.topology import near_slot
 
 __all__ = ["Gpu", "nvml_reason"]
 
@@ -165,7 +165,7 @@ class Gpu:
             values["nvlink_links"] = self._count_nvlinks()
         except _WholeGpuError as error:
             return GpuDevice(*identity, error=str(error))
-        return GpuDevice(*identity, **values, **_near(values["pci_bus_id"]))
+        return GpuDevice(*identity, **values, **near_slot(values["pci_bus_id"]))
 
     def _read_details(self) -> dict[str, Any]:
         if not self._detailed:
@@ -275,21 +275,3 @@ class Gpu:
 @functools.cache
 def _codes(pynvml: Any, names: tuple[str, ...]) -> frozenset[int]:
     return frozenset(getattr(pynvml, name) for name in names)
-
-
-def _near(pci_bus_id: str | None) -> dict[str, Any]:
-    """Return NUMA node and CPUs near a PCI slot, from sysfs.
-
-    NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
-    """
-    if pci_bus_id is None:
-        return {}
-    # NVML writes the domain with eight digits, sysfs with four.
-    folder = Path("/sys/bus/pci/devices") / pci_bus_id[-12:].lower()
-    try:
-        node = int((folder / "numa_node").read_text())
-        cpus = (folder / "local_cpulist").read_text().strip()
-    except (OSError, ValueError):
-        return {}
-    # The kernel writes -1 where the firmware says nothing, as in many virtual machines.
-    return {"numa_node": node if node >= 0 else None, "cpu_affinity": cpus or None}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nbkit.telemetry.sample import GpuSample, Sample
 
-__all__ = ["summarise_system"]
+__all__ = ["summarise_system", "summarise_systems"]
 
 _MACHINE = (
     *("driver_version", "cuda_driver_version"),
@@ -56,6 +56,41 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
             values = {key: value for key, value in row.items() if key != "kind"}
             sums.add(Sample.from_dict(values))
     return sums.to_dict() if sums.samples else None
+
+
+def summarise_systems(
+    files: Mapping[str, Path], run_pids: Collection[int]
+) -> dict[str, Any] | None:
+    """Return raw sums over the samples of all nodes of a run; None without samples.
+
+    Parameters
+    ----------
+    files
+        The samplers' files, by the names of their nodes, the first node first.
+    run_pids
+        As in `summarise_system`.
+
+    Returns
+    -------
+    dict
+        As of `summarise_system`; of several nodes their ``gpus`` together, their sum
+        of ``samples`` and ``other_gpu_processes``, the longest ``seconds``, all else of
+        the first node, and ``nodes``: the sums of each by its name, None without
+        samples.
+    """
+    nodes = {name: summarise_system(file, run_pids) for name, file in files.items()}
+    known = [node for node in nodes.values() if node is not None]
+    if len(nodes) < 2 or not known:
+        return next(iter(known), None)
+    strangers = [node["other_gpu_processes"] for node in known]
+    return {
+        **known[0],
+        "samples": sum(node["samples"] for node in known),
+        "seconds": max(node["seconds"] for node in known),
+        "gpus": {uuid: gpu for node in known for uuid, gpu in node["gpus"].items()},
+        "other_gpu_processes": None if None in strangers else sum(strangers),
+        "nodes": nodes,
+    }
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,8 @@ from nbkit.analysis.memory import LEFT_OUT, MemoryEstimate, estimate_memory
 from nbkit.config import ExperimentConfig, Model
 from nbkit.errors import ConfigError
 from nbkit.launch.command import torchrun_line
-from nbkit.store.paths import runs_folder
+from nbkit.launch.sbatch import sbatch_script
+from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.study.wording import UNKNOWN, size
 from nbkit.widgets.form_fields import Control, Entered, fields_of
 
@@ -82,6 +84,8 @@ class Check:
         if self.config is None:
             return []
         python = {"title": "Python", "text": python_line(self.fields), "note": ""}
+        if self.config.engine == "slurm":
+            return [python, _sbatch(self.config)]
         if self.config.engine != "local":
             engine = self.config.engine
             note = f"engine={engine} makes its own command when the run is launched."
@@ -118,6 +122,12 @@ def _call(
 
 def _value(value: Any, annotation: Any, *, indent: int) -> str:
     if isinstance(value, Mapping):
+        if not isinstance(annotation, type):
+            items = [
+                f"{json.dumps(key)}: {_value(item, None, indent=indent)}"
+                for key, item in value.items()
+            ]
+            return f"{{{', '.join(items)}}}"
         return _call(f"nbkit.{annotation.__name__}", value, annotation, indent=indent)
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
@@ -125,6 +135,22 @@ def _value(value: Any, annotation: Any, *, indent: int) -> str:
         items = [_value(item, None, indent=indent) for item in value]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     return repr(value)
+
+
+def _sbatch(config: ExperimentConfig) -> dict[str, str]:
+    asked = config.slurm.gpus_per_node
+    expected = 0 if config.device == "cpu" else config.gpus
+    text = sbatch_script(
+        config,
+        RunPaths(runs_folder() / "RUN"),
+        python=sys.executable,
+        gpus_per_node=expected if asked is None else asked,
+    )
+    note = (
+        "RUN is the run's folder, which Launch makes and where this script then lies. "
+        "It asks for GPUs only where the cluster has some."
+    )
+    return {"title": "sbatch", "text": text, "note": note}
 
 
 def _parts(found: MemoryEstimate) -> str:

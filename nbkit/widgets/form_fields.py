@@ -20,7 +20,7 @@ __all__ = ["Control", "Entered", "Section", "entered_of", "fields_of", "sections
 Entered: TypeAlias = "dict[str, str | bool]"
 """What every control holds, by the path of its field."""
 
-Kind = Literal["switch", "choice", "number", "list", "text"]
+Kind = Literal["switch", "choice", "number", "list", "text", "lines", "pairs"]
 
 _AT_HAND = {"model", "precision", "batch_size_per_gpu", "steps", "image_size"}
 """What nearly everybody sets: in sight without unfolding anything."""
@@ -54,8 +54,11 @@ class Control:
             return bool(value)
         if isinstance(value, bool | None):
             return _WORDS[value]
+        if isinstance(value, Mapping):
+            lines = (f"{name}={_written(it)}" for name, it in value.items())
+            return "\n".join(lines)
         if isinstance(value, list | tuple):
-            return ", ".join(map(str, value))
+            return ("\n" if self.kind == "lines" else ", ").join(map(str, value))
         return str(value)
 
     def value(self, entered: str | bool) -> Any:
@@ -68,6 +71,11 @@ class Control:
         if self.kind == "choice":
             words = {word: value for value, word in _WORDS.items()}
             return words.get(text, text)
+        lines = [line for line in map(str.strip, text.split("\n")) if line]
+        if self.kind == "lines":
+            return tuple(lines)
+        if self.kind == "pairs":
+            return dict(map(_pair, lines))
         if self.kind == "list":
             return tuple(_number(part) for part in re.findall(r"[^\s,;()\[\]]+", text))
         return _number(text)
@@ -165,7 +173,11 @@ def _controls(
 def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> Kind:
     types = {it.get("type") for it in kinds}
     if "array" in types:
-        return "list"
+        items = [it["items"].get("type") for it in kinds if "items" in it]
+        # Blanks and commas are part of a line of a shell.
+        return "lines" if items == ["string"] else "list"
+    if types == {"object"} and all("additionalProperties" in it for it in kinds):
+        return "pairs"
     if types & {"integer", "number"}:
         return "number"
     if types == {"boolean"}:
@@ -214,6 +226,21 @@ def _limits(kinds: list[Mapping[str, Any]]) -> str:
             parts += [f"below {below:,}"] if below is not None else []
         parts += [f"or {kind['const']}"] if "const" in kind else []
     return " ".join(parts)
+
+
+def _written(value: bool | int | str) -> str:
+    return _WORDS[value] if isinstance(value, bool) else str(value)
+
+
+def _pair(line: str) -> tuple[str, bool | int | str]:
+    """Return name and value of a line such as ``licenses=matlab:1``."""
+    name, equals, text = (part.strip() for part in line.partition("="))
+    if not equals:
+        return name, True
+    if text in ("true", "false"):
+        return name, text == "true"
+    number = _number(text)
+    return name, number if isinstance(number, int) and str(number) == text else text
 
 
 def _number(text: str) -> int | float | str:

@@ -23,6 +23,7 @@ from nbkit.launch.start import existing_data
 from nbkit.widgets.form_check import Check
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
+from nbkit.widgets.form_partitions import NOT_ASKED, PartitionLook
 from nbkit.widgets.form_refusals import Refusals, by_field
 from nbkit.widgets.view import heard_while_busy, static_text
 
@@ -54,6 +55,8 @@ class FormPanel(anywidget.AnyWidget):
     """What is wrong with it, and what it stands for; see `Check.to_dict`."""
     gpus = traitlets.Dict().tag(sync=True)
     """What `nbkit.widgets.form_gpus.describe_gpus` returns."""
+    partitions = traitlets.Dict().tag(sync=True)
+    """What `nbkit.widgets.form_partitions.describe_partitions` returns."""
     said = traitlets.Dict().tag(sync=True)
     """What came of the last button: ``text``, ``is_error`` and which, ``of``."""
 
@@ -65,9 +68,10 @@ class FormPanel(anywidget.AnyWidget):
             sections=[section.to_dict() for section in found],
             entered=entered_of(config, self.controls),
             gpus=READING,
+            partitions=NOT_ASKED,
             said={"text": "", "is_error": False, "of": ""},
         )
-        # Pages, cells, the look at the GPUs and refusals each have a thread.
+        # Pages, cells, the looks at what there is and refusals each have a thread.
         self._lock = threading.RLock()
         self._refusals = Refusals(self._show_refused)
         self.check = Check({}, None)
@@ -79,6 +83,8 @@ class FormPanel(anywidget.AnyWidget):
         heard_while_busy(self)
         self._look = GpuLook(self._show_gpus)
         self._look.start()
+        self._partition_look = PartitionLook(self._show_partitions)
+        self._ask_for_partitions()
         # Not waited for: what they are read with takes a second to be imported.
         self._lister = threading.Thread(target=self._list_presets, daemon=True)
         self._lister.start()
@@ -95,6 +101,7 @@ class FormPanel(anywidget.AnyWidget):
         """Wait until all is known of presets, GPUs and what a launch would refuse."""
         self._lister.join(timeout_seconds)
         self._look.wait(timeout_seconds)
+        self._partition_look.wait(timeout_seconds)
         self._refusals.wait(timeout_seconds)
 
     def close(self) -> None:
@@ -108,6 +115,7 @@ class FormPanel(anywidget.AnyWidget):
 
     def _on_entered(self, _: Any) -> None:
         self._check_and_show()
+        self._ask_for_partitions()
         if self.said["is_error"]:
             self.say("")
 
@@ -141,6 +149,14 @@ class FormPanel(anywidget.AnyWidget):
                 # A folder may be there by now, or a GPU.
                 self._refusals.ask(self.check.config)
 
+    def _ask_for_partitions(self) -> None:
+        # Nobody else needs to know whether there is a cluster.
+        if str(self.entered["engine"]).strip() == "slurm":
+            self._partition_look.start()
+
+    def _show_partitions(self, found: dict[str, Any]) -> None:
+        self.partitions = found
+
     def _list_presets(self) -> None:
         from nbkit.study.recipes import recipe, recipe_names
 
@@ -162,6 +178,8 @@ class FormPanel(anywidget.AnyWidget):
                 self._take_preset(message["name"])
             elif kind == "refresh":
                 self._look.start()
+            elif kind == "partitions":
+                self._ask_for_partitions()
         except Exception as error:
             self.say(f"{type(error).__name__}: {error}", kind, is_error=True)
             if not isinstance(error, NbkitError):

@@ -21,7 +21,7 @@ from IPython.display import DisplayHandle, display
 from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
-from nbkit.store.progress import WITH_STEPS
+from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.study.wording import UNKNOWN, percent, rate, size
@@ -206,9 +206,7 @@ def _state_words(shown: Bundle) -> str:
     head = shown["head"]
     state = head["state"]
     if head["queue"]:
-        queue = head["queue"]
-        where = f"place {queue['position']} of {queue['length']}"
-        state = f"queued, {where}: {queue['reason']}"
+        state = f"queued, {queue_words(head['queue'])}"
     if head["attempt"]:
         state += f", attempt {head['attempt'] + 1}"
     if not head["is_final"]:
@@ -246,7 +244,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     if has_steps:
         facts.append(("Data wait", percent(numbers["data_wait_share"])))
     if numbers["bound_by"]:
-        facts.append(("Bound by", numbers["bound_by"]))
+        facts.append(("Bound by (from step times)", numbers["bound_by"]))
     known = {"loss", "images_per_second"}
     logged = numbers["logged"].items()
     facts += [(name, _figures(value)) for name, value in logged if name not in known]

@@ -8,7 +8,8 @@ import traceback
 from pathlib import Path
 
 from nbkit.config import ExperimentConfig
-from nbkit.worker.rank import Rank, bind_cpus, keep_to_cpus
+from nbkit.worker.binding import bind
+from nbkit.worker.rank import Rank, keep_to_cpus
 
 
 def main() -> None:
@@ -22,8 +23,8 @@ def main() -> None:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if config.cpus is not None:
             keep_to_cpus(config.cpus)
-        if config.cpu_binding == "cores":
-            bind_cpus(rank)
+        # Before torch: its threads, and the memory that they touch, follow.
+        rank.binding = bind(rank, config)
         from torch.distributed.elastic.multiprocessing.errors import record
 
         record(_run)(rank, config)

@@ -70,6 +70,9 @@ def write_facts(
     """
     mine = {
         "rank": rank.rank,
+        # What a scheduler calls the node; None on the only machine of a run.
+        "node": os.environ.get("NBKIT_NODE"),
+        "binding": rank.binding and rank.binding.to_dict(),
         "device": _device(device),
         "cpus": sorted(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
@@ -86,6 +89,12 @@ def write_facts(
         raise DeviceError(message)
     if rank.rank != 0:
         return
+    # Apart from `ranks`, which only a run that got to its end has.
+    bindings = [
+        {"rank": entry["rank"], **binding}
+        for entry in ranks
+        if (binding := entry.pop("binding"))
+    ]
     per_step = (batch_size_per_gpu or 0) * config.gradient_accumulation_steps
     write_json(
         rank.paths.worker,
@@ -96,6 +105,7 @@ def write_facts(
             "world_size": rank.world_size,
             "device_type": device.type,
             "devices": [{"rank": entry["rank"], **entry["device"]} for entry in ranks],
+            "bindings": bindings,
             "batch_size_per_gpu": batch_size_per_gpu,
             "global_batch_size": per_step * rank.world_size or None,
             "steps_per_epoch": data.steps_per_epoch if data else None,

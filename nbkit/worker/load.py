@@ -49,7 +49,7 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     torch.manual_seed(config.seed)
     manifest = source.prepare(config, rank)
     per_rank = batch_size.resolve(config, rank, device, group)
-    placement = data.Placement(device, rank.rank, rank.world_size)
+    placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)
     batches = data.load(config, manifest, placement, per_rank)
     accumulation = config.gradient_accumulation_steps
     total_steps = config.steps or (config.epochs or 1) * batches.steps_per_epoch

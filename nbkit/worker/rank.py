@@ -22,8 +22,9 @@ from nbkit.store.heartbeat import HeartbeatBoard, Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
+from nbkit.telemetry.cpu_binding import Binding
 
-__all__ = ["Rank", "bind_cpus", "keep_to_cpus"]
+__all__ = ["Rank", "keep_to_cpus"]
 
 
 @dataclass
@@ -40,6 +41,8 @@ class Rank:
     """Shared positions; None under plain torchrun."""
     stop_requested: bool = False
     """Set by SIGTERM; ranks agree on it at the step boundary."""
+    binding: Binding | None = None
+    """The CPUs that it was bound to at its start, or why it was not."""
 
     @classmethod
     def enter(cls, root: Path) -> Rank:
@@ -73,20 +76,28 @@ class Rank:
         process = paths.rank(attempt, rank).process
         process.parent.mkdir(parents=True, exist_ok=True)
         write_json(process, ProcessIdentity.of().to_dict())
-        heartbeat = os.environ.get("NBKIT_HEARTBEAT_FD")
-        board = HeartbeatBoard(int(heartbeat), local_world_size) if heartbeat else None
+        heartbeat = _opened("NBKIT_HEARTBEAT_FD", os.O_RDWR)
+        board = HeartbeatBoard(heartbeat, local_world_size) if heartbeat else None
         self = cls(
             paths, rank, local_rank, world_size, local_world_size, attempt, board
         )
         faulthandler.register(signal.SIGUSR2, file=sys.stderr, all_threads=True)
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        lifeline = os.environ.get("NBKIT_LIFELINE_FD")
-        if lifeline:
+        if "TORCHELASTIC_USE_AGENT_STORE" in os.environ:
+            # torchrun passes on what it is told by Ctrl-C, or a terminal that closes.
+            for number in (signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, _ask_to_stop)
+        if lifeline := _opened("NBKIT_LIFELINE_FD", os.O_RDONLY):
             threading.Thread(
-                target=_end_with_supervisor, args=(int(lifeline),), daemon=True
+                target=_end_with_supervisor, args=(lifeline,), daemon=True
             ).start()
         return self
+
+    @property
+    def cpus_shared_by(self) -> int | None:
+        """Ranks that share the CPUs that this one is bound to; None if nobody says."""
+        return None if self.binding is None else self.binding.shared_by
 
     def beat(self, step: int, phase: Phase) -> None:
         """Tell the supervisor where this rank is."""
@@ -138,17 +149,19 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
     os.sched_setaffinity(0, cpus)
 
 
-def bind_cpus(rank: Rank) -> list[int]:
-    """Give this rank an equal share of the usable CPUs of its own; return it.
+def _opened(variable: str, flags: int) -> int | None:
+    """Return a file that a variable names: inherited, or by its path under torchrun.
 
-    With more ranks than CPUs, ranks share one CPU each in turn.
+    torchrun lets its ranks inherit none.
     """
-    usable = sorted(os.sched_getaffinity(0))
-    count = max(1, len(usable) // rank.local_world_size)
-    first = rank.local_rank * count % len(usable)
-    chosen = usable[first : first + count]
-    os.sched_setaffinity(0, chosen)
-    return chosen
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    return int(value) if value.isdecimal() else os.open(value, flags)
+
+
+def _ask_to_stop(number: int, frame: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_with_supervisor(lifeline: int) -> None:

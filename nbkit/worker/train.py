@@ -74,8 +74,9 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         newest = checkpoint.latest(rank.paths.checkpoints)
         if newest is not None:
             saved, own = checkpoint.load(newest, rank.rank, rank.world_size)
-        elif not config.max_restarts:
-            # To begin anew in silence would take the place of what was measured.
+        elif not (config.max_restarts or config.engine == "slurm"):
+            # A person starts it again, and means the checkpoint: to begin anew in
+            # silence would take the place of what was measured.
             message = (
                 f"{rank.paths.checkpoints} has 0 complete checkpoints, resuming needs "
                 "1; launch the run's config anew."
@@ -84,7 +85,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
         config, rank, device, host_group
     )
-    placement = data.Placement(device, rank.rank, rank.world_size)
+    placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)
     batches = data.load(config, manifest, placement, per_rank)
     accumulation = config.gradient_accumulation_steps
     steps_per_epoch = batches.steps_per_epoch

@@ -188,6 +188,28 @@ def test_background_is_white_so_that_a_dark_notebook_does_not_swallow_the_text()
     assert full_chart().to_dict()["background"] == "white"
 
 
+def test_the_axis_tells_two_nodes_of_eight_from_sixteen_of_one():
+    both = scaling_table(
+        MeasuredRun(arm, size, nodes, "cuda", 1_000.0 * size)
+        for arm, size, nodes in (
+            ("fp16", 8, 1),
+            ("fp16", 16, 2),
+            ("alone", 8, 8),
+            ("alone", 16, 16),
+        )
+    )
+
+    spec = scaling_chart(both).to_dict()
+
+    part, values = next(iter(leaves(spec)))
+    labels = part["encoding"]["x"]["axis"]["labelExpr"]
+    assert '"8": ["8", "8 x 1"]' in labels
+    assert '"16": ["16", "2 x 8", "16 x 1"]' in labels
+    assert {value["size"] for value in values} == {"8", "2 x 8", "8 x 1", "16 x 1"}
+    # The renderer that reads it takes the expression.
+    assert png(scaling_chart(both)).startswith(b"\x89PNG")
+
+
 def test_allreduce_chart_has_a_logarithmic_size_axis_and_gigabytes():
     rows = [
         AllReducePoint(size, 2**power, 1e9 * size)

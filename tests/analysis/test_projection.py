@@ -212,15 +212,26 @@ def test_one_nodes_points_do_not_reach_across_nodes():
     assert [projection.world_size for projection in outlook.projections] == [4, 8]
     assert [refusal.world_size for refusal in outlook.refusals] == [16, 32]
     assert "a node has 8" in outlook.refusals[0].reason
-    assert "measure on 2 nodes" in outlook.refusals[0].reason
+    assert "measure on 2 and on 4 nodes" in outlook.refusals[0].reason
 
 
-def test_points_that_span_nodes_reach_further_nodes():
-    points = [Point(8, 1, 4_000.0), Point(16, 2, 7_600.0)]
+def test_one_point_across_nodes_does_not_say_what_further_nodes_cost():
+    points = [Point(4, 1, 2_100.0), Point(8, 1, 4_000.0), Point(16, 2, 7_600.0)]
 
     outlook = project(points, [32], gpus_per_node=8)
 
-    assert [projection.world_size for projection in outlook.projections] == [32]
+    assert outlook.projections == ()
+    (refusal,) = outlook.refusals
+    assert "one point across nodes" in refusal.reason
+    assert "measure on 2 and on 4 nodes" in refusal.reason
+
+
+def test_two_points_that_span_nodes_reach_further_nodes():
+    points = [Point(8, 1, 4_000.0), Point(16, 2, 7_700.0), Point(32, 4, 14_900.0)]
+
+    outlook = project(points, [64], gpus_per_node=8)
+
+    assert [projection.world_size for projection in outlook.projections] == [64]
     assert outlook.refusals == ()
 
 

@@ -14,9 +14,10 @@ from nbkit.analysis.scaling import (
     device_label,
     efficiency,
     points,
-    result_document,
     scaling_table,
+    size_label,
 )
+from nbkit.analysis.scaling_document import result_document
 from nbkit.errors import NotEnoughDataError
 
 
@@ -117,16 +118,51 @@ def test_one_point_is_of_one_number_of_nodes():
 
 
 @pytest.mark.parametrize(
-    ("device_type", "count", "label"),
+    ("device_type", "count", "nnodes", "label"),
     [
-        ("cuda", 1, "1 GPU"),
-        ("cuda", 8, "8 GPUs"),
-        ("cpu", 1, "1 CPU process"),
-        ("cpu", 2, "2 CPU processes"),
+        ("cuda", 1, 1, "1 GPU"),
+        ("cuda", 8, 1, "8 GPUs"),
+        ("cuda", 16, 2, "2 x 8 GPUs"),
+        ("cuda", 16, 16, "16 x 1 GPU"),
+        ("cpu", 1, 1, "1 CPU process"),
+        ("cpu", 2, 1, "2 CPU processes"),
+        ("cpu", 4, 2, "2 x 2 CPU processes"),
     ],
 )
-def test_device_labels_count_in_words(device_type, count, label):
-    assert device_label(device_type, count) == label
+def test_device_labels_count_in_words(device_type, count, nnodes, label):
+    assert device_label(device_type, count, nnodes) == label
+
+
+def test_two_layouts_of_one_size_have_different_names():
+    assert (size_label(16, 2), size_label(16, 16), size_label(8, 1)) == (
+        "2 x 8",
+        "16 x 1",
+        "8",
+    )
+
+
+def test_whole_nodes_are_held_against_one_device_and_against_one_node():
+    across = runs("fp16", 8, [6_800.0, 6_840.0], nnodes=2)
+
+    *_, four, eight = scaling_table([*FP16, *across])
+
+    assert eight.label == "2 x 4"
+    assert eight.efficiency == pytest.approx(6_820 / 8_000)
+    assert eight.node_efficiency == pytest.approx(6_820 / (2 * 3_610))
+    assert eight.node_efficiency_low < eight.node_efficiency
+    assert eight.node_efficiency < eight.node_efficiency_high
+    assert four.node_efficiency is None
+    sentence = computed_sentence([four, eight])
+    assert "fp16 on 2 x 4 GPUs trains 6,820 images/s" in sentence
+    assert "against one whole node 94.5 % (95 % interval" in sentence
+
+
+def test_nodes_are_not_held_against_a_node_that_nobody_measured():
+    *_, last = scaling_table([*FP16, *runs("fp16", 16, [12_000.0], nnodes=2)])
+
+    assert last.efficiency == pytest.approx(0.75)
+    assert last.node_efficiency is None
+    assert "whole node" not in computed_sentence([last])
 
 
 def test_sentence_tells_the_fastest_arm_first_with_n_and_intervals():

@@ -24,11 +24,13 @@ import psutil
 import nbkit
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
+from tests.bench.cpu_binding import binding_rows
 from tests.bench.live_view import live_view_row
 from tests.bench.loaders import loader_rows
 from tests.bench.queued_runs import queue_rows
 from tests.bench.readspeed import readspeed_rows
 from tests.bench.rows import Row, ratio_row, row
+from tests.bench.scale import scale_rows
 from tests.bench.server import server_rows
 from tests.bench.settings import (
     BUILD,
@@ -52,6 +54,7 @@ def main() -> None:
             import_time(),
             launch_returns(),
             *worker_against_plain_ddp(),
+            *binding_rows(PAIRS),
             supervisor_memory(),
             *queue_rows(),
         ]
@@ -62,6 +65,7 @@ def main() -> None:
     rows += readspeed_rows()
     rows += server_rows()
     rows.append(live_view_row())
+    rows += scale_rows()
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
     _print_table(rows)

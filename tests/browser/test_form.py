@@ -120,7 +120,7 @@ class Notebook:
         """Return what all controls hold."""
         return self.form.locator("[data-path]").evaluate_all(
             """fields => Object.fromEntries(fields.map(field => {
-              const control = field.querySelector('input, select');
+              const control = field.querySelector('input, select, textarea');
               const isSwitch = control.type === 'checkbox';
               return [field.dataset.path, isSwitch ? control.checked : control.value];
             }))"""
@@ -149,7 +149,7 @@ class Notebook:
 
     def enter(self, path: str, entered: str | bool) -> None:
         """Enter something as a visitor does."""
-        control = self.field(path).locator("input, select")
+        control = self.field(path).locator("input, select, textarea")
         if isinstance(entered, bool):
             control.set_checked(entered)
         elif CONTROLS[path].kind == "choice":
@@ -164,24 +164,49 @@ def another(control: Control) -> str | bool:
         return not control.default
     if control.kind == "choice":
         return next(it for it, _ in control.choices if it != control.default)
-    return {"number": "7", "list": "3, 4.5", "text": "some text"}[control.kind]
+    return {
+        "number": "7",
+        "list": "3, 4.5",
+        "text": "some text",
+        "lines": "module load a, b\nexport B=c",
+        "pairs": "licenses=a:1\ncontiguous",
+    }[control.kind]
 
 
 def bad(control: Control) -> str | None:
     """Return text that is no value of a field; None if every text is one."""
-    if control.path == "name":
+    if is_free(control):
         return None
     if control.path == "data":
         return ""
     if control.path == "devices":
         return "0, 0"
-    return {"number": "-1 apple", "list": "pear", "text": "plum"}.get(control.kind)
+    texts = {"number": "-1 apple", "list": "pear", "text": "plum", "pairs": "Nodes=3"}
+    return texts.get(control.kind)
+
+
+def is_free(control: Control) -> bool:
+    """Return whether a field takes any text: a name, or what only a cluster knows."""
+    of_cluster = control.path.startswith(("manual.", "slurm."))
+    is_text = control.kind in ("text", "lines")
+    return control.path == "name" or (of_cluster and is_text)
+
+
+SINFO = """#!/bin/sh
+echo 'day*|up|12:00:00|a1|mix|gpu:a100:4|gpu:a100:1(IDX:3)|'
+echo 'night|up|infinite|c1|alloc|(null)|(null)|'
+"""
 
 
 @pytest.fixture
-def opened(lab, page):
+def opened(lab, page, tmp_path):
     """Return a server with replayed GPUs, and a notebook that shows a form."""
-    server = lab("replay:eight-gpus", EXPOSED)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "sinfo").write_text(SINFO)
+    (programs / "sinfo").chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    server = lab("replay:eight-gpus", EXPOSED, PATH=path)
     kernel = {"name": "python3", "display_name": "Python 3"}
     content = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     content.cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
@@ -218,8 +243,8 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
     # Text that is no value stays, and the reason appears beside it.
     wrong = {path: bad(control) for path, control in controls.items()}
     wrong = {path: text for path, text in wrong.items() if text is not None}
-    typed_kinds = ("number", "list", "text")
-    assert {"name"} == {
+    typed_kinds = ("number", "list", "text", "lines", "pairs")
+    assert {path for path, it in controls.items() if is_free(it)} == {
         path for path, it in controls.items() if it.kind in typed_kinds
     } - set(wrong)
     for path, text in wrong.items():
@@ -256,6 +281,25 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
     expect(form.get_by_role("alert")).to_contain_text("To mend: nnodes")
     notebook.enter("nnodes", "1")
     expect(error).to_be_hidden()
+
+    # A cluster has other GPUs than this machine.
+    expect(form.get_by_role("region", name="Partitions")).to_be_hidden()
+    notebook.enter("engine", "slurm")
+    offered = form.get_by_role("region", name="Partitions")
+    expect(offered).to_contain_text("2 of this cluster.")
+    expect(form.get_by_role("region", name="GPUs")).to_be_hidden()
+    day = offered.get_by_role("button", name="day")
+    expect(day).to_contain_text("3 of 4 a100 free")
+    day.click()
+    offered.get_by_role("button", name="night").click()
+    expect(day).to_have_attribute("aria-pressed", "true")
+    partition = "slurm.slurm_partition"
+    assert notebook.entered()[partition] == "day,night"
+    expect(form).to_contain_text("#SBATCH --partition=day,night")
+    look(notebook.page, ".nbkf")
+    for path in ("engine", partition):
+        form.get_by_role("button", name=f"Reset {path}", exact=True).click()
+    expect(form.get_by_role("region", name="GPUs")).to_be_visible()
 
     form.get_by_label("Filter fields").fill("trust coefficient")
     expect(form.locator("[data-path]").filter(visible=True)).to_have_count(1)

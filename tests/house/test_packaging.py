@@ -126,7 +126,8 @@ for entry in distribution("nbkit").entry_points:
 
 def test_the_entry_points_that_are_installed_are_those_of_the_project():
     groups = PROJECT["entry-points"]
-    assert set(groups) == {"nbkit.engines", "nbkit.loaders", "nbkit.models"}
+    own = {"nbkit.engines", "nbkit.loaders", "nbkit.models"}
+    assert set(groups) == {*own, "torchrun.logs_specs"}
     for group, expected in groups.items():
         installed = {
             entry.name: entry.value

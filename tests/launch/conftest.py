@@ -23,10 +23,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install the plug-in with misbehaving models, here and in every child."""
-    _install_plugins(monkeypatch)
+    install_plugins(monkeypatch)
 
 
-def _install_plugins(patch: pytest.MonkeyPatch) -> None:
+def install_plugins(patch: pytest.MonkeyPatch) -> None:
+    """Let this process and its children find the plug-in."""
     patch.setenv("PYTHONPATH", str(PLUGINS))
     patch.syspath_prepend(str(PLUGINS))
     registry.forget()
@@ -40,7 +41,7 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NBKIT_HOME", str(tmp_path_factory.mktemp("shared") / "store"))
-        _install_plugins(patch)
+        install_plugins(patch)
         yield
 
 

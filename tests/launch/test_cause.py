@@ -7,17 +7,24 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from nbkit.launch.cause import failure_cause, hang_cause, stop_cause
+from nbkit.launch.cause import (
+    failure_cause,
+    hang_cause,
+    lost_node_cause,
+    stop_cause,
+)
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
 
-def _rank(number, returncode, ended_at, killed_by_us=False):
+def _rank(number, returncode, ended_at, killed_by_us=False, node=None, out=False):
     return SimpleNamespace(
         rank=number,
+        node=node,
         returncode=returncode,
         ended_at=ended_at,
         killed_by_us=killed_by_us,
+        kernel_ran_out_of_memory=out,
     )
 
 
@@ -34,7 +41,7 @@ def test_the_earliest_error_file_wins_over_the_order_of_ends(tmp_path):
     _error(paths, 0, "RuntimeError: Connection closed by peer", 1000.5)
     _error(paths, 1, "ValueError: mine", 1000.4)
 
-    cause = failure_cause([_rank(0, 1, 1001), _rank(1, 1, 1002)], paths, 0, None)
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, 1, 1002)], paths, 0)
 
     assert (cause["rank"], cause["message"]) == (1, "ValueError: mine")
     assert cause["traceback"] == "trace"
@@ -44,7 +51,7 @@ def test_a_killed_rank_wins_over_a_neighbour_that_reported_earlier(tmp_path):
     paths = RunPaths(tmp_path)
     _error(paths, 0, "RuntimeError: Connection reset by peer", 1000.0)
 
-    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -9, 1007)], paths, 0, None)
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -9, 1007)], paths, 0)
 
     assert (cause["rank"], cause["kind"], cause["signal"]) == (1, "signal", "SIGKILL")
 
@@ -54,14 +61,14 @@ def test_a_lost_connection_is_the_cause_where_nobody_says_more(tmp_path):
     _error(paths, 0, "RuntimeError: Connection reset by peer", 1000.0)
     ranks = [_rank(0, 1, 1001), _rank(1, -9, 1000, killed_by_us=True)]
 
-    assert failure_cause(ranks, paths, 0, None)["rank"] == 0
+    assert failure_cause(ranks, paths, 0)["rank"] == 0
 
 
 def test_an_abort_behind_an_exception_is_its_consequence(tmp_path):
     paths = RunPaths(tmp_path)
     _error(paths, 0, "ValueError: mine", 1000.0)
 
-    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -6, 1000.2)], paths, 0, None)
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -6, 1000.2)], paths, 0)
 
     assert cause["rank"] == 0
 
@@ -71,18 +78,20 @@ def test_a_rank_that_the_supervisor_killed_is_never_the_cause(tmp_path):
     _error(paths, 0, "ValueError: mine", 1005.0)
     ranks = [_rank(0, 1, 1006), _rank(1, -9, 1000, killed_by_us=True)]
 
-    assert failure_cause(ranks, paths, 0, None)["rank"] == 0
+    assert failure_cause(ranks, paths, 0)["rank"] == 0
 
 
 def test_running_out_of_gpu_memory_has_a_kind_of_its_own(tmp_path):
     paths = RunPaths(tmp_path)
     _error(paths, 0, "OutOfMemoryError: CUDA out of memory.", 1000)
 
-    assert failure_cause([_rank(0, 1, 1001)], paths, 0, None)["kind"] == "out_of_memory"
+    assert failure_cause([_rank(0, 1, 1001)], paths, 0)["kind"] == "out_of_memory"
 
 
 def test_a_kill_while_the_kernel_was_out_of_memory_says_so(tmp_path):
-    cause = failure_cause([_rank(0, -9, 1000)], RunPaths(tmp_path), 0, -1)
+    ranks = [_rank(0, -9, 1000, out=True)]
+
+    cause = failure_cause(ranks, RunPaths(tmp_path), 0)
 
     assert cause["kind"] == "out_of_memory"
     assert "use a smaller batch_size_per_gpu" in cause["message"]
@@ -94,7 +103,7 @@ def test_half_an_error_file_does_not_hide_the_failure(tmp_path):
     file.parent.mkdir(parents=True)
     file.write_text('{"mess')
 
-    cause = failure_cause([_rank(0, 1, 1000)], paths, 0, None)
+    cause = failure_cause([_rank(0, 1, 1000)], paths, 0)
 
     assert (cause["kind"], cause["rank"]) == ("exit", 0)
 
@@ -147,3 +156,35 @@ def test_a_stop_in_the_middle_of_a_training_can_be_by_force(tmp_path):
 
     assert cause["forced"] is True
     assert "by force after the grace period" in cause["message"]
+
+
+def test_the_node_of_the_first_failure_is_named(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 2, "ValueError: mine", 1000.0)
+    ranks = [_rank(0, 1, 1001, node="n1"), _rank(2, 1, 1000, node="n2")]
+
+    cause = failure_cause(ranks, paths, 0)
+
+    assert (cause["rank"], cause["node"]) == (2, "n2")
+
+
+def test_a_lost_node_is_the_cause_of_what_its_neighbours_say(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "RuntimeError: Connection reset by peer", 1000.0)
+    ranks = [_rank(0, 1, 1001, node="n1"), _rank(1, None, 1030, node="n2")]
+
+    cause = lost_node_cause("node n2 was lost: no word", ranks, paths, 0)
+
+    assert (cause["kind"], cause["rank"]) == ("node", None)
+    assert cause["message"] == "node n2 was lost: no word"
+
+
+def test_a_failure_before_the_loss_of_a_node_stays_the_cause(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "ValueError: mine", 1000.0)
+    ranks = [_rank(0, 1, 1001, node="n1"), _rank(1, None, 1030, node="n2")]
+
+    cause = lost_node_cause("node n2 was lost: no word", ranks, paths, 0)
+
+    assert (cause["kind"], cause["rank"]) == ("exception", 0)
+    assert "node n2 was lost" in cause["message"]

@@ -15,6 +15,7 @@ from nbkit.store.paths import RunPaths
 PATHS = RunPaths(Path("/store/runs/a b'; echo foo"))
 PLAN = RankPlan(
     attempt=2,
+    master_address="127.0.0.1",
     master_port=12345,
     device_type="cuda",
     devices=["GPU-a", "GPU-b"],

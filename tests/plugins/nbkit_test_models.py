@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-BAD_RANK = 1
+BAD_RANK = int(os.environ.get("BAD_RANK", "1"))
 BAD_STEP = 3
 
 
@@ -42,6 +42,16 @@ def tiny(num_classes=1000, weights=None):
 
 def slow(num_classes=1000, weights=None):
     return _Tiny(num_classes, lambda call: time.sleep(0.05))
+
+
+def lingers(num_classes=1000, weights=None):
+    """Takes a second for a step while its run's folder has a file ``linger``."""
+
+    def linger(call):
+        if Path(sys.argv[1], "linger").exists():
+            time.sleep(1)
+
+    return _Tiny(num_classes, linger)
 
 
 def meets(num_classes=1000, weights=None):

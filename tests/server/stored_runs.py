@@ -30,7 +30,9 @@ def store_run(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "submission.json").write_text(json.dumps(submission))
     (folder / "record.json").write_text(json.dumps(record))
-    (folder / "config.json").write_text(json.dumps({"steps": 10, **config}))
+    (folder / "config.json").write_text(
+        json.dumps({"steps": 10, "engine": "local", **config})
+    )
     return folder
 
 

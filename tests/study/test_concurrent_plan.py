@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import ConfigError, DeviceError, StoreError
+from nbkit.launch.devices import Candidate
 from nbkit.study.concurrent_copies import copy_data
-from nbkit.study.concurrent_cpus import cpu_shares, cpus_by_core, shared_cores
 from nbkit.study.concurrent_layouts import Planned, Setting, present_name
 from nbkit.study.concurrent_plan import plan
 from nbkit.study.parameters import Parameters
+from nbkit.telemetry.topology import read_cpus
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
+from tests.telemetry.planted_topology import plant
 
 DEFAULTS = {
     "layout": None,
@@ -78,6 +80,33 @@ def test_pinned_jobs_have_cpus_of_their_own_and_the_others_may_use_all(cpus):
     assert arms["1 alone (pinned)"].cpus == first.cpus
     assert arms["2 alone (pinned)"].cpus == (*first.cpus, *second.cpus)
     assert {arms[name].cpus for name in arms if "pinned" not in name} == {None}
+
+
+def test_pinned_jobs_on_gpus_have_cpus_of_the_numa_node_of_theirs(
+    cpus, drive, tmp_path, monkeypatch
+):
+    drive(*(FakeGpu(f"GPU-{letter}") for letter in "ab"))
+    cores = [((0, 4), 0, 0), ((1, 5), 0, 0), ((2, 6), 1, 1), ((3, 7), 1, 1)]
+    here = read_cpus(plant(tmp_path, cores), range(8))
+    found = [
+        Candidate("GPU-a", "GPU 0", numa_node=1),
+        Candidate("GPU-b", "GPU 1", numa_node=0),
+    ]
+    monkeypatch.setattr("nbkit.study.concurrent_plan.read_cpus", lambda: here)
+    monkeypatch.setattr("nbkit.study.concurrent_plan.visible_gpus", lambda _: found)
+
+    planned = plan(parameters(device="auto", pinned=[False, True]))
+
+    arms = planned.arms
+    first, second = arms["1,1 job 1 (pinned)"], arms["1,1 job 2 (pinned)"]
+    assert (first.devices, first.cpus) == (("GPU-a",), (2, 3, 6, 7))
+    assert (second.devices, second.cpus) == (("GPU-b",), (0, 1, 4, 5))
+    assert arms["1 alone (pinned)"].devices == ("GPU-a",)
+    assert arms["2 alone (pinned)"].devices == ("GPU-a", "GPU-b")
+    assert {arms[name].devices for name in arms if "pinned" not in name} == {None}
+    assert "name their GPUs, on whose NUMA nodes their CPUs are" in "".join(
+        planned.notes
+    )
 
 
 def test_every_job_is_like_the_same_job_alone_but_for_its_seed(cpus):
@@ -217,45 +246,6 @@ def test_shared_storage_copies_nothing(cpus):
     [said] = plan(parameters()).copy_data().sentences
 
     assert said == "All jobs read the same data: nothing is copied."
-
-
-def topology(root, cores):
-    """Write which CPUs are threads of one core, as the kernel does."""
-    for cpu, core in cores.items():
-        folder = root / f"cpu{cpu}" / "topology"
-        folder.mkdir(parents=True)
-        (folder / "physical_package_id").write_text("0\n")
-        (folder / "core_cpus_list").write_text(f"{core}\n")
-
-
-def test_jobs_get_whole_cores_where_second_threads_are_numbered_last(cpus, tmp_path):
-    cpus(4)
-    topology(tmp_path, {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"})
-
-    by_core = cpus_by_core(tmp_path)
-    shares = cpu_shares([cpu for cpu, _ in by_core], [1, 1])
-
-    assert shares == [(0, 2), (1, 3)]
-    assert not shared_cores(shares, by_core)
-
-
-def test_jobs_that_have_to_share_a_core_are_noticed(cpus, tmp_path):
-    cpus(2)
-    topology(tmp_path, {0: "0-1", 1: "0-1"})
-    by_core = cpus_by_core(tmp_path)
-
-    assert shared_cores([(0,), (1,)], by_core)
-
-
-def test_a_cpu_of_which_nothing_is_known_is_a_core(cpus, tmp_path):
-    cpus(3)
-
-    assert [cpu for cpu, _ in cpus_by_core(tmp_path)] == [0, 1, 2]
-
-
-def test_cpus_are_shared_out_by_devices_and_what_is_left_over_stays_free():
-    assert cpu_shares(range(10), [1, 2]) == [(0, 1, 2), (3, 4, 5, 6, 7, 8)]
-    assert cpu_shares([5], [1, 1]) is None
 
 
 def test_pinning_needs_a_cpu_for_every_device(drive, monkeypatch):

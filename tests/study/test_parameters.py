@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+
 import pytest
 
 from nbkit.errors import ParameterError
-from nbkit.study.parameters import check_parameters
+from nbkit.study.parameters import check_parameters, papermill_command
 
 DECLARED = """
 gpus: int = 8  # largest number of GPUs
@@ -13,6 +16,7 @@ precision: list[str] = ["fp32"]  # comma list
 learning_rate: float = 0.1
 strict_gpus: bool = False
 steps: int = None  # None chooses
+slurm: dict = None  # as JSON
 """
 DEFAULTS = {
     "gpus": 8,
@@ -20,6 +24,7 @@ DEFAULTS = {
     "learning_rate": 0.1,
     "strict_gpus": False,
     "steps": None,
+    "slurm": None,
 }
 
 
@@ -57,6 +62,18 @@ def test_a_default_of_none_makes_a_parameter_optional():
         check_parameters(*injected(gpus=None))
 
 
+def test_an_object_comes_as_json_or_as_it_is_and_goes_back_to_the_command_line():
+    asked = {"slurm_qos": "high", "setup": ["module load cuda"]}
+
+    as_text = check_parameters(*injected(slurm=json.dumps(asked)))
+    as_it_is = check_parameters(*injected(slurm=asked))
+
+    assert as_text.slurm == as_it_is.slurm == asked
+    assert check_parameters(*injected()).slurm is None
+    command = shlex.split(papermill_command("scaling", {"slurm": asked}))
+    assert json.loads(command[-1]) == asked
+
+
 def test_every_error_is_told_at_once_with_what_to_do():
     cells, namespace = injected(gpuz=8, gpus="lots", strict_gpus=1, precision="a,,b")
 
@@ -84,6 +101,8 @@ def test_every_error_is_told_at_once_with_what_to_do():
         ("strict_gpus", 0),
         ("precision", 16),
         ("precision", []),
+        ("slurm", "high"),
+        ("slurm", "[1]"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(name, value):

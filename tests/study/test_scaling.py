@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from nbkit.analysis.scaling import MeasuredRun
+from nbkit.analysis.scaling_nodes import node_times
 from nbkit.statistics import allreduce_timing
+from nbkit.study import wording
 from nbkit.study.bandwidth import Bandwidth
 from nbkit.study.report import Note, Table
 from nbkit.study.scaling import ScalingResult
@@ -19,9 +21,19 @@ NO_EXCHANGE = Bandwidth([], 1, "cuda")
 
 
 def measured(
-    sizes, *, devices=A100, data_wait_share=0.01, chosen=None, asked=8, **facts
+    sizes,
+    *,
+    devices=A100,
+    data_wait_share=0.01,
+    chosen=None,
+    asked=8,
+    times=(),
+    **facts,
 ):
-    """Return the result of a study with three runs of every size, 8 GPUs asked for."""
+    """Return the result of a study with three runs of every size.
+
+    8 GPUs a node are asked for.
+    """
     plan = ScalingPlan(
         arms={},
         allreduce=None,
@@ -38,7 +50,7 @@ def measured(
         MeasuredRun(
             arm="fp16",
             world_size=size,
-            nnodes=1,
+            nnodes=max(1, size // 8),
             device_type=devices.device_type,
             images_per_second=2500 * size * (1 - 0.01 * (size - 1)) + repeat,
             data_wait_share=data_wait_share,
@@ -49,7 +61,7 @@ def measured(
         for size in sizes
         for repeat in range(3)
     ]
-    return ScalingResult(plan, runs, {"model": "resnet50", **facts})
+    return ScalingResult(plan, runs, {"model": "resnet50", **facts}, times)
 
 
 def test_the_table_has_every_size_and_a_dash_for_the_unknown():
@@ -184,6 +196,101 @@ def test_the_next_step_asks_for_gpus_of_one_node():
 
     assert step.startswith("on 16 GPUs: ")
     assert step.endswith("out.ipynb -p nnodes 2 -p gpus 8")
+
+
+def test_two_nodes_are_not_extended_and_the_report_says_what_would_be_needed():
+    result = measured([1, 2, 4, 8, 16], asked=16, chosen={"nnodes": 2})
+
+    report = result.report(NO_EXCHANGE)
+
+    assert isinstance(result.projection, Note)
+    assert any("No projection to 32 GPUs" in note for note in report.notes)
+    assert any("measure on 2 and on 4 nodes" in note for note in report.notes)
+    assert report.next_step.startswith("on 4 nodes, to look beyond them: ")
+    assert report.next_step.endswith("-p nnodes 4 -p gpus 8")
+
+
+def test_two_points_across_nodes_are_extended_to_more_nodes_than_were_asked_for():
+    projection = measured([1, 2, 4, 8, 16, 32], asked=32).projection
+
+    assert isinstance(projection, Table)
+    assert [row[1] for row in projection.rows] == ["64", "128"]
+
+
+def test_sizes_across_nodes_are_named_and_held_against_one_node():
+    table = measured([1, 8, 16], asked=16).table
+
+    one, eight, across = (
+        dict(zip(table.columns, row, strict=True)) for row in table.rows
+    )
+    assert across["GPUs"] == "2 x 8"
+    assert across["against one node"] == wording.percent(
+        across_rate(16) / across_rate(8)
+    )
+    assert (one["against one node"], eight["against one node"]) == (None, None)
+    assert table.values["nnodes"] == [1, 1, 2]
+    assert "against one node" not in measured([1, 2]).table.columns
+
+
+def across_rate(size):
+    return 1 - 0.01 * (size - 1)
+
+
+def test_gpus_of_a_queue_are_known_from_the_runs():
+    result = measured(
+        [1, 2], devices=Devices("cuda", 8), device_name="NVIDIA A100-SXM4-80GB"
+    )
+
+    assert isinstance(result.context, Table)
+    assert all("A100" in (row[0] or "") for row in result.context.rows)
+
+
+def test_nodes_have_a_table_and_who_holds_them_up_is_said():
+    ranks = [
+        {
+            "rank": rank,
+            "steps": 10,
+            "step_time_seconds": 1.2,
+            "data_wait_seconds": 0.012,
+            "communication_exposed_seconds": 0.2 if rank < 15 else 0.0,
+        }
+        for rank in range(16)
+    ]
+    run = node_times("fp16", 2, ranks, ("n1", "n2"))
+
+    result = measured([8, 16], asked=16, times=[run])
+    report = result.report(NO_EXCHANGE)
+
+    table = result.ranks
+    assert isinstance(table, Table)
+    assert [row[:4] for row in table.rows] == [
+        ["fp16", "2 x 8", "n1", "1"],
+        ["fp16", "2 x 8", "n2", "1"],
+    ]
+    said = "rank 15 on n2 (local rank 7) needs 20.0 % longer"
+    assert any(said in note for note in report.notes)
+    assert "Measured by node" in [table.caption for table in report.tables]
+    assert json.loads(json.dumps(report.to_dict()))["result"]["stragglers"]
+
+
+def test_ranks_that_keep_up_are_said_to():
+    even = node_times(
+        "fp16",
+        1,
+        [
+            {
+                "rank": rank,
+                "steps": 1,
+                "step_time_seconds": 1.0,
+                "data_wait_seconds": 0.0,
+                "communication_exposed_seconds": 0.1,
+            }
+            for rank in range(2)
+        ],
+    )
+
+    assert "No rank needs 5 % longer" in measured([1, 2], times=[even]).ranks.to_text()
+    assert "nobody to wait for" in measured([1]).ranks.to_text()
 
 
 def test_the_notes_say_which_images_and_what_on():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from nbkit.errors import ConfigError, DeviceError
@@ -27,8 +29,30 @@ OPEN = {
     "seed": 0,
     "device": "cpu",
     "engine": "local",
+    "slurm_partition": None,
+    "slurm_account": None,
+    "timeout_min": None,
+    "cpus_per_task": None,
+    "slurm": None,
     "strict_gpus": False,
 }
+COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch, store):
+    """Return what makes this a login node, whose cluster has nodes with `gres`."""
+
+    def make(gres):
+        folder = tmp_path / "slurm"
+        folder.mkdir()
+        for name in COMMANDS:
+            command = folder / name
+            command.write_text(f"#!/bin/sh\necho '{gres}'\n")
+            command.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    return make
 
 
 def parameters(**values):
@@ -183,3 +207,103 @@ def test_a_data_folder_that_is_not_there_is_refused_and_a_real_one_is_absolute(
         plan(parameters(data="nowhere"))
     config = next(iter(plan(parameters(data="images")).arms.values()))
     assert config.data == str(tmp_path / "images")
+
+
+def test_on_a_cluster_one_node_comes_first_and_then_whole_nodes(cluster):
+    cluster("gpu:h100:8")
+
+    planned = plan(
+        parameters(engine="slurm", device="auto", nnodes=4, slurm_partition="big")
+    )
+
+    assert list(planned.arms) == [
+        "fp16, 1 GPU",
+        "fp16, 2 GPUs",
+        "fp16, 4 GPUs",
+        "fp16, 8 GPUs",
+        "fp16, 2 x 8 GPUs",
+        "fp16, 4 x 8 GPUs",
+    ]
+    last = planned.arms["fp16, 4 x 8 GPUs"]
+    assert (last.engine, last.nnodes, last.gpus, last.device) == ("slurm", 4, 8, "cuda")
+    assert last.slurm.slurm_partition == "big"
+    assert planned.allreduce is not None
+    assert planned.allreduce.world_size == 32
+    assert planned.allreduce.slurm.slurm_partition == "big"
+    assert planned.notes[0] == (
+        "Sizes: 1, 2, 4, 8, 2 x 8, 4 x 8 GPUs (nodes x processes of each) of a queue."
+    )
+    assert "each start is a job of its own in partition big" in planned.notes[1]
+    assert "slurm_exclusive" in planned.notes[1]
+    assert (planned.asked, planned.measured, planned.nnodes) == (32, 32, 4)
+
+
+def test_on_a_cluster_without_gpus_processes_stand_in_and_nobody_says_here(cluster):
+    cluster("(null)")
+
+    planned = plan(parameters(engine="slurm", device="auto", nnodes=2, gpus=2))
+
+    assert list(planned.arms) == [
+        "fp32, 1 process",
+        "fp32, 2 processes",
+        "fp32, 2 x 2 processes",
+    ]
+    assert planned.notes[0].startswith(
+        "CPU, functional: 4 GPUs (2 nodes x 2) were asked for and there is none on "
+        "these nodes"
+    )
+    assert planned.notes[1].startswith("Sizes: 1, 2, 2 x 2 processes (nodes x proc")
+    assert all(config.device == "cpu" for config in planned.arms.values())
+
+
+def test_all_else_of_slurm_is_one_parameter_and_is_checked_like_the_fields(cluster):
+    cluster("gpu:8")
+    others = {"slurm_qos": "high", "slurm_exclusive": True}
+
+    planned = plan(
+        parameters(engine="slurm", device="auto", timeout_min=30, slurm=others)
+    )
+
+    slurm = planned.arms["fp16, 8 GPUs"].slurm
+    assert (slurm.timeout_min, slurm.slurm_qos) == (30, "high")
+    assert "slurm_exclusive" not in " ".join(planned.notes)
+    with pytest.raises(ConfigError, match="slurm_qoz"):
+        plan(parameters(engine="slurm", slurm={"slurm_qoz": "high"}))
+    with pytest.raises(ConfigError, match="but slurm says 'a'; say it once"):
+        plan(
+            parameters(engine="slurm", slurm_account="b", slurm={"slurm_account": "a"})
+        )
+
+
+def test_what_is_asked_of_slurm_is_refused_for_another_engine():
+    with pytest.raises(ConfigError) as raised:
+        plan(parameters(slurm_partition="gpu", slurm={"slurm_qos": "high"}))
+
+    lines = str(raised.value).splitlines()
+    assert lines[0].startswith("slurm_partition='gpu' is for engine='slurm'")
+    assert "slurm={'slurm_qos': 'high'} is for engine='slurm'" in lines[1]
+
+
+def test_a_study_on_a_cluster_keeps_its_plan(cluster):
+    cluster("gpu:2")
+    planned = plan(
+        parameters(
+            engine="slurm",
+            device="auto",
+            gpus=2,
+            nnodes=2,
+            slurm={"setup": ["module load cuda"]},
+        )
+    )
+
+    study = Study.create(
+        "scaling",
+        planned.arms,
+        once=planned.once,
+        repeats=planned.repeats,
+        environment=planned.environment,
+        kind="scaling",
+        plan=planned.facts,
+    )
+
+    assert ScalingPlan.of(Study.open(study.study_id)) == planned

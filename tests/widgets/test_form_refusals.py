@@ -40,7 +40,7 @@ def enter(form, **entered):
 @pytest.mark.parametrize(
     ("path", "entered", "said"),
     [
-        ("nnodes", "2", "2: engine='local' is one machine; use nnodes=1."),
+        ("nnodes", "2", "2: engine='local' is one machine; use nnodes=1, or"),
         ("gpus", "1024", "1024 ranks: there is no GPU to use here"),
         ("data", "/nowhere", "'/nowhere' is not a folder or CSV file"),
         ("device", "replay", "'replay': GPUs cannot be read (driver not loaded)"),

@@ -124,15 +124,16 @@ next(stream)
 
 
 def test_ranks_share_the_usable_cpus():
-    def workers(cpus, **fields):
-        return cpus_for_loading(ExperimentConfig(**fields), cpus, 64)
+    def workers(cpus, shared_by=None, affinity=64, **fields):
+        return cpus_for_loading(ExperimentConfig(**fields), cpus, shared_by, affinity)
 
     assert workers(64.0, gpus=4) == 15
     assert workers(1.5, gpus=4) == 1
     assert workers(64.0, gpus=1) == 32
-    bound = ExperimentConfig(gpus=4, cpu_binding="cores")
-    assert cpus_for_loading(bound, 16.0, 16) == 15
-    assert cpus_for_loading(bound, 8.0, 16) == 1, "a quota is for all ranks together"
+    assert workers(16.0, 1, 16, gpus=4) == 15, "cores of its own"
+    assert workers(8.0, 1, 16, gpus=4) == 1, "a quota is for all ranks together"
+    assert workers(32.0, 2, 32, gpus=4) == 15, "a NUMA node for two of the ranks"
+    assert workers(24.0, 2, 32, gpus=4) == 5, "and a quota for all of them"
     assert workers(64.0, loader_config={"num_workers": 0}) == 0
 
 

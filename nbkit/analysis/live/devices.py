@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nbkit.analysis.live.series import Series
 
-__all__ = ["LiveDevices"]
+__all__ = ["LiveDevices", "own_rows", "sample_of"]
 
 _WHOLE_BYTES = 4 << 20
 """So much of a file's end is read when it is first seen: about a quarter of an hour of
 eight GPUs. A file of a day has hundreds of MB."""
 _EARLIER_SAMPLES = 500
 """Of what lies before, so many samples are read, evenly spread."""
+_LEAST_BYTES = 1 << 16
+"""Many hosts share both, but each has this much read of its end."""
+_FEW_FILES = 25
+_FILES_PER_SECOND = 50
+"""Of more files than a few, so many are opened a second: a file server has to tell of
+each whether it has grown."""
 _BLOCK_BYTES = 1 << 20
 _GIB = 1 << 30
 _SILENT_SECONDS = 10.0
@@ -57,6 +64,7 @@ class LiveDevices:
         self._heard_at: dict[str, float] = {}
         self._waiting: dict[float, list[Row]] = {}
         self._drawn_until = -math.inf
+        self._rests_until = -math.inf
         self.series: dict[str, Series] = {}
         """Lines by name, over Unix time in seconds; none without GPUs."""
 
@@ -79,11 +87,15 @@ class LiveDevices:
         OSError
             If a file cannot be read.
         """
+        if time.monotonic() < self._rests_until and not is_over:
+            return
         own = frozenset(uuids)
         paths = sorted(self._folder.glob("*.jsonl"))
+        if len(paths) > _FEW_FILES:
+            self._rests_until = time.monotonic() + len(paths) / _FILES_PER_SECOND
         for path in paths:
-            for sample in self._new_samples(path):
-                rows = list(_own_rows(sample, own, path.stem))
+            for sample in self._new_samples(path, len(paths)):
+                rows = list(own_rows(sample, own, path.stem))
                 if rows:
                     t = self._heard_at[path.stem] = sample["t"]
                     self._newest[path.stem] = rows
@@ -116,13 +128,14 @@ class LiveDevices:
                 mean = sum(values) / len(values)
                 series.add_band(t, min(values), max(values), mean)
 
-    def _new_samples(self, path: Path) -> Iterator[Row]:
+    def _new_samples(self, path: Path, num_files: int) -> Iterator[Row]:
         with path.open("rb") as file:
             offset = self._offsets.get(path)
             if offset is None:
                 size = file.seek(0, os.SEEK_END)
-                offset = max(0, size - _WHOLE_BYTES)
-                yield from _spread_samples(file, offset)
+                whole_bytes = max(_LEAST_BYTES, _WHOLE_BYTES // num_files)
+                offset = max(0, size - whole_bytes)
+                yield from _spread_samples(file, offset, _EARLIER_SAMPLES // num_files)
                 file.seek(offset)
                 if offset:
                     offset += len(file.readline())  # it may be half a line
@@ -133,27 +146,27 @@ class LiveDevices:
                 offset += end
                 self._offsets[path] = offset
                 for line in data[:end].splitlines():
-                    yield from _sample(line)
+                    yield from sample_of(line)
                 if len(data) < _BLOCK_BYTES or not end:
                     return
                 file.seek(offset)
 
 
-def _spread_samples(file: BinaryIO, end: int) -> Iterator[Row]:
+def _spread_samples(file: BinaryIO, end: int, most: int) -> Iterator[Row]:
     """Yield samples of a file's beginning, evenly spread over its bytes."""
     last = -1
-    for number in range(_EARLIER_SAMPLES if end else 0):
-        file.seek(number * end // _EARLIER_SAMPLES)
+    for number in range(most if end else 0):
+        file.seek(number * end // most)
         if number:
             file.readline()
         begin = file.tell()
         line = file.readline()
         if begin > last and begin < end and line.endswith(b"\n"):
             last = begin
-            yield from _sample(line)
+            yield from sample_of(line)
 
 
-def _sample(line: bytes) -> Iterator[Row]:
+def sample_of(line: bytes) -> Iterator[Row]:
     """Yield the sample in a line, if it is one."""
     try:
         row = json.loads(line)
@@ -163,7 +176,8 @@ def _sample(line: bytes) -> Iterator[Row]:
         yield row
 
 
-def _own_rows(sample: Row, own: frozenset[str], host: str) -> Iterator[Row]:
+def own_rows(sample: Row, own: frozenset[str], host: str) -> Iterator[Row]:
+    """Yield the values of a run's GPUs and MIG instances in a host's sample."""
     for gpu in sample.get("gpus") or ():
         label = {"host": host, "index": gpu["index"], "name": gpu.get("name")}
         if not own or gpu.get("uuid") in own:

@@ -163,7 +163,7 @@ class LiveRun:
             "state": str(state),
             "is_final": state.is_final,
             "attempt": self.run.attempt,
-            "queue": record.get("queue") if state is RunState.QUEUED else None,
+            "queue": self.run.queue if state is RunState.QUEUED else None,
             "cause": _cause(cause),
             "ran_seconds": ran.ended_seconds,
             "runs_since": ran.since,

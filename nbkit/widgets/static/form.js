@@ -26,7 +26,7 @@ class Form {
     this._trouble = make('div', { class: 'nbkf-trouble', role: 'alert' });
     // What came of a button stands beside it.
     this._said = new Map(
-      ['preset', 'refresh', 'launch'].map(of => [
+      ['preset', 'refresh', 'partitions', 'launch'].map(of => [
         of,
         make('span', { class: 'nbkf-said', role: 'status' })
       ])
@@ -37,6 +37,7 @@ class Form {
       'Launch'
     );
     this._gpus = new Gpus(this, this._said.get('refresh'));
+    this._partitions = new Partitions(this, this._said.get('partitions'));
     this._meaning = new Meaning();
     this.node = make('div', {
       class: 'nbkf',
@@ -46,7 +47,7 @@ class Form {
       'data-lm-suppress-shortcuts': 'true'
     });
     this.node.append(this._head(), this._said.get('preset'), this._trouble);
-    this.node.append(this._gpus.node);
+    this.node.append(this._gpus.node, this._partitions.node);
     this.node.append(...this._sections.map(it => it.node), this._meaning.node);
     this.node.append(
       make('div', { class: 'nbkf-line' }, this._launch, this._said.get('launch'))
@@ -57,6 +58,7 @@ class Form {
     this._showChecked();
     this._showPresets();
     this._gpus.show(model.get('gpus'));
+    this._partitions.show(model.get('partitions'));
     this._showSaid();
     this._lookAgain();
   }
@@ -93,13 +95,18 @@ class Form {
     return true;
   }
 
-  /** Look at the GPUs again and again, while somebody can see them. */
+  /** Look at what there is again and again, while somebody can see it. */
   async _lookAgain() {
     while (!this._isGone) {
       await new Promise(resolve => setTimeout(resolve, LOOK_AGAIN_MILLISECONDS));
-      if (!this._isGone && !document.hidden && this._gpus.isInSight) {
-        // Not before it was heard: a busy kernel gets one question, not many.
+      if (this._isGone || document.hidden) {
+        continue;
+      }
+      // Not before it was heard: a busy kernel gets one question, not many.
+      if (this._gpus.isInSight) {
         await this._send('refresh', {}, LOST_AFTER_MILLISECONDS);
+      } else if (this._partitions.isInSight) {
+        await this._send('partitions', {}, LOST_AFTER_MILLISECONDS);
       }
     }
   }
@@ -142,6 +149,7 @@ class Form {
       ['change:checked', () => this._showChecked()],
       ['change:presets', () => this._showPresets()],
       ['change:gpus', () => this._gpus.show(this._model.get('gpus'))],
+      ['change:partitions', () => this._partitions.show(this._model.get('partitions'))],
       ['change:said', () => this._showSaid()],
       ['msg:custom', message => this._waiting.get(message.request)?.()]
     ];
@@ -170,7 +178,12 @@ class Form {
     this._fields.forEach((field, path) => field.show(entered[path]));
     this._sections.forEach(section => section.showCounts());
     this._reset.hidden = ![...this._fields.values()].some(it => it.isChanged);
+    // A cluster's nodes have other GPUs than this machine.
+    const isSlurm = entered.engine.trim() === 'slurm';
+    this._gpus.node.hidden = isSlurm;
+    this._partitions.node.hidden = !isSlurm;
     this._gpus.showPicked();
+    this._partitions.showPicked();
   }
 
   _showChecked() {

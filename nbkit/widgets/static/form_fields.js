@@ -102,6 +102,16 @@ class Field {
       const options = choices.map(([value, text]) => make('option', { value }, text));
       return make('select', { id: this.id, onchange: input }, ...options);
     }
+    if (kind === 'lines' || kind === 'pairs') {
+      return make('textarea', {
+        id: this.id,
+        rows: '2',
+        autocomplete: 'off',
+        spellcheck: 'false',
+        placeholder: kind === 'pairs' ? 'name=value, one a line' : 'one a line',
+        oninput: input
+      });
+    }
     const list = suggestions.length ? `${this.id}-list` : undefined;
     const node = make('input', {
       type: 'text',

@@ -1,20 +1,24 @@
-// What the form shows beside its fields: GPUs, and what was entered stands for.
+// What the form shows beside its fields: GPUs, partitions, and what was entered stands
+// for.
 
-/** The GPUs of this machine: a press picks one, or lets it go. */
-class Gpus {
-  /** What came of the button is shown in `said`. */
-  constructor(form, said) {
+const PARTITION = 'slurm.slurm_partition';
+
+/** What there is to pick from: a press picks one, or lets it go. */
+class Offers {
+  /** What came of the button, a message of this kind, is shown in `said`. */
+  constructor(form, title, kind, said) {
     this._form = form;
+    this._items = [];
     this._text = make('span', { class: 'nbkf-gpus-text', role: 'status' });
     this._list = make('div', { class: 'nbkf-gpus-list' });
     const refresh = make(
       'button',
-      { type: 'button', onclick: () => form.press('refresh', {}, 'Looking …') },
+      { type: 'button', onclick: () => form.press(kind, {}, 'Looking …') },
       'Refresh'
     );
-    const head = make('div', { class: 'nbkf-line' }, make('h3', {}, 'GPUs'));
+    const head = make('div', { class: 'nbkf-line' }, make('h3', {}, title));
     head.append(this._text, said, refresh);
-    this.node = make('section', { class: 'nbkf-gpus', 'aria-label': 'GPUs' });
+    this.node = make('section', { class: 'nbkf-gpus', 'aria-label': title });
     this.node.append(head, this._list);
   }
 
@@ -23,23 +27,24 @@ class Gpus {
     return height > 0 && bottom > 0 && top < window.innerHeight;
   }
 
-  show({ text, replayed, gpus }) {
-    write(this._text, text);
-    const names = gpus.map(gpu => gpu.uuid).join();
-    if (names !== (this._gpus ?? []).map(gpu => gpu.uuid).join()) {
-      this._list.replaceChildren(...gpus.map((_, place) => this._button(place)));
-    }
-    this._gpus = gpus;
-    this._replayed = replayed;
-    gpus.forEach((gpu, place) => this._describe(gpu, this._list.children[place]));
-    this.showPicked();
-  }
-
   showPicked() {
     const picked = this._picked();
     [...this._list.children].forEach((button, place) => {
-      button.setAttribute('aria-pressed', picked.includes(this._gpus[place]));
+      button.setAttribute('aria-pressed', picked.includes(this._items[place]));
     });
+  }
+
+  /** Show items by their keys; a button that has the focus keeps it. */
+  _showAll(text, items, key) {
+    write(this._text, text);
+    const keys = items.map(key).join();
+    if (keys !== this._keys) {
+      this._list.replaceChildren(...items.map((_, place) => this._button(place)));
+    }
+    this._keys = keys;
+    this._items = items;
+    items.forEach((item, place) => this._describe(item, this._list.children[place]));
+    this.showPicked();
   }
 
   _button(place) {
@@ -48,7 +53,7 @@ class Gpus {
       {
         type: 'button',
         class: 'nbkf-gpu',
-        onclick: () => this._pick(this._gpus[place])
+        onclick: () => this._pick(this._items[place])
       },
       make('b'),
       make('span'),
@@ -56,28 +61,46 @@ class Gpus {
     );
   }
 
-  /** Say what is known now; a button that has the focus keeps it. */
+  _write(button, isFree, title, lines) {
+    button.title = title.filter(Boolean).join('\n');
+    button.classList.toggle('nbkf-mod-free', isFree === true);
+    lines.forEach((text, place) => write(button.children[place], text));
+  }
+
+  /** What is picked when one is pressed: all that was and is not it, or it too. */
+  _pressed(item) {
+    const before = this._picked();
+    return this._items.filter(it => before.includes(it) !== (it === item));
+  }
+}
+
+/** The GPUs of this machine. */
+class Gpus extends Offers {
+  constructor(form, said) {
+    super(form, 'GPUs', 'refresh', said);
+  }
+
+  show({ text, replayed, gpus }) {
+    this._replayed = replayed;
+    this._showAll(text, gpus, gpu => gpu.uuid);
+  }
+
   _describe(gpu, button) {
     const held = gpu.holders.join('; ');
     const state = gpu.is_free ? 'free' : held || 'not known';
     const title = [gpu.product, gpu.load, held && `held by ${held}`];
-    button.title = title.filter(Boolean).join('\n');
-    button.classList.toggle('nbkf-mod-free', gpu.is_free === true);
-    [gpu.title, gpu.load, state].forEach((text, place) => {
-      write(button.children[place], text);
-    });
+    this._write(button, gpu.is_free, title, [gpu.title, gpu.load, state]);
   }
 
   _picked() {
     const names = this._form.entered('devices').split(/[\s,;]+/);
-    return (this._gpus ?? []).filter(
+    return this._items.filter(
       gpu => names.includes(gpu.device) || names.includes(gpu.uuid)
     );
   }
 
   _pick(gpu) {
-    const before = this._picked();
-    const picked = this._gpus.filter(it => before.includes(it) !== (it === gpu));
+    const picked = this._pressed(gpu);
     const changes = {
       devices: picked.map(it => it.device).join(', '),
       gpus: String(Math.max(1, picked.length))
@@ -88,6 +111,31 @@ class Gpus {
       changes.device = 'auto';
     }
     this._form.enter(changes);
+  }
+}
+
+/** The partitions of the cluster. */
+class Partitions extends Offers {
+  constructor(form, said) {
+    super(form, 'Partitions', 'partitions', said);
+  }
+
+  show({ text, partitions }) {
+    this._showAll(text, partitions, it => it.name);
+  }
+
+  _describe({ title, load, gpus, is_free }, button) {
+    this._write(button, is_free, [load, gpus], [title, load, gpus]);
+  }
+
+  _picked() {
+    const names = this._form.entered(PARTITION).split(/[\s,]+/);
+    return this._items.filter(it => names.includes(it.name));
+  }
+
+  _pick(partition) {
+    const names = this._pressed(partition).map(it => it.name);
+    this._form.enter({ [PARTITION]: names.join(',') });
   }
 }
 

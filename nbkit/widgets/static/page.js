@@ -1,7 +1,14 @@
 // What every widget makes its page of.
 
 /** Elements that take keys, which are then no commands of the notebook's. */
-const TAKES_KEYS = new Set(['button', 'input', 'select', 'summary', 'pre']);
+const TAKES_KEYS = new Set([
+  'button',
+  'input',
+  'select',
+  'summary',
+  'pre',
+  'textarea'
+]);
 
 /** An element with attributes and children; text is never read as HTML. */
 function make(tag, attributes = {}, ...children) {

@@ -207,7 +207,7 @@ class View {
         ? counted(head.num_ranks, 'CPU process', 'es')
         : `${counted(head.num_ranks, 'rank', 's')}${gpus}`;
     this._about.textContent = `${head.run_id}${attempt} · ${where}`;
-    this._showQueue(head.queue);
+    this._queue.textContent = queueWords(head.queue);
     this._showButtons(head);
     this._showTime();
     const key = JSON.stringify([head.state, head.cause]);
@@ -227,12 +227,6 @@ class View {
     this._log.setRanks(head.num_ranks);
     this._log.setEnded(head.is_final);
     this._drawSoon([...changedSeries, 'images_per_second']);
-  }
-
-  _showQueue(queue) {
-    this._queue.textContent = queue
-      ? `Waits at place ${queue.position} of ${queue.length}: ${queue.reason}`
-      : '';
   }
 
   _showButtons(head) {

@@ -104,7 +104,7 @@ function keyFacts(head, numbers) {
   if (numbers.bound_by) {
     const first = numbers.try_first ? `Try first: ${numbers.try_first} ` : '';
     const hint = `${first}From the times of its steps; run.diagnose() reads everything.`;
-    facts.push(['Bound by', numbers.bound_by, hint]);
+    facts.push(['Bound by (from step times)', numbers.bound_by, hint]);
   }
   if (numbers.checkpoint_step !== null) {
     facts.push(['Checkpoint', `step ${figures(numbers.checkpoint_step)}`]);
@@ -122,6 +122,14 @@ function loggedFacts(numbers) {
 /** A number of things, in the plural where there is more than one. */
 function counted(count, one, ending) {
   return `${figures(count)} ${one}${count === 1 ? '' : ending}`;
+}
+
+/** Where a run waits, if that is known, and for what; empty if it does not wait. */
+function queueWords(queue) {
+  const place = queue?.position
+    ? ` at place ${queue.position} of ${queue.length}`
+    : '';
+  return queue ? `Waits${place}: ${queue.reason}` : '';
 }
 
 /** How far the run is, in words. */

@@ -29,6 +29,8 @@ class Placement:
     device: torch.device
     rank: int
     world_size: int
+    cpus_shared_by: int | None = None
+    """Ranks that share the CPUs that this one is bound to; None is all of its host."""
 
 
 class Data(Protocol):

@@ -61,7 +61,9 @@ class DaliData(ImageData):
         batch_size: int,
     ) -> None:
         super().__init__(config, manifest, placement, batch_size)
-        self._num_threads = max(1, cpus_for_loading(config, usable_cpus()))
+        self._num_threads = max(
+            1, cpus_for_loading(config, usable_cpus(), placement.cpus_shared_by)
+        )
         # The pipeline of the training stays for the next epoch.
         self._train_pipeline: _Pipeline | None = None
 

@@ -332,7 +332,10 @@ def read_image(samples: Samples, index: int) -> bytes:
 
 
 def cpus_for_loading(
-    config: ExperimentConfig, cpus: float, processors: int | None = None
+    config: ExperimentConfig,
+    cpus: float,
+    shared_by: int | None,
+    processors: int | None = None,
 ) -> int:
     """Return how many CPUs a rank loads with: its share less one for the training.
 
@@ -343,6 +346,8 @@ def cpus_for_loading(
     cpus
         What this process may use (`usable_cpus`): its affinity, or the quota of its
         control group, which it shares with the other ranks of its node.
+    shared_by
+        Ranks that share its affinity; None takes all of its node.
     processors
         In this process's affinity; None asks.
     """
@@ -350,7 +355,8 @@ def cpus_for_loading(
     if asked is not None:
         return asked
     own = processors or len(os.sched_getaffinity(0))
-    # A rank bound to cores of its own shares only a quota.
-    is_bound = config.cpu_binding == "cores" and cpus >= own
-    share = cpus if is_bound else cpus / config.gpus
-    return min(_MOST_CPUS, max(1, int(min(own, share)) - 1))
+    # Ranks bound to different CPUs share only a quota.
+    share = min(own / (shared_by or config.gpus), cpus)
+    if cpus < own:
+        share = min(share, cpus / config.gpus)
+    return min(_MOST_CPUS, max(1, int(share) - 1))

@@ -74,7 +74,7 @@ class TFRecordData(ImageData):
         super().__init__(config, manifest, placement, batch_size)
         settings = config.loader_config
         self.steps = pipeline_steps(settings.pipeline)
-        self.threads = cpus_for_loading(config, usable_cpus())
+        self.threads = cpus_for_loading(config, usable_cpus(), placement.cpus_shared_by)
         asked = settings.pin_memory
         self._pin_memory = placement.device.type == "cuda" if asked is None else asked
         self.files = _in_file_order(manifest.train)

@@ -63,7 +63,9 @@ class TorchData(ImageData):
         batch_size: int,
     ) -> None:
         super().__init__(config, manifest, placement, batch_size)
-        self._num_workers = cpus_for_loading(config, usable_cpus())
+        self._num_workers = cpus_for_loading(
+            config, usable_cpus(), placement.cpus_shared_by
+        )
         asked = config.loader_config.pin_memory
         self._pin_memory = placement.device.type == "cuda" if asked is None else asked
         self._pending = _Pending()

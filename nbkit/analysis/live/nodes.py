@@ -1,0 +1,75 @@
+"""What the nodes of a run do now, by the newest sample of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nbkit.analysis.live.devices import own_rows, sample_of
+
+__all__ = ["MOST_NODES", "newest_by_node", "node_files"]
+
+MOST_NODES = 32
+"""More are counted, but not read: a page asks again every few seconds."""
+_TAIL_BYTES = 1 << 17
+"""The last sample of a node with 16 GPUs and their processes fits in several times."""
+
+Row = dict[str, Any]
+
+
+def node_files(folder: Path) -> list[Path]:
+    """Return the files of samples of a run, a node each, by their names."""
+    return sorted(folder.glob("*.jsonl"))
+
+
+def newest_by_node(files: Sequence[Path], uuids: Sequence[str]) -> list[Row]:
+    """Return the newest values of nodes.
+
+    Parameters
+    ----------
+    files
+        Where each node's sampler writes.
+    uuids
+        GPUs and MIG instances of the run; all that a node has if empty.
+
+    Returns
+    -------
+    list
+        ``node``, its name; ``t``, Unix time in seconds by the node's clock;
+        ``cpu_percent``, ``memory_used_bytes`` of the host; ``gpus``, as
+        `nbkit.analysis.live.devices.own_rows` gives them; and ``gpus_unavailable``,
+        why there are none. All are None of a node that has told nothing yet, and
+        ``gpus`` is empty.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    """
+    own = frozenset(uuids)
+    return [_newest(file, own) for file in files]
+
+
+def _newest(file: Path, own: frozenset[str]) -> Row:
+    sample = _last_sample(file)
+    host = sample.get("host") or {}
+    return {
+        "node": file.stem,
+        "t": sample.get("t"),
+        "cpu_percent": host.get("cpu_percent"),
+        "memory_used_bytes": host.get("memory_used_bytes"),
+        "gpus": list(own_rows(sample, own, file.stem)),
+        "gpus_unavailable": sample.get("gpus_unavailable"),
+    }
+
+
+def _last_sample(path: Path) -> Row:
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        data = file.read()
+    for line in reversed(data[: data.rfind(b"\n") + 1].splitlines()):
+        for sample in sample_of(line):
+            return sample
+    return {}

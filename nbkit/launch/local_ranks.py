@@ -1,0 +1,258 @@
+"""The ranks of one attempt on this node, and the sampler beside them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.launch.command import RankPlan, torchrun_line, worker_argv
+from nbkit.launch.queue import Place
+from nbkit.launch.ranks import RankProcess, start_ranks
+from nbkit.store.heartbeat import Beat, HeartbeatBoard
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import hostname
+from nbkit.store.runs import StoredRun
+from nbkit.telemetry.child import SamplerProcess, start_sampler
+from nbkit.telemetry.oom import oom_kills
+
+__all__ = ["LocalDevices", "LocalRanks", "Meeting", "Node"]
+
+_KILL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """Which part of a run this machine is."""
+
+    system_name: str
+    """Names the file of its samples."""
+    rank: int = 0
+    """Which of the run's nodes, from 0 on."""
+    name: str | None = None
+    """What the scheduler calls it; None on the only machine of a run."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a run find each other."""
+
+    address: str
+    port: int
+    listener: socket.socket | None
+    """Bound to it, for rank 0 to inherit: no other program can take it meanwhile. None
+    on the nodes without rank 0."""
+
+    @classmethod
+    def here(cls, address: str) -> Meeting:
+        """Return a meeting at a free port of this machine."""
+        listener = socket.create_server((address, 0), backlog=4096)
+        return cls(address, listener.getsockname()[1], listener)
+
+
+class LocalRanks:
+    """Starts ranks as children of this process; watches, signals and ends them.
+
+    Parameters
+    ----------
+    config
+        Of the run.
+    paths
+        The run's files.
+    attempt
+        Number of the attempt.
+    submission
+        How the run was launched: ``device_type``, ``cpus_per_rank`` and ``cwd`` matter.
+    node
+        Which part of the run this machine is.
+    devices
+        UUIDs of the ranks' GPUs, by local rank; None keeps what a scheduler has set.
+    lease_fds
+        Files that keep these held; every rank inherits them.
+    argv
+        The command of every rank; None is the worker with this Python.
+    container_program
+        What takes the ranks into their image; None without one.
+    """
+
+    lost: str | None = None
+    """Which node is gone, and how that is known: never this one."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        paths: RunPaths,
+        attempt: int,
+        submission: dict[str, Any],
+        node: Node,
+        *,
+        devices: Sequence[str] | None,
+        lease_fds: Sequence[int] = (),
+        argv: Sequence[str] | None = None,
+        container_program: str | None = None,
+    ) -> None:
+        self.ranks: list[RankProcess] = []
+        self._config = config
+        self._paths = paths
+        self._attempt = attempt
+        self._submission = submission
+        self._node = node
+        self._devices = devices
+        self._lease_fds = lease_fds
+        self._argv = worker_argv(paths.root) if argv is None else argv
+        self._container_program = container_program
+        self._selector = selectors.DefaultSelector()
+        self._sampler: SamplerProcess | None = None
+        self._oom_kills = oom_kills()
+        self._board = HeartbeatBoard.create(config.gpus)
+        self._lifeline, self._lifeline_end = os.pipe()
+
+    def start(self, meeting: Meeting | None = None) -> None:
+        """Start the ranks, then the sampler.
+
+        Parameters
+        ----------
+        meeting
+            Where the ranks of all nodes find each other; None is here.
+        """
+        meeting = meeting or Meeting.here("127.0.0.1")
+        listener = meeting.listener
+        plan = RankPlan(
+            attempt=self._attempt,
+            master_address=meeting.address,
+            master_port=meeting.port,
+            device_type=self._submission["device_type"],
+            devices=self._devices,
+            cpus_per_rank=self._submission["cpus_per_rank"],
+            cwd=self._submission["cwd"],
+            listen_fd=None if listener is None else listener.fileno(),
+            lifeline_fd=self._lifeline,
+            heartbeat_fd=self._board.fd,
+            lease_fds=self._lease_fds,
+            node_rank=self._node.rank,
+            node=self._node.name,
+            container_program=self._container_program,
+        )
+        try:
+            self.ranks = start_ranks(self._config, self._paths, plan, self._argv)
+        finally:
+            if listener is not None:
+                listener.close()  # rank 0 has it
+        for rank in self.ranks:
+            self._selector.register(rank.pidfd, selectors.EVENT_READ)
+        self._sampler = self._start_sampler()
+
+    def wait(self, seconds: float) -> list[RankProcess]:
+        """Return the ranks that have ended, once one has or the time is over."""
+        self._selector.select(seconds)
+        ended: list[RankProcess] = []
+        for rank in self.ranks:
+            pidfd = rank.pidfd
+            if rank.ended_at is None and rank.reap():
+                self._selector.unregister(pidfd)
+                self._note_memory(rank)
+                ended.append(rank)
+        return ended
+
+    def beats(self) -> list[Beat]:
+        """Return where every rank is, by local rank."""
+        return self._board.read()
+
+    def terminate(self) -> None:
+        """Ask the ranks to end at the next step boundary."""
+        for rank in self.ranks:
+            rank.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End every rank, its loading processes included."""
+        for rank in self.ranks:
+            rank.signal(signal.SIGKILL)
+
+    def print_stacks(self) -> None:
+        """Let every rank print the stacks of its threads to its log."""
+        for rank in self.ranks:
+            rank.signal(signal.SIGUSR2)
+
+    def close(self) -> list[RankProcess]:
+        """End ranks and sampler; return the ranks that could not be ended."""
+        self.kill()
+        stuck: list[RankProcess] = []
+        for rank in self.ranks:
+            try:
+                rank.popen.wait(_KILL_SECONDS)
+            except subprocess.TimeoutExpired:
+                # It hangs in a driver or a file server; nobody can end it now.
+                stuck.append(rank)
+                continue
+            if rank.ended_at is None:
+                rank.reap()
+        self._selector.close()
+        if self._sampler is not None:
+            self._sampler.stop()
+        for descriptor in (self._lifeline, self._lifeline_end):
+            os.close(descriptor)
+        self._board.close()
+        return stuck
+
+    def _note_memory(self, rank: RankProcess) -> None:
+        now, before = oom_kills(), self._oom_kills
+        if rank.returncode == -signal.SIGKILL and now is not None:
+            rank.kernel_ran_out_of_memory = before is not None and now > before
+
+    def _start_sampler(self) -> SamplerProcess:
+        with self._paths.supervisor_log(self._attempt).open("ab") as log:
+            return start_sampler(
+                self._paths.system(self._node.system_name),
+                gpu_uuids=self._devices,
+                process_roots=[rank.identity.pid for rank in self.ranks],
+                stderr=log,
+            )
+
+
+class LocalDevices:
+    """The devices of a run on this machine.
+
+    Parameters
+    ----------
+    place
+        Which ones, leased from the pool.
+    submission
+        How the run was launched.
+    """
+
+    def __init__(self, place: Place, submission: dict[str, Any]) -> None:
+        self._place = place
+        self._submission = submission
+        self.system_names = [hostname()]
+        """Names the file of this machine's samples."""
+
+    def facts(self, config: ExperimentConfig, root: Path) -> dict[str, Any]:
+        """Return what the record's ``launch`` says of them."""
+        return {
+            "devices": list(self._place.gpus or self._place.replayed),
+            "oversubscribed": self._place.shared,
+            "torchrun": torchrun_line(config, root, self._place.gpus),
+        }
+
+    def ranks(self, run: StoredRun, attempt: int) -> LocalRanks:
+        """Return the ranks of an attempt, not started yet."""
+        return LocalRanks(
+            run.config,
+            run.paths,
+            attempt,
+            self._submission,
+            Node(hostname()),
+            devices=self._place.gpus,
+            lease_fds=self._place.descriptors,
+        )
+
+    def leave(self) -> None:
+        """Let them go; a second call does nothing."""
+        self._place.leave()

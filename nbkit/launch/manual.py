@@ -1,0 +1,195 @@
+"""The engine of people without a scheduler: they start torchrun on every host by hand.
+
+Launching prints one line, which is the same for all hosts. A supervisor on the host
+that launches waits for the ranks that torchrun starts, and knows them by files alone
+(`nbkit.worker.node_watch` writes them, `nbkit.launch.manual_ranks` reads them). The
+pool of this host's GPUs knows nothing of such a run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, LaunchError
+from nbkit.launch.devices import visible_gpus
+from nbkit.launch.local import detach
+from nbkit.launch.manual_ranks import give_orders
+from nbkit.launch.sweep import sweep
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import hostname
+from nbkit.store.record import read_json
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.software import software
+
+__all__ = ["ManualEngine", "manual_line"]
+
+_TORCHRUN_PORT = 29_400
+"""torchrun's own, where nobody knows which ones are free."""
+
+
+def manual_line(
+    config: ExperimentConfig,
+    root: Path,
+    attempt: int,
+    *,
+    host: str,
+    port: int,
+    python: str,
+    threads: int | None,
+) -> str:
+    """Return the shell line that starts a run's ranks, the same for all hosts.
+
+    Parameters
+    ----------
+    config
+        Of the run.
+    root
+        The run's folder.
+    attempt
+        Number of the attempt.
+    host, port
+        Where the hosts meet.
+    python
+        The interpreter, on every host.
+    threads
+        ``OMP_NUM_THREADS`` of each rank; None leaves it to torchrun.
+
+    Notes
+    -----
+    ``-P`` keeps the current folder out of the import path. The ranks begin in the
+    folder of the launch, wherever the line is pasted.
+    """
+    argv = [] if threads is None else ["env", f"OMP_NUM_THREADS={threads}"]
+    argv += [python, "-P", "-m", "torch.distributed.run"]
+    argv += [f"--nnodes={config.nnodes}", f"--nproc-per-node={config.gpus}"]
+    argv += ["--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{port}"]
+    argv += [f"--rdzv-id={root.name}-{attempt}"]
+    if _is_loopback(host):
+        argv.append(f"--local-addr={host}")  # other names may lead elsewhere
+    # Its look at a failed rank may wait: nbkit's is what tells everybody.
+    argv += ["--monitor-interval=1", "--logs-specs=nbkit"]
+    argv += [f"--log-dir={RunPaths(root).attempt(attempt)}", "--no-python"]
+    # torchrun fills in macros: $$ is its dollar sign.
+    argv += [python, "-P", "-m", "nbkit.worker", str(root).replace("$", "$$")]
+    return shlex.join(argv)
+
+
+class ManualEngine:
+    """Runs whose ranks people start, with one torchrun line on each host."""
+
+    def check(self, config: ExperimentConfig) -> dict[str, Any]:
+        """Return what every host needs to know of a run.
+
+        Raises
+        ------
+        ConfigError
+            If it asks for what only other engines can do.
+        LaunchError
+            If torch is missing.
+        DeviceError
+            If this host, as one of the run's, has no GPU to use.
+        """
+        if importlib.util.find_spec("torch") is None:
+            message = (
+                f"torch is not installed for {sys.executable}, which every host uses; "
+                'pip install "nbkit[train]" adds it.'
+            )
+            raise LaunchError(message)
+        _refuse_what_only_others_do(config)
+        takes_part = _is_here(config.manual.rendezvous_host)
+        device_type = config.device
+        if device_type == "auto":
+            if not takes_part:
+                message = (
+                    "device='auto' is decided by this host's GPUs, and the ranks run "
+                    f"elsewhere ({config.manual.rendezvous_host}); set device='cuda' "
+                    "or device='cpu'."
+                )
+                raise ConfigError(message)
+            device_type = "cuda" if visible_gpus("auto") else "cpu"
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        cpus_per_rank = max(1, int(usable_cpus()) // config.gpus)
+        if threads.isdecimal():
+            cpus_per_rank = int(threads)
+        return {
+            "device_type": device_type,
+            "cpus_per_rank": cpus_per_rank if takes_part else None,
+            "request": {"kind": device_type},
+            "rendezvous_host": config.manual.rendezvous_host or hostname(),
+            "software": software(),
+        }
+
+    def submit(
+        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Start the supervisor; print what to paste on every host."""
+        config = ExperimentConfig.from_store(paths.config.read_bytes())
+        given = config.manual.rendezvous_port
+        free = _free_port() if _is_here(config.manual.rendezvous_host) else None
+        line = manual_line(
+            config,
+            paths.root,
+            attempt,
+            host=wanted["rendezvous_host"],
+            port=given or free or _TORCHRUN_PORT,
+            python=sys.executable,
+            threads=wanted["cpus_per_rank"],
+        )
+        log = paths.supervisor_log(attempt)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-P", "-m", "nbkit.launch.manual_job", str(paths.root)]
+        supervisor = detach(argv, paths.run_id, log)
+        hosts = f"each of {config.nnodes} hosts" if config.nnodes > 1 else "a host"
+        sys.stdout.write(f"Paste this line on {hosts}:\n\n{line}\n\n")
+        return {"supervisor": supervisor, "job": None, "torchrun_line": line}
+
+    def nudge(self, paths: RunPaths) -> None:
+        """Do nothing: the supervisor looks several times a second."""
+
+    def reap(self, paths: RunPaths) -> None:
+        """End what a dead supervisor left behind; other hosts see the order soon."""
+        sweep(paths.run_id)
+        submission = read_json(paths.submission)
+        if submission is not None:
+            give_orders(paths, submission["attempt"], ["kill"])
+
+
+def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
+    if config.max_restarts:
+        message = (
+            f"max_restarts={config.max_restarts}: nobody pastes the line again by "
+            "itself; use 0 with engine='manual', and Run.resume()."
+        )
+        raise ConfigError(message)
+    if config.devices is not None:
+        message = (
+            f"devices={config.devices}: each host has its own; leave devices out, and "
+            "set CUDA_VISIBLE_DEVICES in front of the line that you paste."
+        )
+        raise ConfigError(message)
+    if config.device == "replay":
+        message = "device='replay' is of this machine alone; use engine='local'."
+        raise ConfigError(message)
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a rendezvous host is this one, as far as its name tells."""
+    own = (hostname(), socket.getfqdn())
+    return not host or host in own or _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "[::1]") or host.startswith("127.")
+
+
+def _free_port() -> int:
+    """Return a port of this host that is free now."""
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]

@@ -1,0 +1,229 @@
+"""What Slurm says of jobs: one question for all runs of a process, and not often.
+
+``squeue`` tells of all of this user's jobs at once. It is asked by a thread of its own:
+a controller that hangs holds a reader up for a moment, and then the last answer stands.
+A job that squeue has forgotten is looked up by ``sacct``, once, where Slurm keeps
+accounts.
+
+References
+----------
+https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.html
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from nbkit.store.slurm import SlurmSilentError, ask_slurm
+
+__all__ = ["ANSWER_SECONDS", "GONE", "Job", "find_job", "why_unknown"]
+
+ANSWER_SECONDS = 5.0
+"""An answer is good for so long."""
+_PATIENCE_SECONDS = 2.0
+"""A reader waits no longer for one question."""
+_LIMIT_SECONDS = 20.0
+"""A busy controller takes some seconds; one that is down, this or more."""
+_REST_SECONDS = 30.0
+"""Until the next question, after one that had no answer."""
+
+GONE = "GONE"
+"""The state of a job that Slurm has forgotten; all others are Slurm's own words."""
+
+_WAITING = {
+    *("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+    *("RESV_DEL_HOLD", "SPECIAL_EXIT"),
+}
+_ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT", GONE),
+}
+# Free text comes last. --format has been there longer than --Format and --json.
+_FIELDS = ("%i", "%T", "%S", "%N", "%r")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of Slurm's."""
+
+    id: str
+    state: str
+    """Slurm's word, such as ``PENDING``, or `GONE`."""
+    reason: str = ""
+    """Slurm's word for why it waits or has ended; ``None`` is one of them."""
+    start_estimate: str | None = None
+    """When it will start as Slurm thinks (UTC, ISO 8601); None if it does not say."""
+    nodes: str = ""
+    """Such as ``n[1-2]``; empty before it has some."""
+    age_seconds: float = 0.0
+    """How long ago Slurm said so."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not started, or will start again."""
+        return self.state in _WAITING
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no more and will not by itself."""
+        return self.state in _ENDED
+
+
+def find_job(
+    job_id: str, cluster: str | None = None, max_age_seconds: float = ANSWER_SECONDS
+) -> Job | None:
+    """Return what Slurm says of one of this user's jobs.
+
+    Parameters
+    ----------
+    job_id
+        As sbatch gave it.
+    cluster
+        Name of the cluster; None is this machine's.
+    max_age_seconds
+        An answer of that age will do.
+
+    Returns
+    -------
+    Job or None
+        None if Slurm has not answered; see `why_unknown`. A job that came behind the
+        last question is None till the next.
+    """
+    return _cluster(cluster).find(job_id, max_age_seconds)
+
+
+def why_unknown(cluster: str | None = None) -> str:
+    """Return why Slurm's last answer is missing; empty if it is there."""
+    return _cluster(cluster).trouble
+
+
+class _Cluster:
+    """One controller, asked by one thread at a time."""
+
+    def __init__(self, name: str | None) -> None:
+        self._options = () if name is None else (f"--clusters={name}",)
+        self._lock = threading.Lock()
+        self._wanted: set[str] = set()
+        """Asked for since the last question began: only these can be missing in it."""
+        self._found: dict[str, Job] = {}
+        self._gone: dict[str, Job] = {}
+        self._heard_at: float | None = None
+        self._rests_until = 0.0
+        self._question: threading.Thread | None = None
+        self._asked_at = 0.0
+        self._has_accounts = True
+        self.trouble = ""
+
+    def find(self, job_id: str, max_age_seconds: float) -> Job | None:
+        with self._lock:
+            if job_id in self._gone:
+                return self._gone[job_id]
+            self._wanted.add(job_id)
+            question = self._begin_if_due(max_age_seconds)
+            left = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
+        if question is not None and left > 0:
+            question.join(left)
+        with self._lock:
+            found = self._gone.get(job_id) or self._found.get(job_id)
+            if found is None or self._heard_at is None:
+                return None
+            return replace(found, age_seconds=time.monotonic() - self._heard_at)
+
+    def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
+        """Return the question that is to be waited for; None needs no other answer."""
+        now = time.monotonic()
+        if self._heard_at is not None and now - self._heard_at < max_age_seconds:
+            return None
+        if self._question is None and now >= self._rests_until:
+            wanted, self._wanted = self._wanted, set()
+            self._asked_at = now
+            question = threading.Thread(
+                target=self._ask, args=(wanted,), name="nbkit squeue", daemon=True
+            )
+            question.start()
+            self._question = question
+        return self._question
+
+    def _ask(self, wanted: set[str]) -> None:
+        asked_at = self._asked_at
+        try:
+            found = self._queue()
+            gone = self._look_up(wanted - found.keys())
+        except SlurmSilentError as error:
+            with self._lock:
+                self.trouble = str(error)
+                self._rests_until = time.monotonic() + _REST_SECONDS
+                self._wanted |= wanted
+        else:
+            with self._lock:
+                self.trouble = ""
+                self._found = found
+                self._gone |= gone
+                self._heard_at = asked_at
+        finally:
+            with self._lock:
+                self._question = None
+
+    def _queue(self) -> dict[str, Job]:
+        # Of one user, the controller picks the jobs; else it would send everybody's.
+        text = ask_slurm(
+            "squeue",
+            *self._options,
+            *("--noheader", "--states=all", f"--user={os.geteuid()}"),
+            f"--format={'|'.join(_FIELDS)}",
+            limit_seconds=_LIMIT_SECONDS,
+        )
+        rows = (line.split("|", len(_FIELDS) - 1) for line in text.splitlines())
+        jobs = [_job(row) for row in rows if len(row) == len(_FIELDS)]
+        return {job.id: job for job in jobs}
+
+    def _look_up(self, missing: Collection[str]) -> dict[str, Job]:
+        """Return how jobs ended that squeue has forgotten."""
+        gone = {job_id: Job(job_id, GONE) for job_id in missing}
+        if not missing or not self._has_accounts:
+            return gone
+        try:
+            text = ask_slurm(
+                "sacct",
+                *self._options,
+                *("--noheader", "--parsable2", "--allocations"),
+                *("--format=JobIDRaw,State,NodeList", f"--jobs={','.join(missing)}"),
+                limit_seconds=_LIMIT_SECONDS,
+            )
+        except SlurmSilentError:
+            # "Slurm accounting storage is disabled" stays so, and a data base that is
+            # down is not worth another wait.
+            self._has_accounts = False
+            return gone
+        for line in text.splitlines():
+            job_id, _, rest = line.partition("|")
+            state, _, nodes = rest.partition("|")
+            # Such as "CANCELLED by 1000".
+            job = Job(job_id, state.partition(" ")[0], nodes=nodes)
+            if job_id in gone and job.has_ended:
+                gone[job_id] = job
+        return gone
+
+
+_clusters: dict[str | None, _Cluster] = {}
+_clusters_lock = threading.Lock()
+
+
+def _cluster(name: str | None) -> _Cluster:
+    with _clusters_lock:
+        return _clusters.setdefault(name, _Cluster(name))
+
+
+def _job(row: Sequence[str]) -> Job:
+    job_id, state, start, nodes, reason = row
+    job = Job(job_id, state, reason=reason.strip(), nodes=nodes)
+    # Of a job that runs, it is when it did start.
+    if job.waits and start.isdecimal():
+        moment = datetime.datetime.fromtimestamp(int(start), datetime.UTC)
+        job = replace(job, start_estimate=moment.isoformat().replace("+00:00", "Z"))
+    return job

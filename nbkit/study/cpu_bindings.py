@@ -1,0 +1,55 @@
+"""To which CPUs the ranks of a run were bound, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbkit.store.runs import StoredRun
+
+__all__ = ["bound_to"]
+
+
+def bound_to(run: StoredRun) -> str | None:
+    """Return to what the ranks of a run were bound, and why not where they were not.
+
+    Returns
+    -------
+    str or None
+        Such as ``numa: 16 CPUs of NUMA node 0 (ranks 0-3), 16 CPUs of NUMA node 1
+        (ranks 4-7)``, counted on each rank's own host; ``none``; None if unknown.
+    """
+    asked = run.config.cpu_binding
+    if asked == "none":
+        return asked
+    ranks_of: dict[str, list[int]] = {}
+    for binding in run.worker.get("bindings") or []:
+        ranks_of.setdefault(_place(binding), []).append(binding["rank"])
+    if not ranks_of:
+        return None
+    places = (f"{place} ({_ranks(ranks)})" for place, ranks in ranks_of.items())
+    return f"{asked}: {', '.join(places)}"
+
+
+def _place(binding: dict[str, Any]) -> str:
+    count = len(binding["cpus"])
+    text = f"{count} CPU{'' if count == 1 else 's'}"
+    units = (("socket", "sockets"), ("NUMA node", "numa_nodes"))
+    word, name = units[binding["asked"] != "socket"]
+    numbers = binding.get(name)
+    if numbers:
+        plural = "" if len(numbers) == 1 else "s"
+        text += f" of {word}{plural} {' and '.join(map(str, numbers))}"
+    why_not = binding.get("why_not")
+    return f"{text}, {why_not}" if why_not else text
+
+
+def _ranks(ranks: list[int]) -> str:
+    """Return ranks in words, such as ``ranks 0-3,6``."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1][1:] = [rank]
+        else:
+            spans.append([rank])
+    text = ",".join("-".join(map(str, span)) for span in spans)
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

@@ -1,0 +1,56 @@
+"""What a notebook's parameters ask of Slurm: a few by their names, the rest by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nbkit.errors import ConfigError
+
+__all__ = ["SLURM_PARAMETERS", "slurm_fields"]
+
+SLURM_PARAMETERS = (
+    "slurm_partition",
+    "slurm_account",
+    "timeout_min",
+    "cpus_per_task",
+)
+"""Fields of `nbkit.config.SlurmConfig` that are parameters themselves; ``slurm`` has
+the others."""
+
+
+def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run's ``slurm`` that parameters give.
+
+    Parameters
+    ----------
+    parameters
+        ``engine``, `SLURM_PARAMETERS` and ``slurm``; None is left to the cluster.
+
+    Raises
+    ------
+    ConfigError
+        If they are given to another engine, or one of them twice.
+    """
+    named = {
+        name: parameters[name]
+        for name in SLURM_PARAMETERS
+        if parameters[name] is not None
+    }
+    others: dict[str, Any] = parameters["slurm"] or {}
+    lines = [
+        f"{name}={named[name]!r}, but slurm says {others[name]!r}; say it once."
+        for name in named
+        if name in others
+    ]
+    engine = parameters["engine"]
+    if engine != "slurm":
+        given = {**named, **({"slurm": others} if others else {})}
+        lines += [
+            f"{name}={value!r} is for engine='slurm', and this is engine={engine!r}; "
+            "add -p engine slurm, or leave it out."
+            for name, value in given.items()
+        ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+    return {**others, **named}

@@ -1,0 +1,266 @@
+"""Which CPUs each rank of a node is bound to, from where its CPUs and GPUs are.
+
+The words and what they mean are torchrun's (``--numa-binding``, `torch.numa.binding`):
+``numa`` is its ``node``, ``socket`` its ``socket``, ``cores`` its ``exclusive``. As
+there, ranks of one NUMA node or socket share all of its CPUs, and ``cores`` gives each
+whole cores of its own. Unlike there, it works on CPUs too, every rank gets equally many
+cores, and where it cannot be, the rank goes on unbound and its record says why.
+
+Memory is not bound, as with torchrun: Linux takes a page from the NUMA node of the CPU
+that touches it first, which after binding is the right one as long as that node has
+free memory (https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html).
+
+References
+----------
+https://docs.pytorch.org/docs/stable/elastic/numa.html
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from typing import Any
+
+from nbkit.telemetry.sample import GpuDevice
+from nbkit.telemetry.topology import Cpu
+from nbkit.telemetry.visible import visible
+
+__all__ = ["Binding", "GpuNodes", "choose", "gpu_nodes"]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The CPUs of one rank, and why these."""
+
+    asked: str
+    """``cpu_binding`` of the run's configuration."""
+    cpus: tuple[int, ...]
+    numa_nodes: tuple[int, ...] | None
+    """Of these CPUs; None if unknown."""
+    sockets: tuple[int, ...] | None
+    """Of these CPUs; None if unknown."""
+    shared_by: int
+    """Ranks of this host that share these CPUs."""
+    why_not: str | None = None
+    """Why the rank is not bound as was asked, or could only be bound to what it had
+    anyway; None if it is bound."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class GpuNodes:
+    """NUMA nodes of the GPUs of a host's ranks."""
+
+    by_number: tuple[int | None, ...]
+    """By CUDA's number of the GPU; empty if nothing is known of any."""
+    why_unknown: str = "the kernel does not say on which NUMA node its GPU is"
+
+    def of(self, local_rank: int) -> int | None:
+        """Return the NUMA node of a rank's GPU; None if unknown."""
+        nodes = self.by_number
+        return nodes[local_rank % len(nodes)] if nodes else None
+
+
+def gpu_nodes(
+    gpus: Sequence[GpuDevice],
+    setting: str | None,
+    mig_parents: Mapping[str, str],
+    cuda_order: str | None,
+) -> GpuNodes:
+    """Return the NUMA nodes of the GPUs that CUDA numbers in a process.
+
+    Parameters
+    ----------
+    gpus
+        All GPUs, in NVML's order. Those that a control group withholds, as Slurm's
+        does, have an error or are missing: CUDA does not count them.
+    setting
+        CUDA_VISIBLE_DEVICES: UUIDs, or numbers as Slurm writes them; None without it.
+    mig_parents
+        UUID of the GPU that contains a MIG instance, by UUID of the instance.
+    cuda_order
+        CUDA_DEVICE_ORDER; None without it.
+
+    References
+    ----------
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
+    """
+    allowed = [gpu for gpu in gpus if gpu.uuid and not gpu.error]
+    numbered = [replace(gpu, index=number) for number, gpu in enumerate(allowed)]
+    parts = None if setting is None else [part.strip() for part in setting.split(",")]
+    by_number = parts is None or any(part.isdecimal() for part in parts)
+    kinds = {gpu.name for gpu in allowed}
+    if by_number and len(kinds) > 1 and cuda_order != "PCI_BUS_ID":
+        why = (
+            "CUDA numbers GPUs of different kinds by speed, and CUDA_DEVICE_ORDER is "
+            "not PCI_BUS_ID"
+        )
+        return GpuNodes((), why)
+    if parts is None:
+        return GpuNodes(tuple(gpu.numa_node for gpu in numbered))
+    found: list[int | None] = []
+    for part in parts:
+        match = visible(numbered, part, mig_parents)
+        if not match:
+            break  # CUDA ignores everything behind an invalid entry.
+        found.append(match[0].numa_node)
+        if part.startswith("MIG-"):
+            break  # A process gets one MIG instance, and no GPU behind it.
+    if not found:
+        return GpuNodes((), f"CUDA_VISIBLE_DEVICES={setting} names no GPU of this host")
+    return GpuNodes(tuple(found))
+
+
+def choose(
+    asked: str,
+    cpus: Sequence[Cpu],
+    local_rank: int,
+    local_world_size: int,
+    gpus: GpuNodes | None = None,
+) -> Binding:
+    """Return the CPUs of one of a host's ranks; every rank comes to the same result.
+
+    Parameters
+    ----------
+    asked
+        ``none``, ``cores``, ``numa`` or ``socket``.
+    cpus
+        Of the host, as `nbkit.telemetry.topology.read_cpus` returns them.
+    local_rank, local_world_size
+        Which of the host's ranks, and how many there are.
+    gpus
+        Where their GPUs are. None on CPUs: a rank then goes where most of its equal
+        part of all CPUs is, which deals ranks out over the NUMA nodes in blocks, as
+        GPUs mostly are, and none onto a node with few usable CPUs.
+    """
+    usable = [cpu for cpu in cpus if cpu.is_usable]
+    if asked == "none":
+        return _binding(asked, usable, local_world_size, None)
+    placed = [
+        _place(asked, cpus, number, local_world_size, gpus)
+        for number in range(local_world_size)
+    ]
+    if asked == "cores":
+        return _own_cores(usable, local_rank, placed, on_gpus=gpus is not None)
+    own, why_not = placed[local_rank]
+    if own is None:
+        return _binding(asked, usable, local_world_size, why_not)
+    chosen = [cpu for cpu in usable if _unit(asked, cpu) == own]
+    if len({_unit(asked, cpu) for cpu in cpus}) == 1:
+        why_not = f"this host has one {_WORDS[asked]}"
+    elif len(chosen) == len(usable):
+        why_not = f"all CPUs that may be used are on {_WORDS[asked]} {own}"
+    sharing = sum(place == own for place, _ in placed)
+    return _binding(asked, chosen, sharing, why_not)
+
+
+_WORDS = {"numa": "NUMA node", "cores": "NUMA node", "socket": "socket"}
+
+
+def _unit(asked: str, cpu: Cpu) -> int | None:
+    return cpu.socket if asked == "socket" else cpu.numa_node
+
+
+def _place(
+    asked: str,
+    cpus: Sequence[Cpu],
+    local_rank: int,
+    local_world_size: int,
+    gpus: GpuNodes | None,
+) -> tuple[int | None, str | None]:
+    """Return the NUMA node or socket of a rank, or None and why there is none."""
+    word = _WORDS[asked]
+    usable = [cpu for cpu in cpus if cpu.is_usable]
+    everywhere = {_unit(asked, cpu) for cpu in cpus}
+    if everywhere == {None}:
+        return None, f"the kernel tells of no {word}s"
+    if gpus is None:
+        first = local_rank * len(usable) // local_world_size
+        after = (local_rank + 1) * len(usable) // local_world_size
+        part = usable[first : max(after, first + 1)]
+        own, _ = Counter(_unit(asked, cpu) for cpu in part).most_common(1)[0]
+        why_not = f"the kernel tells no {word} of CPU {part[0].number}"
+        return own, why_not if own is None else None
+    node = gpus.of(local_rank)
+    if len(everywhere) == 1:
+        # The kernel often does not say where a GPU is if there is one place only.
+        return everywhere.pop(), None
+    if node is None:
+        return None, gpus.why_unknown
+    of_node = [_unit(asked, cpu) for cpu in cpus if cpu.numa_node == node]
+    if not of_node:
+        return None, f"NUMA node {node} of its GPU has no CPU"
+    own = of_node[0]
+    if own is None:
+        return None, f"the kernel tells no {word} of NUMA node {node}"
+    if not any(_unit(asked, cpu) == own for cpu in usable):
+        return None, f"{word} {own} of its GPU has no CPU that may be used"
+    return own, None
+
+
+def _own_cores(
+    usable: Sequence[Cpu],
+    local_rank: int,
+    placed: Sequence[tuple[int | None, str | None]],
+    *,
+    on_gpus: bool,
+) -> Binding:
+    """Return equally many cores for every rank, near its GPU if all have such."""
+    places = [place for place, _ in placed]
+    near = {
+        place: _by_core([cpu for cpu in usable if cpu.numa_node == place])
+        for place in places
+    }
+    count = min(len(cores) // places.count(place) for place, cores in near.items())
+    why_not = None
+    if on_gpus and len({cpu.numa_node for cpu in usable}) > 1:
+        unknown = [why for place, why in placed if place is None]
+        if not unknown and count > 0:
+            own = places[local_rank]
+            number = places[:local_rank].count(own)
+            return _binding("cores", _part(near[own], number, count), 1, None)
+        why = unknown[0] if unknown else "a NUMA node has more ranks than cores"
+        why_not = f"cores of its own, but not by where its GPU is: {why}"
+    cores, ranks = _by_core(usable), len(placed)
+    if len(cores) >= ranks:
+        chosen = _part(cores, local_rank, len(cores) // ranks)
+    else:
+        count = max(1, len(usable) // ranks)
+        first = local_rank * count % len(usable)
+        chosen = usable[first : first + count]
+    return _binding("cores", chosen, math.ceil(ranks / len(usable)), why_not)
+
+
+def _part(cores: Sequence[Sequence[Cpu]], number: int, count: int) -> list[Cpu]:
+    return list(chain(*cores[number * count : (number + 1) * count]))
+
+
+def _by_core(cpus: Sequence[Cpu]) -> list[list[Cpu]]:
+    found: dict[str, list[Cpu]] = {}
+    for cpu in cpus:
+        found.setdefault(cpu.core, []).append(cpu)
+    return list(found.values())
+
+
+def _binding(
+    asked: str, cpus: Sequence[Cpu], shared_by: int, why_not: str | None
+) -> Binding:
+    return Binding(
+        asked,
+        tuple(sorted(cpu.number for cpu in cpus)),
+        _known([cpu.numa_node for cpu in cpus]),
+        _known([cpu.socket for cpu in cpus]),
+        shared_by,
+        why_not,
+    )
+
+
+def _known(numbers: Sequence[int | None]) -> tuple[int, ...] | None:
+    known = {number for number in numbers if number is not None}
+    return tuple(sorted(known)) if len(set(numbers)) == len(known) else None

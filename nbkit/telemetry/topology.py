@@ -1,0 +1,124 @@
+"""Where CPUs and PCI devices are: sockets, NUMA nodes and cores, as the kernel says.
+
+Read from ``/sys``, below a root folder that a caller may choose.
+
+References
+----------
+https://docs.kernel.org/admin-guide/cputopology.html
+https://docs.kernel.org/admin-guide/mm/numaperf.html (devices/system/node)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Cpu", "cpu_numbers", "near_slot", "read_cpus"]
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One logical CPU (hardware thread)."""
+
+    number: int
+    core: str
+    """CPUs of its core as the kernel lists them, such as ``0,64``; the CPU's own number
+    where the kernel tells no core."""
+    numa_node: int | None
+    socket: int | None
+    """The kernel's ``physical_package_id``."""
+    is_usable: bool
+    """Whether this process may run on it."""
+
+
+def read_cpus(
+    root: Path = Path("/"), usable: Collection[int] | None = None
+) -> tuple[Cpu, ...]:
+    """Return the CPUs of this machine by socket, NUMA node, core and number.
+
+    On many machines the second threads of all cores are numbered behind the first
+    ones: by number, two halves would be two threads of every core.
+
+    Parameters
+    ----------
+    root
+        The folder that holds ``sys``.
+    usable
+        CPUs that this process may run on; None asks for its affinity. One of which
+        the kernel tells nothing else is a core of its own.
+    """
+    if usable is None:
+        usable = os.sched_getaffinity(0)
+    system = root / "sys/devices/system"
+    node_of = {
+        number: int(folder.name.removeprefix("node"))
+        for folder in (system / "node").glob("node[0-9]*")
+        for number in cpu_numbers(_read(folder / "cpulist") or "")
+    }
+    folders = (system / "cpu").glob("cpu[0-9]*/topology")
+    listed = {int(folder.parent.name.removeprefix("cpu")) for folder in folders}
+    cpus: list[Cpu] = []
+    for number in listed.union(usable):
+        folder = system / f"cpu/cpu{number}/topology"
+        core = _read(folder / "core_cpus_list") or str(number)
+        socket = _number(folder / "physical_package_id")
+        is_usable = number in usable
+        cpus.append(Cpu(number, core, node_of.get(number), socket, is_usable))
+    return tuple(sorted(cpus, key=_order))
+
+
+def near_slot(pci_bus_id: str | None, root: Path = Path("/")) -> dict[str, Any]:
+    """Return NUMA node and CPUs near a PCI slot; nothing where the kernel has neither.
+
+    NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
+
+    Parameters
+    ----------
+    pci_bus_id
+        Such as ``00000000:1B:00.0``, as NVML writes it.
+    root
+        The folder that holds ``sys``.
+
+    Returns
+    -------
+    dict
+        ``numa_node``, None where the firmware says nothing, as in many virtual
+        machines, and ``cpu_affinity``, such as ``0-31,64-95``.
+    """
+    if pci_bus_id is None:
+        return {}
+    # NVML writes the domain with eight digits, sysfs with four.
+    folder = root / "sys/bus/pci/devices" / pci_bus_id[-12:].lower()
+    cpus = _read(folder / "local_cpulist")
+    if cpus is None:
+        return {}
+    return {"numa_node": _number(folder / "numa_node"), "cpu_affinity": cpus or None}
+
+
+def cpu_numbers(text: str) -> list[int]:
+    """Return the numbers of a list as the kernel writes it, such as ``0-3,8``."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def _order(cpu: Cpu) -> tuple[int, ...]:
+    return cpu.socket or 0, cpu.numa_node or 0, cpu_numbers(cpu.core)[0], cpu.number
+
+
+def _number(path: Path) -> int | None:
+    """Return a number; the kernel writes -1, or nothing, where it does not know."""
+    text = _read(path)
+    return None if not text or int(text) < 0 else int(text)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

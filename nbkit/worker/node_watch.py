@@ -1,0 +1,335 @@
+"""Watches a host's ranks from within the torchrun that people have started there.
+
+A thread, since torchrun's own has other things to do. It does for the supervisor, which
+may be on another host, what that does for its own children: it tells by a file where
+the ranks are and how they end, and does what the supervisor's orders say. It imports no
+torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from nbkit.errors import NvmlUnavailableError, StoreError
+from nbkit.store.heartbeat import HeartbeatBoard
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.record import read_json, write_json
+from nbkit.telemetry.child import SamplerProcess, start_sampler
+from nbkit.telemetry.oom import oom_kills
+from nbkit.telemetry.visible import visible
+
+__all__ = ["NodeWatch"]
+
+_TELL_SECONDS = 1.0
+_SEARCH_SECONDS = 0.05
+_FINISH_SECONDS = 10.0
+
+
+@dataclass
+class _WatchedChild:
+    """One rank: a child of torchrun, which collects its exit code."""
+
+    rank: int
+    pid: int
+    start_ticks: int
+    has_ended: bool = False
+    returncode: int | None = None
+    """Exit code, or minus the signal; None while it runs."""
+    killed_by_us: bool = False
+    kernel_ran_out_of_memory: bool = False
+    beat: tuple[int, int, int] = (0, 0, 0)
+
+
+class NodeWatch:
+    """What nbkit knows of this host in an attempt, and does there.
+
+    Parameters
+    ----------
+    paths
+        The run's files.
+    attempt
+        Number of the attempt.
+    """
+
+    def __init__(self, paths: RunPaths, attempt: int) -> None:
+        self._paths = paths
+        self._attempt = attempt
+        self.file = paths.torchrun(attempt) / f"{hostname()}-{os.getpid()}.json"
+        """What it tells."""
+        self._told: dict[str, Any] = {
+            "host": hostname(),
+            "process": ProcessIdentity.of().to_dict(),
+            "name": None,
+            "group_rank": None,
+            "signal": None,
+            "is_over": False,
+            "looks": 0,
+            "ranks": [],
+        }
+        self._expected = 0
+        self._ranks: dict[int, _WatchedChild] = {}
+        self._obeyed: set[str] = set()
+        self._end_at = math.inf
+        self._board: HeartbeatBoard | None = None
+        self._lifeline, self._lifeline_end = os.pipe()
+        self._sampler: SamplerProcess | None = None
+        self._oom_kills = oom_kills()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._is_forgotten = False
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._wake_end = os.pipe()
+        os.set_blocking(self._wake_end, False)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        submission = read_json(paths.submission) or {}
+        self._is_on_gpus = submission["device_type"] == "cuda"
+        self._supervisor = ProcessIdentity.from_dict(submission["supervisor"])
+
+    def start(self) -> None:
+        """Tell of this host, from now on until torchrun ends.
+
+        Raises
+        ------
+        StoreError
+            If the run's folder cannot be written.
+        """
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.file, self._told)
+        threading.Thread(target=self._run, name="nbkit-node", daemon=True).start()
+
+    def expect(self, count: int, name: str, group_rank: int) -> dict[str, str]:
+        """Watch the ranks that torchrun starts now; called in its main thread.
+
+        Parameters
+        ----------
+        count
+            Ranks of this host.
+        name
+            What the host is called in the run.
+        group_rank
+            Which of the run's hosts it is.
+
+        Returns
+        -------
+        dict
+            Variables by which a rank finds this process's files: torchrun lets its
+            children inherit none.
+        """
+        self._told |= {"name": name, "group_rank": group_rank}
+        self._board = HeartbeatBoard.create(count)
+        # What torchrun passes on to the ranks was sent by somebody at its terminal.
+        signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
+        self._expected = count
+        os.write(self._wake_end, b"\0")
+        here = f"/proc/{os.getpid()}/fd"
+        return {
+            "NBKIT_HEARTBEAT_FD": f"{here}/{self._board.fd}",
+            "NBKIT_LIFELINE_FD": f"{here}/{self._lifeline}",
+        }
+
+    def finish(self) -> None:
+        """Wait until everything is told; called as torchrun ends."""
+        if self._expected:
+            self._over.wait(_FINISH_SECONDS)
+            return
+        with self._lock:
+            self._is_forgotten = True  # it was no part of the run
+            self.file.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        while True:
+            self._find_ranks()
+            self._collect()
+            self._obey()
+            self._end_sampling()
+            self._tell()
+            self._end_torchrun()
+            self._wait()
+
+    def _find_ranks(self) -> None:
+        if len(self._ranks) == self._expected:
+            return
+        for child in psutil.Process().children():
+            try:
+                variables = child.environ()
+                identity = ProcessIdentity.of(child.pid)
+            except (psutil.Error, ProcessLookupError):
+                continue
+            if variables.get("NBKIT_RUN_ID") == self._paths.run_id:
+                local_rank, rank = (
+                    int(variables[name]) for name in ("LOCAL_RANK", "RANK")
+                )
+                if local_rank not in self._ranks:
+                    self._watch(local_rank, rank, identity)
+        if len(self._ranks) == self._expected:
+            self._start_sampler()
+
+    def _watch(self, local_rank: int, rank: int, process: ProcessIdentity) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(process.pid)
+            self._selector.register(pidfd, selectors.EVENT_READ, local_rank)
+        child = _WatchedChild(rank, process.pid, process.start_ticks)
+        self._ranks[local_rank] = child
+
+    def _collect(self) -> None:
+        """Note who has ended, and how; torchrun looks for itself behind this."""
+        for key in list(self._selector.get_map().values()):
+            if key.data is None:
+                continue
+            rank = self._ranks[key.data]
+            if not _has_ended(rank):
+                continue
+            now, before = oom_kills(), self._oom_kills
+            if rank.returncode == -signal.SIGKILL and now is not None:
+                rank.kernel_ran_out_of_memory = before is not None and now > before
+            self._selector.unregister(key.fd)
+            os.close(key.fd)
+
+    def _obey(self) -> None:
+        try:
+            orders = (read_json(self._paths.orders(self._attempt)) or {}).get("do", [])
+        except StoreError as error:
+            _say(str(error))  # such as a file server that is away for a moment
+            return
+        if self._supervisor.is_alive() is False or not self._paths.root.is_dir():
+            orders = [*orders, "kill"]
+        for order in orders:
+            if order not in self._obeyed:
+                self._obeyed.add(order)
+                self._do(order)
+
+    def _do(self, order: str) -> None:
+        if order == "kill":
+            self._end_at = time.monotonic()
+            self._end_at += _FINISH_SECONDS if self._expected else 0
+        for rank in self._ranks.values():
+            if rank.has_ended:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                match order:
+                    case "terminate":
+                        os.kill(rank.pid, signal.SIGTERM)
+                    case "stacks":
+                        os.kill(rank.pid, signal.SIGUSR2)
+                    case "kill":
+                        rank.killed_by_us = True
+                        # The rank leads its own group: loading processes go with it.
+                        os.killpg(rank.pid, signal.SIGKILL)
+
+    def _tell(self) -> None:
+        if self._board is not None:
+            beats = self._board.read()
+            for local_rank, rank in self._ranks.items():
+                step, phase, count = beats[local_rank]
+                rank.beat = step, int(phase), count
+        self._told["looks"] += 1
+        self._told["ranks"] = [asdict(rank) for rank in self._ranks.values()]
+        with self._lock:
+            if self._is_forgotten:
+                return
+            try:
+                write_json(self.file, self._told)
+            except StoreError as error:
+                _say(str(error))
+
+    def _wait(self) -> None:
+        """Wait for a while, or until a rank ends or somebody signals torchrun."""
+        is_searching = len(self._ranks) < self._expected
+        seconds = _SEARCH_SECONDS if is_searching else _TELL_SECONDS
+        if any(key.fd == self._wake for key, _ in self._selector.select(seconds)):
+            for number in filter(None, os.read(self._wake, 64)):
+                self._told["signal"] = signal.Signals(number).name
+
+    def _start_sampler(self) -> None:
+        self._sampler = start_sampler(
+            self._paths.system(self._told["name"]),
+            gpu_uuids=_first_gpus(self._expected) if self._is_on_gpus else (),
+            process_roots=[rank.pid for rank in self._ranks.values()],
+        )
+
+    def _end_sampling(self) -> None:
+        """End the sampler behind the last rank, and say that nothing is left here."""
+        ended = [rank.has_ended for rank in self._ranks.values()]
+        if self._sampler is not None and all(ended):
+            self._tell()  # who waits for this waits for the ranks first
+            self._sampler.stop()
+            self._sampler = None
+            self._told["is_over"] = True
+            self._tell()
+            self._over.set()
+
+    def _end_torchrun(self) -> None:
+        """End this process if it waits for other hosts though the run has ended.
+
+        A torchrun waits for all others at its end, five minutes for one that is gone.
+        """
+        is_over = self._told["is_over"] or not self._expected
+        if is_over and time.monotonic() > self._end_at:
+            _say(f"run {self._paths.run_id} has ended.")
+            codes = [rank.returncode for rank in self._ranks.values()]
+            os._exit(0 if codes and not any(codes) else 1)
+
+
+def _has_ended(rank: _WatchedChild) -> bool:
+    """Return whether a rank has ended; note how, and leave it to torchrun."""
+    try:
+        how = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        ended = os.waitid(os.P_PID, rank.pid, how)
+    except ChildProcessError:
+        # torchrun was faster. Its object knows, or will do so in a moment.
+        objects = (one for one in gc.get_objects() if isinstance(one, subprocess.Popen))
+        process = next((one for one in objects if one.pid == rank.pid), None)
+        rank.returncode = process.returncode if process else None
+        rank.has_ended = process is None or process.returncode is not None
+        return rank.has_ended
+    if ended is not None:
+        by_itself = ended.si_code == os.CLD_EXITED
+        rank.returncode = ended.si_status * (1 if by_itself else -1)
+        rank.has_ended = True
+    return rank.has_ended
+
+
+def _first_gpus(count: int) -> list[str] | None:
+    """Return the UUIDs of the GPUs of as many ranks; None if nobody tells."""
+    from nbkit.telemetry.nvml import open_nvml
+
+    try:
+        with open_nvml() as nvml:
+            gpus = visible(nvml.devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    except NvmlUnavailableError:
+        return None
+    return [str(gpu.uuid) for gpu in gpus[:count]] or None
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"nbkit: {text}\n")
+    sys.stderr.flush()
+
+
+def is_fresh(file: Path, now: Path) -> bool:
+    """Return whether who tells by a file does so still.
+
+    Parameters
+    ----------
+    now
+        A file that was just written: times are those of the file server.
+    """
+    try:
+        return file.stat().st_mtime > now.stat().st_mtime - 30 * _TELL_SECONDS
+    except OSError:
+        return False

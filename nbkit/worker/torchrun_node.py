@@ -1,0 +1,207 @@
+"""nbkit's part of a torchrun that people start by hand, on every host of a run.
+
+``torchrun --logs-specs=nbkit --log-dir=RUN_DIR/logs/ATTEMPT`` makes a `NodeLogs`. It
+refuses a host that cannot take part; puts what the ranks print where it lies with any
+other engine, from their first import on; gives them what they need to know; and has
+them watched.
+
+References
+----------
+https://docs.pytorch.org/docs/stable/elastic/run.html (``--logs-specs``)
+"""
+
+from __future__ import annotations
+
+import atexit
+import ipaddress
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, Std
+
+from nbkit.config import ExperimentConfig
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.record import read_json
+from nbkit.telemetry.software import software
+from nbkit.worker.node_watch import NodeWatch, is_fresh
+
+__all__ = ["NodeLogs"]
+
+
+class NodeLogs(LogsSpecs):
+    """Where the ranks of this host print to; see the module's text.
+
+    Parameters
+    ----------
+    log_dir
+        The folder of an attempt's logs.
+    redirects, tee, local_ranks_filter
+        As torchrun has them; they change nothing.
+    """
+
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        redirects: Std | dict[int, Std] = Std.NONE,
+        tee: Std | dict[int, Std] = Std.NONE,
+        local_ranks_filter: set[int] | None = None,
+    ) -> None:
+        super().__init__(log_dir, redirects, tee, local_ranks_filter)
+        self._folder = Path(log_dir or "").absolute()
+        self._paths = RunPaths(self._folder.parents[1])
+        if not self._paths.submission.exists():
+            _refuse(
+                f"{self._paths.root} is no run's folder on host {hostname()}: the "
+                "store must be on a file system that all hosts share; set NBKIT_HOME "
+                "to a folder of one, and launch again."
+            )
+        self._submission = read_json(self._paths.submission) or {}
+        self._refuse_other_software()
+        self._attempt = int(self._folder.name)
+        self._config = ExperimentConfig.from_json(self._paths.config.read_bytes())
+        self._refuse_old_line()
+        self._is_started = False
+        self._watch = NodeWatch(self._paths, self._attempt)
+        self._watch.start()
+        atexit.register(self._watch.finish)
+        self._refuse_further_host()
+        _print(
+            f"run {self._paths.run_id}: this host is ready (nnodes="
+            f"{self._config.nnodes}); its ranks print to {self._folder}"
+        )
+        self._hint_at_loopback()
+
+    @property
+    def root_log_dir(self) -> str:
+        """The folder of the attempt's logs."""
+        return str(self._folder)
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Return where each rank prints to; called before they are started.
+
+        Parameters
+        ----------
+        envs
+            The environment of each, by local rank; it is added to.
+        """
+        world_size = int(envs[0]["WORLD_SIZE"])
+        if self._is_started or world_size != self._config.world_size:
+            _refuse(
+                f"{world_size} ranks, and run {self._paths.run_id} is of "
+                f"{self._config.world_size}, to be started once; stop() it, then "
+                "resume() it and paste the new line as it is."
+            )
+        self._is_started = True
+        group_rank = int(envs[0]["GROUP_RANK"])
+        shared = self._environment(len(envs), group_rank)
+        places = LogsDest()
+        for local_rank, variables in envs.items():
+            files = self._paths.rank(self._attempt, int(variables["RANK"]))
+            files.root.mkdir(parents=True, exist_ok=True)
+            places.stdouts[local_rank] = str(files.stdout)
+            places.stderrs[local_rank] = str(files.stderr)
+            places.error_files[local_rank] = str(files.error)
+            variables |= {**shared, "TORCHELASTIC_ERROR_FILE": str(files.error)}
+        return places
+
+    def _environment(self, count: int, group_rank: int) -> dict[str, str]:
+        """Return what all ranks of this host get, as with any other engine."""
+        cwd = Path(self._submission["cwd"])
+        if cwd.is_dir():
+            os.chdir(cwd)  # the ranks begin where this process is
+        elif self._config.has_entry:
+            _refuse(f"{cwd}, where the run was launched, is not on host {hostname()}.")
+        names = [told["host"] for told in self._others()]
+        name = hostname()
+        if name in names:  # one host plays several
+            name = f"{name}-{group_rank}"
+        entry = read_json(self._paths.entry) or {}
+        device_type = self._submission["device_type"]
+        order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        visible = {"CUDA_VISIBLE_DEVICES": ""}
+        if device_type == "cuda":
+            visible = {"CUDA_DEVICE_ORDER": order}
+        return {
+            **entry.get("environment", {}),
+            **visible,
+            **self._watch.expect(count, name, group_rank),
+            "PYTHONUNBUFFERED": "1",
+            "NBKIT_HOME": str(self._paths.root.parents[1]),
+            "NBKIT_RUN_ID": self._paths.run_id,
+            "NBKIT_ATTEMPT": str(self._attempt),
+            "NBKIT_DEVICE_TYPE": device_type,
+            "NBKIT_NODE": name,
+        }
+
+    def _others(self) -> list[dict[str, Any]]:
+        """Return what the torchruns of the other hosts tell, or others on this one."""
+        mine = self._watch.file
+        files = [file for file in mine.parent.glob("*.json") if file != mine]
+        told = [read_json(file) for file in files if is_fresh(file, mine)]
+        return [
+            one
+            for one in told
+            if one and ProcessIdentity.from_dict(one["process"]).is_alive() is not False
+        ]
+
+    def _refuse_other_software(self) -> None:
+        own = software()
+        differences = [
+            f"{name} {own[name] or 'is missing'}, not {version}"
+            for name, version in self._submission["software"].items()
+            if own[name] != version
+        ]
+        if differences:
+            _refuse(
+                f"host {hostname()} has {', '.join(differences)}; use the environment "
+                "of the launch on every host."
+            )
+
+    def _refuse_old_line(self) -> None:
+        orders = read_json(self._paths.orders(self._attempt)) or {}
+        is_over = "kill" in orders.get("do", [])
+        if is_over or self._attempt != self._submission["attempt"]:
+            _refuse(
+                f"attempt {self._attempt} of run {self._paths.run_id} has ended; "
+                "resume() the run, and paste the line that it then prints."
+            )
+
+    def _refuse_further_host(self) -> None:
+        others = self._others()
+        if len(others) >= self._config.nnodes or any(one["ranks"] for one in others):
+            where = ", ".join(sorted(one["host"] for one in others))
+            _refuse(
+                f"torchrun runs on {where} already, and nnodes={self._config.nnodes}; "
+                "paste the line on as many hosts, once on each."
+            )
+
+    def _hint_at_loopback(self) -> None:
+        """Say what to do if others would not find this host by its name."""
+        try:
+            own = socket.gethostbyname(socket.getfqdn())
+            meeting = socket.gethostbyname(self._submission["rendezvous_host"])
+        except OSError:
+            return  # torchrun says it better
+        if self._config.nnodes < 2 or ipaddress.ip_address(meeting).is_loopback:
+            return
+        if ipaddress.ip_address(own).is_loopback:
+            _print(
+                f"this host takes its own name for {own}, where no other finds it: if "
+                "the ranks do not meet, mend /etc/hosts, or add --local-addr=ADDRESS "
+                "to the line, and GLOO_SOCKET_IFNAME=INTERFACE in front of it."
+            )
+
+
+def _refuse(why: str) -> NoReturn:
+    """End torchrun, with what to do instead of a traceback."""
+    message = f"nbkit: {why}"
+    raise SystemExit(message)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"nbkit: {text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,74 @@
+"""Ranks in an image: the command, and what of the environment gets through."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from nbkit.launch.container import container_environment, in_container
+
+ARGV = ["/venv/bin/python", "-P", "-m", "nbkit.worker", "/store/runs/r"]
+IMAGE = {"container": "/images/a b.sif", "container_args": ("--bind=/more:/data",)}
+
+
+def test_a_run_without_an_image_is_started_as_it_is(small):
+    argv = in_container(small(), ARGV, ["/store"], cwd="/here", device_type="cuda")
+
+    assert argv == ARGV
+
+
+def test_a_rank_is_started_with_the_python_of_the_image(small):
+    argv = in_container(
+        small(slurm=IMAGE),
+        ARGV,
+        ["/store", Path("/store/runs/r"), "/data"],
+        cwd="/home/me/work",
+        device_type="cuda",
+    )
+
+    assert argv == [
+        "apptainer",
+        "exec",
+        "--nv",
+        *("--bind", "/data", "--bind", "/home/me/work", "--bind", "/store"),
+        *("--pwd", "/home/me/work"),
+        "--bind=/more:/data",
+        "/images/a b.sif",
+        *("python", "-P", "-m", "nbkit.worker", "/store/runs/r"),
+    ]
+
+
+def test_the_other_program_does_the_same_and_cpus_need_no_driver(small):
+    argv = in_container(
+        small(slurm=IMAGE),
+        ARGV,
+        [],
+        cwd="/here",
+        device_type="cpu",
+        program="singularity",
+    )
+
+    assert argv[:4] == ["singularity", "exec", "--bind", "/here"]
+    assert "--nv" not in argv
+
+
+@pytest.mark.parametrize("name", ["a,b", "a:b", 'a"b', "a\\b", "a^b", "end "])
+def test_a_folder_of_any_name_is_bound(small, name):
+    argv = in_container(small(slurm=IMAGE), ARGV, [], cwd=f"/{name}", device_type="cpu")
+
+    # As the program reads it: https://pkg.go.dev/encoding/csv
+    fields = next(csv.reader([argv[argv.index("--mount") + 1]]))
+    assert fields == ["type=bind", f"source=/{name}", f"destination=/{name}"]
+
+
+def test_what_a_rank_needs_gets_through_whatever_the_image_sets():
+    environment = {"RANK": "0", "HOME": "/me", "NBKIT_RUN_ID": "r", "ODD": "$(foo)"}
+
+    got = container_environment(environment, ["RANK", "ODD", "NBKIT_LISTEN_FD"])
+
+    # What a shell inside would replace is left to plain inheritance.
+    assert got == {**environment, "APPTAINERENV_RANK": "0"}
+    other = container_environment(environment, ["RANK"], program="singularity")
+    assert other == {**environment, "SINGULARITYENV_RANK": "0"}

@@ -1,0 +1,227 @@
+"""Runs whose ranks people start: a torchrun line pasted twice on one host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError
+from nbkit.launch.manual import ManualEngine, manual_line
+from nbkit.launch.manual_ranks import TorchrunNode
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.record import RunState
+from tests.launch.terminals import begin, by_hand, launch_fault, terminals
+from tests.waiting import wait_until
+
+__all__ = ["by_hand", "terminals"]
+
+HOSTILE = 'a store\'s $$HOME `x`; "y" & z'
+
+
+def test_a_run_is_started_by_one_line_pasted_on_every_host(
+    by_hand, terminals, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / HOSTILE))
+    run = nbkit.launch(by_hand(gpus=2, steps=20))
+    line = run.torchrun_line
+    assert f"Paste this line on each of 2 hosts:\n\n{line}\n" in capsys.readouterr().out
+    wait_until(lambda: run.queue, "the supervisor")
+    assert run.state is RunState.QUEUED
+    waits = "waits for torchrun on 2 hosts: paste run.torchrun_line there"
+    assert run.queue["reason"] == waits
+
+    terminals.paste(line)
+    ready = f"waits for torchrun on 2 hosts; it runs on 1 of them ({hostname()})"
+    wait_until(lambda: run.queue and run.queue["reason"] == ready, "a host", 180)
+    terminals.paste(line)
+    run.wait(300)
+
+    assert [rank["exit_code"] for rank in run.record["attempts"][0]["ranks"]] == [0] * 4
+    # One host plays both nodes, which have their numbers in their names.
+    names = {rank["node"] for rank in run.worker["ranks"]}
+    assert names == {f"{hostname()}-0", f"{hostname()}-1"}
+    assert {run.paths.system(name).exists() for name in names} == {True}
+    assert run.record["system"]["nodes"].keys() == names
+    assert run.record["launch"]["torchrun"] == line
+    assert run.summary.world_size == 4
+    assert run.summary.images_per_second is not None
+    assert len(run.metrics()) == 20
+    for rank in range(4):
+        assert run.paths.rank(0, rank).process.exists()
+        assert "Traceback" not in run.logs(rank)
+    assert not processes_of_run(run.paths)
+    assert f"run {run.run_id}: this host is ready (nnodes=2)" in terminals.screen(0)
+    terminals.paste(line)
+    assert "attempt 0 of run" in terminals.screen(2)
+    terminals.close()
+    assert [shell.returncode for shell in terminals.opened] == [0, 0, 1]
+
+
+def test_ctrl_c_in_one_terminal_stops_all_ranks_with_a_checkpoint_to_resume_from(
+    by_hand, terminals, capsys
+):
+    run = nbkit.launch(by_hand(model="slow", steps=10_000))
+    begin(run, terminals)
+    terminals.paste(run.torchrun_line)
+    assert "nnodes=2; paste the line on as many hosts" in terminals.screen(2)
+
+    # Ctrl-C goes to the foreground group of a terminal: torchrun, and not its ranks.
+    os.killpg(terminals.opened[1].pid, signal.SIGINT)
+    run.wait(120, raise_on_failure=False)
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["by"].startswith("torchrun on ")
+    assert run.cause["by"].endswith(" (SIGINT)")
+    assert run.cause["message"].endswith("at a step boundary")
+    first = len(run.metrics())
+    assert run.metrics("checkpoint")
+    assert not processes_of_run(run.paths)
+
+    old_line = run.torchrun_line
+    capsys.readouterr()
+    run.resume()
+    assert run.torchrun_line != old_line
+    assert run.torchrun_line in capsys.readouterr().out
+    terminals.paste(run.torchrun_line, 2)
+    wait_until(lambda: len(run.metrics()) > first, "a step of the next attempt", 180)
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["message"] == "stopped by user, at a step boundary"
+    assert [attempt["number"] for attempt in run.record["attempts"]] == [0, 1]
+    assert not processes_of_run(run.paths)
+
+
+@pytest.mark.parametrize("how", ["exception", "SIGKILL"])
+def test_a_rank_that_fails_on_another_host_is_named_with_it(by_hand, terminals, how):
+    run = launch_fault(by_hand, how, 1)
+    terminals.paste(run.torchrun_line, 2)
+    run.wait(240, raise_on_failure=False)
+
+    cause = run.cause
+    assert run.state is RunState.FAILED
+    ended = run.record["attempts"][0]["ranks"][1]
+    assert (cause["rank"], cause["node"]) == (1, f"{hostname()}-1")
+    assert ended["node"] == cause["node"]
+    if how == "exception":
+        assert cause["message"] == "ValueError: the bad rank raises"
+        assert ", in _fails" in cause["traceback"]
+        screens = terminals.screen(0) + terminals.screen(1)
+        assert "ValueError: the bad rank raises" in screens
+    else:
+        assert cause["message"] == "killed by signal SIGKILL (not sent by nbkit)"
+        assert ended["signal"] == "SIGKILL"
+    assert not processes_of_run(run.paths)
+
+
+def test_a_host_whose_torchrun_is_killed_is_named_and_its_ranks_end_too(
+    by_hand, terminals
+):
+    run = nbkit.launch(by_hand(model="slow", steps=10_000))
+    begin(run, terminals)
+    terminals.opened[0].kill()
+    run.wait(120, raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert run.cause["kind"] == "node"
+    assert run.cause["message"].startswith(f"host {hostname()}")
+    assert "was lost: torchrun is gone there" in run.cause["message"]
+    assert not processes_of_run(run.paths)
+
+
+def test_stopping_a_run_that_waits_ends_the_torchrun_that_has_come(by_hand, terminals):
+    run = nbkit.launch(by_hand())
+    terminals.paste(run.torchrun_line)
+    wait_until(lambda: run.queue and "1 of them" in run.queue["reason"], "a host", 180)
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["message"] == "stopped by user, before its ranks were started"
+    assert f"run {run.run_id} has ended." in terminals.screen(0)
+
+
+def test_a_shell_finds_in_the_line_what_was_put_into_it(by_hand, tmp_path):
+    root = tmp_path / HOSTILE / "runs" / "20250101-000000-it"
+    shown = tmp_path / "py thon"
+    shown.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        "print(json.dumps([os.environ['OMP_NUM_THREADS'], *sys.argv[1:]]))\n"
+    )
+    shown.chmod(0o755)
+    line = manual_line(
+        by_hand(nnodes=3, gpus=8),
+        root,
+        2,
+        host="node-1",
+        port=29_400,
+        python=str(shown),
+        threads=6,
+    )
+    done = subprocess.run(["/bin/sh", "-c", line], stdout=subprocess.PIPE, check=True)
+
+    threads, *argv = json.loads(done.stdout)
+    assert threads == "6"
+    assert argv[:3] == ["-P", "-m", "torch.distributed.run"]
+    assert {"--nnodes=3", "--nproc-per-node=8", "--rdzv-endpoint=node-1:29400"} < {
+        *argv
+    }
+    assert f"--log-dir={root}/logs/2" in argv
+    assert "--rdzv-id=20250101-000000-it-2" in argv
+    # torchrun itself makes one dollar sign of two.
+    assert argv[-4:] == ["-P", "-m", "nbkit.worker", str(root).replace("$", "$$")]
+    assert "\n" not in line
+    assert shlex.split(line)[0] == "env"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_restarts": 2}, r"max_restarts=2: .* Run\.resume\(\)"),
+        ({"device": "auto", "devices": (0,)}, r"devices=\(0,\): each host has its own"),
+        ({"device": "replay"}, r"device='replay' .* engine='local'"),
+        (
+            {"device": "auto", "manual": {"rendezvous_host": "far.example"}},
+            r"device='auto' .*far\.example.*; set device='cuda'",
+        ),
+    ],
+)
+def test_what_only_other_engines_do_is_refused(by_hand, fields, message):
+    with pytest.raises(ConfigError, match=message):
+        ManualEngine().check(by_hand(**fields))
+
+
+def test_threads_and_port_of_another_host_are_left_to_torchrun(by_hand):
+    there = {"rendezvous_host": "far.example"}
+    wanted = ManualEngine().check(by_hand(manual=there))
+
+    assert wanted["cpus_per_rank"] is None
+    assert wanted["rendezvous_host"] == "far.example"
+
+
+@pytest.mark.parametrize("host", ["node-1:29400", "two hosts", "a;b", "$(id)"])
+def test_a_rendezvous_host_is_a_name_or_an_address(by_hand, host):
+    with pytest.raises(ConfigError, match="its own field"):
+        by_hand(manual={"rendezvous_host": host})
+
+
+def test_a_host_elsewhere_is_lost_once_it_is_silent_for_long():
+    process = {**ProcessIdentity.of().to_dict(), "host": "elsewhere"}
+    told = {"process": process, "name": "elsewhere", "is_over": False, "looks": 1}
+    node = TorchrunNode(told)
+    node.hear(told, 40)
+    assert node.loss is None
+    node.hear({**told, "looks": 2}, 40)
+    node.hear({**told, "looks": 2}, 40)
+    assert node.loss is None
+    node.hear({**told, "looks": 2}, 40)
+    assert node.loss == "no word from torchrun there for 60 s"
+    node.hear({**told, "looks": 3, "is_over": True}, 90)
+    assert node.loss is None

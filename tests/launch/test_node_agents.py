@@ -1,0 +1,209 @@
+"""What a supervisor makes of its agents' words; a program that plays them is srun."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from nbkit.errors import LaunchError
+from nbkit.launch import node_agents
+from nbkit.launch.node_agents import NodeAgents
+from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.runs import create_run_folder
+from tests.waiting import wait_until
+
+NAMES = ("n1", "n2")
+SOFTWARE = {"python": "3.11.2", "nbkit": "0.9", "torch": None}
+
+_SRUN = """
+import json, signal, sys
+def hear(kind):
+    for line in sys.stdin:
+        if json.loads(line)["kind"] == kind:
+            return
+for act, what in json.loads(sys.argv[1]):
+    match act:
+        case "say": print(what, flush=True)
+        case "hear": hear(what)
+        case "hang": signal.pause()
+"""
+UNTIL_THE_END = ("hear", "the end of the input")
+
+
+def _say(kind, agent, **values):
+    return ("say", json.dumps({"kind": kind, "agent": agent, **values}))
+
+
+def _ready(agent, **values):
+    known = {"host": "h", "address": "127.0.0.1", "port": 7, "software": SOFTWARE}
+    return _say("ready", agent, name=NAMES[agent], **{**known, **values})
+
+
+def _started(rank):
+    return _say("started", rank, rank=rank, pid=100 + rank, start_ticks=9)
+
+
+def _ended(rank, **values):
+    how = {"exit_code": 0, "signal": None, "killed_by_us": False}
+    memory = {"kernel_ran_out_of_memory": False}
+    return _say("ended", rank, rank=rank, **{**how, **memory, **values})
+
+
+RANKS_RUN = (_ready(0), _ready(1), ("hear", "start"), _started(0), _started(1))
+
+
+@pytest.fixture
+def play(small):
+    """Return what lets agents of two nodes, with a rank each, do as a list says."""
+    config = small(engine="slurm", nnodes=2, gpus=1)
+    paths = create_run_folder(config)
+
+    @contextmanager
+    def playing(
+        *acts, seen=NAMES, is_unwanted=False, on_sigterm=lambda: None
+    ) -> Iterator[NodeAgents]:
+        for name in seen:
+            paths.system(name).parent.mkdir(exist_ok=True)
+            paths.system(name).touch()
+        argv = [sys.executable, "-c", _SRUN, json.dumps(acts)]
+        agents = NodeAgents(
+            config,
+            paths,
+            0,
+            NAMES,
+            argv,
+            SOFTWARE,
+            is_unwanted=lambda: is_unwanted,
+            on_sigterm=on_sigterm,
+        )
+        try:
+            yield agents
+        finally:
+            agents.close()
+
+    return playing
+
+
+def _ends(agents, count):
+    ended = []
+    wait_until(lambda: ended.extend(agents.wait(0.1)) or len(ended) >= count, "an end")
+    return ended
+
+
+def test_ranks_on_two_nodes_start_move_and_end_whatever_else_is_printed(play):
+    acts = [
+        ("say", "Loading cuda/12.4"),
+        *RANKS_RUN,
+        ("say", '{"progress": 7}'),
+        _say("beats", 1, first=0, beats=[[5, int(Phase.COMPUTE), 12]]),
+        _ended(1, exit_code=None, signal="SIGKILL"),
+        _ended(0),
+        _say("gone", 0, stuck=[]),
+        ("say", "bye"),
+        _say("gone", 1, stuck=[]),
+    ]
+    with play(*acts) as agents:
+        agents.start()
+        ended = _ends(agents, 2)
+        stuck = agents.close()
+
+    assert [(rank.rank, rank.returncode) for rank in ended] == [(1, -9), (0, 0)]
+    assert [rank.to_dict()["node"] for rank in agents.ranks] == ["n1", "n2"]
+    assert [rank.to_dict()["pid"] for rank in agents.ranks] == [100, 101]
+    assert agents.beats()[1] == Beat(5, Phase.COMPUTE, 12)
+    assert (agents.lost, stuck) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("acts", "seen", "text"),
+    [
+        (
+            [_ready(0), _say("refused", 1, reason="the disk is full"), UNTIL_THE_END],
+            NAMES,
+            "^node n2: the disk is full$",
+        ),
+        (
+            [_ready(0), _ready(1), UNTIL_THE_END],
+            ("n1",),
+            "what node n2 wrote into .* did not arrive on n1 within 0 s: the store",
+        ),
+        (
+            [_ready(0), _ready(1, software={**SOFTWARE, "nbkit": "1"}), UNTIL_THE_END],
+            NAMES,
+            "^node n2 has nbkit 1, not 0.9;",
+        ),
+        ([_ready(0)], NAMES, "the agent on node n2 is not ready and srun has ended"),
+    ],
+    ids=["refused", "unseen", "other software", "no agent"],
+)
+def test_a_node_that_cannot_run_ranks_is_named_before_they_start(
+    play, monkeypatch, acts, seen, text
+):
+    monkeypatch.setattr(node_agents, "_VISIBLE_SECONDS", 0.1)
+    with play(*acts, seen=seen) as agents, pytest.raises(LaunchError, match=text):
+        agents.start()
+
+    assert agents.ranks == []
+
+
+def test_nobody_waits_for_agents_of_a_run_that_was_stopped(play):
+    with (
+        play(_ready(0), UNTIL_THE_END, is_unwanted=True) as agents,
+        pytest.raises(LaunchError, match="stopped while its nodes were made ready"),
+    ):
+        agents.start()
+
+
+def test_an_agent_tells_that_slurm_wants_the_job_to_end(play):
+    told = []
+    acts = (*RANKS_RUN, _say("sigterm", 1), UNTIL_THE_END)
+    with play(*acts, on_sigterm=lambda: told.append(1)) as agents:
+        agents.start()
+        wait_until(lambda: agents.wait(0.1) or told, "the word of the agent")
+
+
+def test_a_node_without_a_word_is_lost_with_its_ranks(play):
+    speaking = _say("beats", 0, first=0, beats=[[1, int(Phase.DATA), 1]])
+    with play(*RANKS_RUN, ("hear", "stacks"), speaking, UNTIL_THE_END) as agents:
+        agents.start()
+        agents._nodes[1].heard_at -= node_agents._SILENT_SECONDS
+        agents.print_stacks()
+        (lost,) = _ends(agents, 1)
+
+    assert (lost.rank, lost.returncode) == (1, None)
+    assert agents.lost == "node n2 was lost: no word from its agent for 30 s"
+
+
+def test_a_node_that_does_not_answer_the_end_of_its_ranks_is_lost_sooner(
+    play, monkeypatch
+):
+    monkeypatch.setattr(node_agents, "_KILL_SECONDS", 0.2)
+    with play(*RANKS_RUN, ("hear", "kill"), _ended(0), UNTIL_THE_END) as agents:
+        agents.start()
+        agents.kill()
+        ended = _ends(agents, 2)
+
+    assert [rank.rank for rank in ended] == [0, 1]
+    assert agents.lost == "node n2 was lost: no word from its agent for 0 s"
+
+
+def test_nodes_that_have_not_said_a_last_word_when_the_step_ends_are_lost(play):
+    with play(*RANKS_RUN, _ended(0), _say("gone", 0, stuck=[])) as agents:
+        agents.start()
+        ended = _ends(agents, 2)
+
+    assert [rank.rank for rank in ended] == [0, 1]
+    assert agents.lost == "node n2 was lost: Slurm has ended its part of the job"
+
+
+def test_ranks_that_could_not_be_ended_are_told(play, monkeypatch):
+    monkeypatch.setattr(node_agents, "_END_SECONDS", 0.1)
+    with play(*RANKS_RUN, ("hang", "for ever")) as agents:
+        agents.start()
+        stuck = agents.close()
+
+    assert [rank.rank for rank in stuck] == [0, 1]

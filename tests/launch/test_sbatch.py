@@ -1,0 +1,278 @@
+"""From a configuration to a job script and a step, as text, and what a shell does."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import nbkit.launch
+from nbkit.config import SlurmConfig
+from nbkit.launch.node_messages import parse
+from nbkit.launch.sbatch import sbatch_script, srun_argv, submission_environment
+from nbkit.store.paths import RunPaths
+
+PATHS = RunPaths(Path("/store/runs/20260101-120000-resnet50-abc"))
+
+SMALL = """\
+#!/bin/bash
+# nbkit run 20260101-120000-resnet50-abc
+#SBATCH --job-name=resnet50
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --signal=B:USR1@90
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=/store/runs/20260101-120000-resnet50-abc/logs/slurm-%j.log
+
+exec /venv/bin/python -P -m nbkit.launch.slurm_job \
+/store/runs/20260101-120000-resnet50-abc
+"""
+
+LARGE = """\
+#!/bin/bash -l
+# nbkit run 20260101-120000-resnet50-abc
+#SBATCH --job-name="a name"
+#SBATCH --partition=gpu,long
+#SBATCH --account=physics
+#SBATCH --qos=normal
+#SBATCH --reservation=course
+#SBATCH --constraint=a100&nvlink
+#SBATCH --nodelist=n[1-4]
+#SBATCH --exclude=n3
+#SBATCH --exclusive
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=48
+#SBATCH --mem=102913M
+#SBATCH --gpus-per-node=8
+#SBATCH --time=240
+#SBATCH --signal=B:USR1@300
+#SBATCH --no-requeue
+#SBATCH --open-mode=append
+#SBATCH --output=/store/runs/20260101-120000-resnet50-abc/logs/slurm-%j.log
+#SBATCH --licenses="matlab:1 # two"
+#SBATCH --contiguous
+
+_nbkit_ended() {
+  echo "nbkit: status $? of this setup line: $_nbkit_line; \
+correct it in slurm.setup" >&2
+  exit 1
+}
+trap _nbkit_ended EXIT
+_nbkit_line='module load cuda'; eval 'module load cuda' </dev/null >&2 || exit
+_nbkit_line='conda activate torch'; eval 'conda activate torch' </dev/null >&2 || exit
+trap - EXIT
+exec python -P -m nbkit.launch.slurm_job /store/runs/20260101-120000-resnet50-abc
+"""
+
+EVERYTHING = {
+    "slurm_partition": "gpu,long",
+    "slurm_account": "physics",
+    "slurm_qos": "normal",
+    "slurm_reservation": "course",
+    "slurm_constraint": "a100&nvlink",
+    "slurm_nodelist": "n[1-4]",
+    "slurm_exclude": "n3",
+    "slurm_exclusive": True,
+    "timeout_min": 240,
+    "gpus_per_node": 8,
+    "cpus_per_task": 6,
+    "mem_gb": 100.5009,
+    "slurm_signal_delay_s": 300,
+    "slurm_requeue": False,
+    "slurm_max_num_timeout": 7,
+    "setup": ("module load cuda", "conda activate torch"),
+    "container": "/images/pytorch.sif",
+    "container_args": ("--bind=/data",),
+    "slurm_srun_args": ("--label",),
+    "slurm_additional_parameters": {
+        "licenses": "matlab:1 # two",
+        "contiguous": True,
+        "hold": False,
+    },
+}
+
+ELSEWHERE = {"container", "container_args", "gpus_per_node", "slurm_max_num_timeout"}
+"""Fields that do not reach a script or a step by these functions."""
+
+HOSTILE = [
+    "with blank",
+    'it\'s "quoted"',
+    "$(touch foo) `touch foo` $HOME",
+    "100%j #1; touch foo &",
+    "-n --wrap=foo",
+    "back\\slash",
+    "ünïcode ☃",
+]
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Path:
+    """Return a program that prints its arguments and what it can read, each ended."""
+    program = tmp_path / "py thon's"
+    program.write_text('#!/bin/bash\nprintf \'%s\\0\' "$@" "$(cat)" "$LOADED"\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_a_job_asks_only_for_what_is_given(small):
+    config = small(model="resnet50", nnodes=2)
+
+    text = sbatch_script(config, PATHS, python="/venv/bin/python", gpus_per_node=0)
+
+    assert text == SMALL
+
+
+def test_a_job_asks_for_everything_that_is_given(small):
+    config = small(name="a  name", gpus=8, nnodes=4, slurm=EVERYTHING)
+
+    assert sbatch_script(config, PATHS, python="python", gpus_per_node=8) == LARGE
+
+
+@pytest.mark.parametrize("field", SlurmConfig.model_fields)
+def test_every_field_is_used(small, field):
+    assert EVERYTHING.keys() == SlurmConfig.model_fields.keys()
+
+    if field in ELSEWHERE:
+        folder = Path(nbkit.launch.__file__).parent
+        sources = [path for path in folder.glob("*.py") if path.name != "sbatch.py"]
+        assert any(f"slurm.{field}" in path.read_text() for path in sources)
+    else:
+        config = small(slurm={field: EVERYTHING[field]})
+        assert _texts(config) != _texts(small())
+
+
+def _texts(config) -> tuple[str, list[str]]:
+    script = sbatch_script(config, PATHS, python="python", gpus_per_node=0)
+    return script, srun_argv(config, PATHS.root, python="python", nnodes=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"stop_grace_seconds": 0.5}, 61),
+        ({"stop_grace_seconds": 86_400}, 65_535),
+        ({"slurm": {"slurm_signal_delay_s": 5}}, 5),
+    ],
+)
+def test_the_time_limit_is_announced_early_enough_to_save(small, fields, seconds):
+    text = sbatch_script(small(**fields), PATHS, python="python", gpus_per_node=0)
+
+    assert f"#SBATCH --signal=B:USR1@{seconds}\n" in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_shell_hands_on_any_name_as_it_is(small, stub, tmp_path, name):
+    root = tmp_path / name
+    config = small(name=name, slurm={"setup": (f"true {shlex.quote(name)}",)})
+    script = tmp_path / "job.sbatch"
+    script.write_text(
+        sbatch_script(config, RunPaths(root), python=str(stub), gpus_per_node=0)
+    )
+
+    job = _run(["bash", str(script)], tmp_path)
+    step = _run(_step(config, root, stub), tmp_path)
+
+    command = ["-P", "-m", "nbkit.launch.slurm_job", str(root)]
+    assert job.stdout.split("\0")[:4] == command
+    command[2] = "nbkit.launch.node"
+    assert step.stdout.split("\0")[:4] == command
+    assert job.stderr == step.stderr == ""
+    assert {path.name for path in tmp_path.iterdir()} == {stub.name, script.name}
+
+
+def test_setup_changes_the_environment_and_nothing_else(small, stub, tmp_path):
+    lines = ("echo loaded cuda; export LOADED=yes", "cat # the agent's orders?")
+    config = small(slurm={"setup": lines})
+
+    ran = _run(_step(config, tmp_path, stub), tmp_path, "an order")
+
+    assert ran.stdout.split("\0")[4:] == ["an order", "yes", ""]
+    assert ran.stderr == "loaded cuda\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("false", 1),
+        ("exit 3", 3),
+        ("exit", 0),
+        ("no-such-module load 'x' \"$y\"", 127),
+        ("if then", 2),
+        ("echo 'open", 2),
+    ],
+)
+def test_a_setup_line_that_fails_is_named(small, stub, tmp_path, line, status):
+    config = small(slurm={"setup": ("true", line, "echo too late")})
+
+    ran = _run(_step(config, tmp_path, stub), tmp_path)
+
+    assert ran.returncode == 1
+    message = parse(ran.stdout.encode())
+    assert message is not None
+    assert (message["kind"], message["agent"]) == ("refused", 0)
+    assert "slurm.setup" in message["reason"]
+    assert f"nbkit: status {status} of this setup line: {line}; correct" in ran.stderr
+    assert "too late" not in ran.stderr
+
+
+def test_no_shell_stands_between_where_there_is_no_setup(small):
+    argv = srun_argv(small(), Path("/a b"), python="/py", nnodes=3)
+
+    assert argv[-5:] == ["/py", "-P", "-m", "nbkit.launch.node", "/a b"]
+    assert {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1"} < set(argv)
+
+
+def test_arguments_of_srun_come_last_and_so_win(small):
+    config = small(slurm={"slurm_srun_args": ("--mpi=pmix",)})
+
+    argv = srun_argv(config, Path("/a"), python="/py", nnodes=1)
+
+    assert argv.index("--mpi=none") < argv.index("--mpi=pmix") < argv.index("/py")
+
+
+def test_what_is_around_does_not_change_a_job(small):
+    config = small(slurm={"slurm_partition": "gpu"})
+    script = sbatch_script(config, PATHS, python="python", gpus_per_node=0)
+    around = {
+        "PATH": "/bin",
+        "SBATCH_PARTITION": "cpu",
+        "SBATCH_ACCOUNT": "mine",
+        "SBATCH_ARRAY_INX": "1-3",
+        "SBATCH_EXPORT": "NONE",
+        "SLURM_CONF": "/etc/other.conf",
+        "SLURM_JOB_ID": "12",
+        "SLURM_MEM_PER_CPU": "100",
+        "SLURMD_NODENAME": "n7",
+    }
+
+    assert submission_environment(around, script) == {
+        "PATH": "/bin",
+        "SBATCH_ACCOUNT": "mine",
+        "SLURM_CONF": "/etc/other.conf",
+    }
+
+
+def _step(config, root: Path, python: Path) -> list[str]:
+    """Return what srun starts on every node."""
+    argv = srun_argv(config, root, python=str(python), nnodes=1)
+    return argv[argv.index("--wait=0") + 1 :]
+
+
+def _run(
+    argv: list[str], folder: Path, given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv,
+        cwd=folder,
+        # A login shell reads what its user has there.
+        env={**os.environ, "HOME": str(folder)},
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,74 @@
+"""The scaling notebook over the two nodes of a real Slurm, with CPU processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbkit
+from nbkit.store.paths import studies_folder
+from nbkit.store.record import RunState
+from nbkit.study.report import REPORT_MIME
+from tests.notebooks.executing import QUICK, execute
+from tests.slurm.conftest import slurm
+
+__all__ = ["slurm"]
+
+
+def test_a_report_over_two_nodes_names_them_and_projects_nothing(
+    tmp_path, monkeypatch, slurm
+):
+    done = execute(
+        "scaling",
+        tmp_path / "out.ipynb",
+        *QUICK,
+        *("-p", "engine", "slurm", "-p", "nnodes", "2", "-p", "gpus", "2"),
+        *("-p", "model", "tiny", "-p", "timeout_min", "20"),
+        *("-p", "slurm", json.dumps({"slurm_partition": "debug", "mem_gb": 2})),
+    )
+
+    assert done.returncode == 0, f"{done.terminal}\n{done.text}"
+    assert "Sizes: 1, 2, 2 x 2 processes" in done.text
+    assert "Slurm: each start is a job of its own in partition debug" in done.text
+    assert "[4/4] fp32, 2 x 2 processes, repeat 1: finished" in done.text
+    assert "All-reduce between 4 ranks on 2 nodes" in done.text
+    assert "No projection: CPU processes" in done.text
+    answer = done.cells[-1].outputs[-1].data
+    assert "fp32 on 2 x 2 CPU processes trains" in answer["text/plain"]
+    assert "against one whole node" in answer["text/plain"]
+    report = answer[REPORT_MIME]
+    assert "of nodes n1, n2" in Path(report["page"]).read_text()
+    sizes = [
+        (row["world_size"], row["results"]["fp32"]["nnodes"])
+        for row in report["result"]["rows"]
+    ]
+    assert sizes == [(1, 1), (2, 1), (4, 2)]
+    across = report["result"]["rows"][-1]["results"]["fp32"]
+    assert across["node_efficiency"] > 0
+    assert across["communication_share"] > 0
+    nodes = report["result"]["nodes"]
+    assert [(row["node"], row["world_size"], row["runs"]) for row in nodes] == [
+        ("n1", 4, 1),
+        ("n2", 4, 1),
+    ]
+
+    runs = nbkit.runs()
+    assert {run.state for run in runs} == {RunState.FINISHED}
+    [widest] = [
+        run for run in runs if run.config.task == "train" and run.config.nnodes == 2
+    ]
+    assert [rank["node"] for rank in widest.worker["ranks"]] == ["n1", "n1", "n2", "n2"]
+    assert {path.stem for path in (widest.paths.root / "system").iterdir()} == {
+        "n1",
+        "n2",
+    }
+    assert widest.config.slurm.timeout_min == 20
+
+    # The bundle needs neither the cluster nor its nodes.
+    [study] = studies_folder().iterdir()
+    bundle = nbkit.export(study.name, tmp_path / "study.zip")
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
+    nbkit.import_bundle(bundle)
+    again = nbkit.report(study.name)
+    assert again.report.answer == report["answer"]
+    assert json.loads(json.dumps(again.report.result)) == report["result"]

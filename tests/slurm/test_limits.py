@@ -1,0 +1,78 @@
+"""Runs that Slurm ends before their time: they go on as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+
+import nbkit
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.record import RunState
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.runs import STEPS, TwoNodes, hold_both_nodes, hurry, job_of, losses
+from tests.waiting import wait_until
+
+
+def _expect_the_same(run: nbkit.Run, finished: nbkit.Run) -> None:
+    """Expect one record without a seam, and the losses of a run that was left alone."""
+    assert run.state is RunState.FINISHED, run.cause
+    assert [line["step"] for line in run.metrics()] == list(range(1, STEPS + 1))
+    assert losses(run) == losses(finished)
+    # From its checkpoint: no step was done twice.
+    written = map(json.loads, run.paths.metrics.read_text().splitlines())
+    assert len([line for line in written if line["kind"] == "step"]) == STEPS
+    first, second = run.record["attempts"]
+    assert (first["state"], second["state"]) == ("stopped", "finished")
+    assert (first["number"], second["number"]) == (0, 1)
+    assert run.record["launch"]["job"]["id"] == job_of(run)
+    assert run.record["launch"]["job"]["restarts"] == 1
+
+
+def test_a_run_at_its_time_limit_waits_again_and_goes_on_bit_equal(
+    two_nodes: TwoNodes, slurm: SlurmCluster, finished: nbkit.Run
+):
+    run = two_nodes.launch(
+        lingering=True, slurm={"timeout_min": 10, "slurm_signal_delay_s": 120}
+    )
+    two_nodes.reach(run)
+    job_id = job_of(run)
+
+    # Slurm looks at limits twice a minute: the signal is due at the next look.
+    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=2")
+
+    waits = "the run is in the queue again"
+    queue = wait_until(lambda: run.record.get("queue"), waits, 90)
+    assert queue["reason"].startswith("Slurm: it has reached its time limit")
+    slurm.wait_for_job(job_id, "PENDING")
+    slurm.command("scontrol", "hold", job_id)
+    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=10")
+    two_nodes.reach_state(run, RunState.QUEUED)
+    assert "it has reached its time limit" in (run.queue or {})["reason"]
+    two_nodes.expect_nothing_left(run)
+    hurry(run)
+    slurm.command("scontrol", "release", job_id)
+    two_nodes.end(run)
+    _expect_the_same(run, finished)
+    assert run.record["launch"]["job"]["timeouts"] == 1
+    assert run.record["attempts"][0]["message"].startswith("stopped by time limit")
+    assert run.record["queue"] is None
+
+
+def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
+    two_nodes: TwoNodes, slurm: SlurmCluster, finished: nbkit.Run
+):
+    run = two_nodes.launch(
+        lingering=True, slurm={"slurm_partition": "low", "slurm_exclusive": True}
+    )
+    two_nodes.reach(run)
+
+    other = hold_both_nodes(slurm, "--partition=high")
+
+    two_nodes.reach_state(run, RunState.QUEUED)
+    assert "it made way for another job" in (run.queue or {})["reason"]
+    wait_until(lambda: not processes_of_run(run.paths), "nothing of it is left")
+    hurry(run)
+    slurm.command("scancel", other)
+    two_nodes.end(run)
+    _expect_the_same(run, finished)
+    assert run.record["attempts"][0]["message"].startswith("stopped by slurm")
+    assert run.record["launch"]["job"]["timeouts"] == 0

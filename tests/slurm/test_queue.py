@@ -1,0 +1,99 @@
+"""Runs that wait in Slurm's queue: for what, and what it costs to look at them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.server.runs import RunTable
+from nbkit.store import jobs
+from nbkit.store.record import RunState
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.runs import TwoNodes, hold_both_nodes, job_of
+from tests.waiting import wait_until
+
+MANY = 50
+ALL_GPUS_OF_A_NODE = {"gpus_per_node": 2}
+
+
+@pytest.fixture
+def squeue_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], list[str]]:
+    """Return what tells the arguments of every call of squeue so far."""
+    real = shutil.which("squeue")
+    calls = tmp_path / "squeue.calls"
+    calls.touch()
+    wrapper = tmp_path / "bin" / "squeue"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\necho "$*" >>"{calls}"\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
+    return lambda: calls.read_text().splitlines()
+
+
+def test_a_run_waits_for_gpus_and_starts_once_another_has_ended(
+    two_nodes: TwoNodes, slurm: SlurmCluster
+):
+    one = {"nnodes": 1, "gpus": 1, "slurm": ALL_GPUS_OF_A_NODE}
+    first, second = (
+        two_nodes.launch(model="slow", steps=10_000, **one) for _ in range(2)
+    )
+    slurm.wait_for_job(job_of(second), "RUNNING")
+
+    third = two_nodes.launch(**one)
+
+    two_nodes.reach_state(third, RunState.QUEUED)
+    wait_until(lambda: "(Resources)" in (third.queue or {}).get("reason", ""), "a word")
+    assert third.record == {}
+    two_nodes.reach(first).stop()
+    third.wait(120)
+    assert third.state is RunState.FINISHED
+    node = slurm.job(job_of(third))["NodeList"]
+    assert node == slurm.job(job_of(first))["NodeList"]
+    second.stop()
+    two_nodes.expect_nothing_left(first, second, third)
+
+
+def test_fifty_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
+    two_nodes: TwoNodes,
+    slurm: SlurmCluster,
+    squeue_calls: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def forget() -> None:
+        monkeypatch.setattr(jobs, "_clusters", {})
+
+    holder = hold_both_nodes(slurm)
+    runs = [two_nodes.launch() for _ in range(MANY)]
+    assert squeue_calls() == []
+
+    forget()
+    listed = nbkit.runs(state="queued")
+    assert len(squeue_calls()) == 1
+    assert {run.run_id for run in listed} == {run.run_id for run in runs}
+    reasons = [(run.queue or {})["reason"] for run in listed]
+    assert all(reason.startswith("Slurm: ") for reason in reasons)
+
+    for look in range(2, 5):
+        forget()
+        rows = RunTable(None).look([]).rows
+        assert len(squeue_calls()) == look
+        assert [row["state"] for row in rows] == ["queued"] * MANY
+
+    for run in runs:
+        run.stop(wait=False)
+    before = len(squeue_calls())
+    forget()
+    assert len(nbkit.runs(state="stopped")) == MANY
+    assert len(squeue_calls()) == before + 1
+    assert slurm.command("squeue", "--noheader", "--format=%i").split() == [holder]
+    assert all(run.record == {} for run in runs)
+    assert (runs[0].cause or {})["by"] == "user"
+    slurm.command("scancel", holder)
+    two_nodes.expect_nothing_left(*runs)

@@ -1,0 +1,291 @@
+"""Where a run stands that is a job of Slurm, as files and squeue tell it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nbkit.config import ExperimentConfig
+from nbkit.store import jobs
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, write_json
+from nbkit.store.runs import StoredRun, create_run_folder, list_runs
+from tests.slurm_programs import SlurmPrograms
+
+SUBMITTED = "2026-11-22T14:00:00.000Z"
+ELSEWHERE = {"pid": 7, "start_ticks": 7, "host": "n1", "boot_id": "b"}
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    return SlurmPrograms(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return a run that was handed to Slurm as job 7, and of which nothing else is."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    run = StoredRun(create_run_folder(ExperimentConfig()).root)
+    submit(run)
+    return run
+
+
+def submit(run, attempt=0, job_id="7"):
+    values = {
+        "attempt": attempt,
+        "time": SUBMITTED,
+        "name": "far away",
+        "supervisor": None,
+        "job": {"id": job_id, "cluster": None},
+    }
+    write_json(run.paths.submission, values)
+
+
+def write_record(run, state, attempt=0, supervisor=ELSEWHERE, **values):
+    record = {"attempt": attempt, "state": state, "supervisor": supervisor}
+    write_json(run.paths.record, {**record, "name": "far away", **values})
+
+
+def ask_to_stop(run):
+    write_json(run.paths.stop, {"attempt": 0, "by": "ann", "grace_seconds": 5})
+
+
+STATES = [
+    # record's state, whether a stop was asked for, Slurm's line; what it stands for
+    (None, False, "PENDING", "Resources", "queued"),
+    (None, True, "PENDING", "Resources", "queued"),
+    (None, False, "CONFIGURING", "None", "queued"),
+    (None, False, "RUNNING", "None", "starting"),
+    (None, False, "COMPLETING", "None", "starting"),
+    (None, True, "CANCELLED", "None", "stopped"),
+    (None, False, "CANCELLED", "None", "stopped"),
+    (None, False, "FAILED", "NonZeroExitCode", "lost"),
+    (None, False, "COMPLETED", "None", "lost"),
+    (None, False, "NODE_FAIL", "None", "lost"),
+    (None, False, None, None, "lost"),
+    (None, True, None, None, "stopped"),
+    ("running", False, "RUNNING", "None", "running"),
+    ("stopping", True, "COMPLETING", "None", "stopping"),
+    ("running", False, "SUSPENDED", "None", "running"),
+    ("running", False, "PENDING", "BeginTime", "queued"),
+    ("queued", False, "PENDING", "BeginTime", "queued"),
+    ("queued", False, "RUNNING", "None", "starting"),
+    ("running", False, "REQUEUED", "None", "queued"),
+    ("running", False, "CANCELLED", "None", "stopped"),
+    ("stopping", True, "CANCELLED", "None", "stopped"),
+    ("running", False, "NODE_FAIL", "None", "lost"),
+    ("running", False, "TIMEOUT", "TimeLimit", "lost"),
+    ("running", False, "OUT_OF_MEMORY", "None", "lost"),
+    ("running", False, "PREEMPTED", "None", "lost"),
+    ("running", False, None, None, "lost"),
+    ("stopping", True, None, None, "stopped"),
+    ("finished", False, "COMPLETED", "None", "finished"),
+    ("failed", False, "FAILED", "NonZeroExitCode", "failed"),
+    ("stopped", True, None, None, "stopped"),
+]
+
+
+@pytest.mark.parametrize(("written", "stop", "word", "reason", "state"), STATES)
+def test_a_record_has_the_last_word_and_slurm_the_first(
+    run, slurm, written, stop, word, reason, state
+):
+    slurm.tell("squeue", *([] if word is None else [f"7|{word}|N/A|n[1-2]|{reason}"]))
+    if written is not None:
+        write_record(run, written)
+    if stop:
+        ask_to_stop(run)
+
+    assert run.state == state
+    assert [row.state for row in list_runs()] == [state]
+    assert (run.queue is not None) == (state == "queued")
+    if state in ("lost", "stopped") and written not in ("stopped", "failed"):
+        assert run.cause["kind"] == state
+        assert run.cause["log"] == str(run.paths.logs / "slurm-7.log")
+    else:
+        assert run.cause is None
+
+
+@pytest.mark.parametrize(
+    ("written", "stop", "line", "words"),
+    [
+        (None, True, "7|CANCELLED|N/A||None", "by ann, before its ranks were started"),
+        (None, False, "7|CANCELLED|N/A||None", "stopped by Slurm (scancel), before"),
+        ("running", False, "7|CANCELLED|N/A|n1|None", "without a last word of its sup"),
+        (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1 (its script has failed)"),
+        (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log may say why"),
+        (None, False, "", "job 7 has ended, and Slurm has forgotten how"),
+        ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),
+        ("running", False, "7|TIMEOUT|N/A|n1|TimeLimit", "its time limit was reached"),
+        ("running", False, "7|OUT_OF_MEMORY|N/A|n1|None", "more memory than it had as"),
+        ("running", False, "7|PREEMPTED|N/A|n1|None", "make way for a job of higher"),
+        ("running", False, "7|PREEMPTED|N/A|n1|None", "it has no checkpoint: launch"),
+    ],
+)
+def test_why_it_ended_is_said_in_slurms_word_and_in_ours(
+    run, slurm, written, stop, line, words
+):
+    slurm.tell("squeue", line)
+    if written is not None:
+        write_record(run, written)
+    if stop:
+        ask_to_stop(run)
+
+    assert words in run.cause["message"]
+
+
+def test_a_run_with_a_checkpoint_is_told_to_go_on_from_it(run, slurm):
+    slurm.tell("squeue", "7|PREEMPTED|N/A|n1|None")
+    write_record(run, "running")
+    (run.paths.checkpoints / "10").mkdir(parents=True)
+    (run.paths.checkpoints / "10" / "complete.json").touch()
+
+    assert "resume() goes on from the newest checkpoint" in run.cause["message"]
+
+
+def test_a_run_that_ends_between_the_two_looks_has_ended_properly(run, slurm, tmp_path):
+    write_record(run, "finished")
+    final = tmp_path / "final.json"
+    run.paths.record.rename(final)
+    write_record(run, "running")
+    # squeue tells of the end when the record has it already.
+    also = f'/bin/cp "{final}" "{run.paths.record}"'
+    slurm.tell("squeue", "7|COMPLETED|N/A|n1|None", also=also)
+
+    assert run.state is RunState.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("written", "cause", "word", "state"),
+    [
+        ("stopped", {"kind": "stopped", "by": "slurm"}, "PENDING", "queued"),
+        ("stopped", {"kind": "stopped", "by": "slurm"}, "COMPLETING", "stopping"),
+        ("stopped", {"kind": "stopped", "by": "slurm"}, "CANCELLED", "stopped"),
+        ("stopped", {"kind": "stopped", "by": "ann"}, "PENDING", "stopped"),
+        ("failed", {"kind": "node"}, "PENDING", "queued"),
+        ("failed", {"kind": "node"}, "FAILED", "failed"),
+        ("failed", {"kind": "exit"}, "PENDING", "failed"),
+    ],
+)
+def test_a_last_word_that_slurm_may_take_back_is_asked_about(
+    run, slurm, written, cause, word, state
+):
+    launch = {"job": {"id": "7", "cluster": None, "nodes": ["n1"], "restarts": 0}}
+    write_record(run, written, cause=cause, launch=launch)
+    slurm.tell("squeue", f"7|{word}|N/A||None")
+
+    assert run.state == state
+    assert [row.state for row in list_runs()] == [state]
+    assert (run.cause == cause) == (state in ("stopped", "failed"))
+
+
+def test_a_resumed_run_is_the_new_job_whatever_its_old_record_says(run, slurm):
+    write_record(run, "failed", attempt=0, cause={"kind": "exit", "message": "old"})
+    submit(run, attempt=1, job_id="8")
+    slurm.tell("squeue", "7|FAILED|N/A|n1|None", "8|PENDING|N/A||Priority")
+
+    assert run.state is RunState.QUEUED
+    assert run.cause is None
+
+
+def test_a_record_that_is_newer_than_slurms_answer_is_believed(run, slurm):
+    slurm.tell("squeue", "7|PENDING|N/A||Priority")
+    assert run.state is RunState.QUEUED
+    write_record(run, "running")
+    os.utime(run.paths.record, (4e9, 4e9))
+
+    assert run.state is RunState.RUNNING
+    os.utime(run.paths.record, (1e9, 1e9))
+    assert run.state is RunState.QUEUED
+
+
+def test_a_queued_run_says_why_and_when_it_will_start(run, slurm):
+    slurm.tell("squeue", "7|PENDING|1580738700||Resources")
+
+    assert run.queue == {
+        "position": None,
+        "length": None,
+        "reason": "Slurm: it waits for nodes to become free (Resources); starts about "
+        "2020-02-03 14:05 UTC (Slurm's estimate)",
+        "since": SUBMITTED,
+    }
+
+
+def test_a_run_that_was_put_back_says_both_reasons(run, slurm):
+    since = "2026-11-22T16:00:00.000Z"
+    queue = {"position": None, "length": None, "reason": "time limit", "since": since}
+    write_record(run, "queued", queue=queue)
+    slurm.tell("squeue", "7|PENDING|N/A||BeginTime")
+
+    assert run.state is RunState.QUEUED
+    found = run.queue
+    assert found["reason"].startswith("time limit; Slurm: its time to begin has not")
+    assert found["since"] == since
+
+
+@pytest.mark.parametrize(("written", "state"), [(None, "queued"), ("running",) * 2])
+def test_where_slurm_cannot_be_asked_no_run_is_lost(run, slurm, written, state):
+    if written is not None:
+        write_record(run, written)
+
+    assert run.state == state
+    if written is None:
+        why = "Slurm: not known, there is no squeue on this machine"
+        assert run.queue["reason"] == why
+
+
+def test_a_supervisor_that_lives_here_is_believed_without_a_question(run, slurm):
+    slurm.tell("squeue")
+    write_record(run, "running", supervisor=ProcessIdentity.of().to_dict())
+
+    assert run.state is RunState.RUNNING
+    assert slurm.calls("squeue") == []
+
+
+@pytest.mark.parametrize("whose", ["another user", "another machine"])
+def test_of_somebody_elses_job_slurm_is_not_asked(run, slurm, whose, monkeypatch):
+    slurm.tell("squeue")
+    write_record(run, "running")
+    if whose == "another user":
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    else:
+        run.paths.imported.write_text("{}")
+
+    assert run.state is RunState.RUNNING
+    assert slurm.calls("squeue") == []
+
+
+def test_a_run_that_goes_on_asks_less_often(run, slurm, monkeypatch):
+    asked = []
+    job = jobs.Job("7", "RUNNING")
+
+    def find(job_id, cluster, max_age_seconds):
+        asked.append(max_age_seconds)
+        return job
+
+    monkeypatch.setattr("nbkit.store.job_state.find_job", find)
+    for state in ("queued", "running", "stopping"):
+        write_record(run, state)
+        assert run.state is not RunState.LOST
+
+    assert asked[0] == asked[2] == jobs.ANSWER_SECONDS < asked[1]
+
+
+def test_a_run_of_this_machine_loads_nothing_that_asks_slurm(run):
+    me = ProcessIdentity.of().to_dict()
+    local = {"attempt": 0, "supervisor": me, "job": None}
+    write_json(run.paths.submission, local)
+    write_record(run, "running", supervisor=me)
+    program = (
+        "import sys; from nbkit.store.runs import *; from pathlib import Path\n"
+        f"run = StoredRun(Path({str(run.paths.root)!r}))\n"
+        "print(run.state, run.queue, list_runs()[0].state, run.cause)\n"
+        "print('nbkit.store.job_state' in sys.modules, 'subprocess' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines() == ["running None running None", "False False"]

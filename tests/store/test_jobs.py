@@ -1,0 +1,248 @@
+"""Slurm is asked once for all runs, and what it says is understood."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from nbkit.config import ExperimentConfig
+from nbkit.store import jobs
+from nbkit.store.job_words import end_words, waiting_words
+from nbkit.store.jobs import GONE, Job, find_job, why_unknown
+from nbkit.store.record import RunState, write_json
+from nbkit.store.runs import create_run_folder, list_runs
+from tests.slurm_programs import SlurmPrograms
+from tests.waiting import wait_until
+
+# As Slurm 22.05 printed it.
+RECORDED = [
+    "12|CANCELLED|1795371288|n[1-2]|None",
+    "13|FAILED|1795371326|n[1-2]|NonZeroExitCode",
+    "15|PENDING|1795371629||Resources",
+    "17|PENDING|N/A||Dependency",
+    "14|RUNNING|1795371329|n[1-2]|None",
+]
+DISABLED = "Slurm accounting storage is disabled"
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    return SlurmPrograms(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return a clock that only the test moves, in a list."""
+    now = [1000.0]
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_what_squeue_prints_is_understood(slurm):
+    slurm.tell("squeue", *RECORDED)
+
+    found = {number: find_job(str(number)) for number in (12, 13, 14, 15, 17)}
+
+    states = {number: job.state for number, job in found.items()}
+    assert states == {
+        12: "CANCELLED",
+        13: "FAILED",
+        14: "RUNNING",
+        15: "PENDING",
+        17: "PENDING",
+    }
+    assert found[15].start_estimate == "2026-11-22T18:20:29Z"
+    assert (found[15].reason, found[15].nodes) == ("Resources", "")
+    assert found[17].start_estimate is None
+    assert (found[14].start_estimate, found[14].nodes) == (None, "n[1-2]")
+    assert [found[number].has_ended for number in (12, 13, 14, 15)] == [1, 1, 0, 0]
+    assert [found[number].waits for number in (12, 14, 15)] == [0, 0, 1]
+
+
+def test_a_reason_may_be_any_text_and_what_is_no_row_is_left_out(slurm):
+    text = "Nodes required for job are DOWN, DRAINED or reserved | or so"
+    slurm.tell("squeue", "CLUSTER: here", f"15|PENDING|N/A||{text}", "")
+
+    assert find_job("15").reason == text
+
+
+def test_fifty_queued_runs_are_one_question_a_tick(slurm, clock, tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    for number in range(50):
+        paths = create_run_folder(ExperimentConfig())
+        job = {"id": str(100 + number), "cluster": None}
+        write_json(paths.submission, {"attempt": 0, "supervisor": None, "job": job})
+    slurm.tell("squeue", *(f"{100 + n}|PENDING|N/A||Priority" for n in range(50)))
+
+    for tick in (1, 2, 3):
+        states = [row.state for _ in range(4) for row in list_runs()]
+        assert states == [RunState.QUEUED] * 200
+        assert len(slurm.calls("squeue")) == tick
+        clock[0] += jobs.ANSWER_SECONDS
+
+
+def test_runs_that_have_ended_ask_nothing(slurm, tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    paths = create_run_folder(ExperimentConfig())
+    job = {"id": "1", "cluster": None}
+    write_json(paths.submission, {"attempt": 0, "supervisor": None, "job": job})
+    write_json(paths.record, {"attempt": 0, "state": "finished"})
+    slurm.tell("squeue")
+
+    assert [row.state for row in list_runs()] == [RunState.FINISHED]
+    assert slurm.calls("squeue") == []
+
+
+def test_threads_that_ask_at_once_share_one_question(slurm, tmp_path):
+    go = tmp_path / "go"
+    slurm.tell("squeue", *RECORDED, also=f'until [ -e "{go}" ]; do :; done')
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(find_job("14"))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    go.touch()
+    for thread in threads:
+        thread.join()
+
+    assert [job.state for job in found] == ["RUNNING"] * 8
+    assert len(slurm.calls("squeue")) == 1
+
+
+def test_a_controller_that_hangs_holds_nobody_and_its_last_answer_stands(
+    slurm, clock, monkeypatch
+):
+    slurm.tell("squeue", *RECORDED)
+    find_job("14")
+    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(jobs, "_LIMIT_SECONDS", 0.5)
+    slurm.tell("squeue", also="exec /bin/sleep 1000")
+    clock[0] += 200
+
+    job = find_job("14")
+
+    assert (job.state, job.age_seconds) == ("RUNNING", 200)
+    wait_until(why_unknown, "the end of the question")
+    assert why_unknown() == "squeue has not answered for 0.5 s"
+    assert "as of 3 min ago" in waiting_words(find_job("15"))
+
+
+def test_a_question_that_fails_is_not_put_again_at_once(slurm, clock):
+    slurm.tell("squeue", status=1, words="slurm_load_jobs error: Unable to contact")
+
+    assert find_job("14") is None
+    assert why_unknown() == "slurm_load_jobs error: Unable to contact"
+    clock[0] += jobs.ANSWER_SECONDS
+    assert find_job("14") is None
+    assert len(slurm.calls("squeue")) == 1
+    slurm.tell("squeue", *RECORDED)
+    clock[0] += 60
+
+    assert find_job("14").state == "RUNNING"
+    assert why_unknown() == ""
+
+
+def test_a_machine_without_slurm_says_so(slurm):
+    assert find_job("14") is None
+    assert why_unknown() == "there is no squeue on this machine"
+
+
+def test_a_job_that_came_behind_the_question_is_not_gone(slurm, clock):
+    slurm.tell("squeue", *RECORDED)
+    find_job("14")
+
+    assert find_job("99") is None
+    slurm.tell("squeue", *RECORDED, "99|PENDING|N/A||None")
+    clock[0] += jobs.ANSWER_SECONDS
+
+    assert find_job("99").state == "PENDING"
+
+
+def test_what_squeue_has_forgotten_sacct_is_asked_for_once(slurm, clock):
+    slurm.tell("squeue", "3|RUNNING|1795371329|n1|None")
+    slurm.tell("sacct", "1|CANCELLED by 1000|n[1-2]", "2|RUNNING|n1")
+    find_job("3")
+    for job_id in ("1", "2"):
+        find_job(job_id)
+    clock[0] += jobs.ANSWER_SECONDS
+
+    found = [find_job(job_id) for _ in range(3) for job_id in ("1", "2", "3")]
+    clock[0] += jobs.ANSWER_SECONDS
+    found += [find_job(job_id) for job_id in ("1", "2", "3")]
+
+    assert [job.state for job in found] == ["CANCELLED", GONE, "RUNNING"] * 4
+    [call] = slurm.calls("sacct")
+    assert set(call.rpartition("--jobs=")[2].split(",")) == {"1", "2"}
+
+
+def test_a_cluster_without_accounts_is_asked_for_them_once(slurm, clock):
+    slurm.tell("squeue")
+    slurm.tell("sacct", status=1, words=DISABLED)
+
+    assert [find_job("1").state, len(slurm.calls("sacct"))] == [GONE, 1]
+    find_job("2")
+    clock[0] += jobs.ANSWER_SECONDS
+    assert [find_job("2").state, len(slurm.calls("sacct"))] == [GONE, 1]
+    assert len(slurm.calls("squeue")) == 2
+
+
+def test_what_is_gone_needs_no_further_question(slurm, clock):
+    slurm.tell("squeue")
+    find_job("1")
+    clock[0] += 1000
+
+    assert find_job("1").state == GONE
+    assert len(slurm.calls("squeue")) == 1
+
+
+def test_another_cluster_is_named_and_settings_of_the_user_are_left_out(
+    slurm, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SQUEUE_FORMAT", "%j")
+    monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    seen = tmp_path / "seen"
+    shown = '"${SQUEUE_FORMAT-}${SLURM_CLUSTERS-}$SLURM_TIME_FORMAT $LC_ALL"'
+    also = f'printf "%s" {shown} >"{seen}"'
+    slurm.tell("squeue", "1|RUNNING|1795371329|n1|None", also=also)
+
+    assert find_job("1", "big").state == "RUNNING"
+    assert seen.read_text() == "%s C"
+    [call] = slurm.calls("squeue")
+    assert "--clusters=big" in call
+    assert find_job("1").state == "RUNNING"
+    assert "--clusters" not in slurm.calls("squeue")[1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Resources", "it waits for nodes to become free (Resources)"),
+        ("QOSMaxGRESPerUser", "limit of its quality of service for one user or job (Q"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "drained or reserved (ReqNodeNotAvai"),
+        ("JobHeldUser", "scontrol release lets it go (JobHeldUser)"),
+        ("Nodes required for job are DOWN, DRAINED", "reserved for jobs of higher"),
+        ("None", "Slurm: Slurm has not looked at it yet"),
+        ("SomethingNew", "Slurm: SomethingNew"),
+    ],
+)
+def test_slurms_reasons_are_said_in_words_beside_slurms_own(reason, words):
+    assert words in waiting_words(Job("1", "PENDING", reason=reason))
+
+
+def test_an_estimated_start_is_slurms_and_of_today_only_a_time():
+    job = Job("1", "PENDING", "Priority", start_estimate="2020-02-03T14:05:00Z")
+
+    assert waiting_words(job).endswith(
+        "; starts about 2020-02-03 14:05 UTC (Slurm's estimate)"
+    )
+
+
+def test_an_end_names_the_nodes_and_what_slurms_word_means():
+    job = Job("1", "NODE_FAIL", reason="NodeDown", nodes="n[1-2]")
+
+    assert end_words(job) == "NODE_FAIL on n[1-2] (a node has failed, reason NodeDown)"
+    assert end_words(Job("1", "SOMETHING_NEW")) == "SOMETHING_NEW"

@@ -1,0 +1,91 @@
+"""A run of Slurm while it waits and while it goes on, as the live view shows it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbkit.analysis.live import devices
+from nbkit.analysis.live.devices import LiveDevices
+from nbkit.analysis.live.run import LiveRun
+from nbkit.store.progress import queue_words
+from nbkit.store.record import write_json
+from nbkit.study.progress import _state
+from nbkit.widgets.picture import picture
+from tests.slurm_programs import SlurmPrograms
+from tests.widgets.stored_run import WrittenRun
+
+
+@pytest.fixture
+def queued(tmp_path, monkeypatch):
+    """Return a run that waits in Slurm as job 7; it has no record."""
+    written = WrittenRun(tmp_path)
+    written.run.paths.record.unlink()
+    submission = {
+        "attempt": 0,
+        "time": "2020-01-01T00:00:00.000Z",
+        "supervisor": None,
+        "job": {"id": "7", "cluster": None},
+    }
+    write_json(written.run.paths.submission, submission)
+    programs = SlurmPrograms(tmp_path, monkeypatch)
+    programs.tell("squeue", "7|PENDING|N/A||Resources")
+    return written.run
+
+
+def test_a_run_that_waits_in_slurm_says_for_what(queued):
+    words = "Slurm: it waits for nodes to become free (Resources)"
+    live = LiveRun(queued)
+    assert live.read() is False
+
+    assert live.snapshot()["head"]["queue"]["reason"] == words
+    assert f"queued, {words} at " in picture(live)["text/plain"]
+    assert _state(queued) == f"queued, {words}"
+    with pytest.raises(TimeoutError, match=r"is queued .Slurm: it waits for nodes"):
+        queued.wait(timeout_seconds=0)
+
+
+def test_a_place_is_said_where_there_is_one():
+    queue = {"position": 1, "length": 2, "reason": "2 of 2 GPUs are held"}
+
+    assert queue_words(queue) == "place 1 of 2: 2 of 2 GPUs are held"
+
+
+def _add_sample(folder, node, t, percent):
+    gpu = {"index": 0, "uuid": f"GPU-{node}", "gpu_utilization_percent": percent}
+    gpu |= {"memory_used_bytes": 1 << 30}
+    gpu |= {"power_watts": None}
+    with (folder / f"{node}.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "sample", "t": t, "gpus": [gpu]}) + "\n")
+
+
+def test_gpus_of_all_nodes_are_shown_by_the_names_of_the_nodes(tmp_path):
+    _add_sample(tmp_path, "n1", 10.0, 20)
+    _add_sample(tmp_path, "n2", 10.5, 60)
+    live = LiveDevices(tmp_path)
+
+    live.read([], is_over=True)
+
+    rows = live.rows()
+    assert [(row["host"], row["gpu_utilization_percent"]) for row in rows] == [
+        ("n1", 20),
+        ("n2", 60),
+    ]
+    [[_, low, high, mean]] = live.series["gpu_utilization_percent"].points()
+    assert (low, high, mean) == (20, 60, 40)
+
+
+def test_files_of_many_nodes_are_not_opened_at_every_look(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "_FEW_FILES", 1)
+    monkeypatch.setattr(devices, "_FILES_PER_SECOND", 1e-3)
+    _add_sample(tmp_path, "n1", 10.0, 20)
+    _add_sample(tmp_path, "n2", 10.0, 20)
+    live = LiveDevices(tmp_path)
+    live.read([])
+    _add_sample(tmp_path, "n1", 11.0, 90)
+
+    live.read([])
+    assert [row["gpu_utilization_percent"] for row in live.rows()] == [20, 20]
+    live.read([], is_over=True)
+    assert [row["gpu_utilization_percent"] for row in live.rows()] == [90, 20]
