@@ -185,6 +185,7 @@ class NodeWatch:
             self._selector.register(pidfd, selectors.EVENT_READ, local_rank)
         child = _WatchedChild(rank, process.pid, process.start_ticks)
         self._ranks[local_rank] = child
+        self._obeyed.clear()  # this one has heard of no order
 
     def _collect(self) -> None:
         """Note who has ended, and how; torchrun looks for itself behind this."""

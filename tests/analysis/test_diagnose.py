@@ -206,8 +206,7 @@ def test_what_is_predicted_is_arithmetic_on_the_runs_own_numbers(diagnosed):
     assert exchange.gain.high == pytest.approx(1 / (1 - 0.34))
 
     [alone] = diagnosed(**PLANTED["others on all CPUs"][1])
-    # The others had more than twice the run's CPUs, but it was ready for CPUs that it
-    # did not have in 45 % of its time alone.
+    # Others had more than it needs: it was ready without a CPU in 45 % of its time.
     assert alone.gain.high == pytest.approx(1 / (1 - 0.45))
 
     [layout] = diagnosed(**PLANTED["channels_first"][1])

@@ -42,14 +42,14 @@ class Terminals:
 
     def screen(self, number: int) -> str:
         """Return what a terminal shows, once the line in it has ended."""
-        self.opened[number].wait(120)
+        self.opened[number].wait(300)
         return (self._folder / f"{number}.txt").read_text()
 
     def close(self) -> None:
         """Wait until every line has ended by itself."""
         try:
             for shell in self.opened:
-                shell.wait(60)
+                shell.wait(120)
         finally:
             for shell in self.opened:
                 if shell.poll() is None:
@@ -84,7 +84,7 @@ def by_hand(small):
 def begin(run: Run, terminals: Terminals) -> None:
     """Paste a run's line on both hosts, and wait until the ranks train."""
     terminals.paste(run.torchrun_line, 2)
-    wait_until(lambda: run.metrics(), "a step", 180)
+    wait_until(lambda: run.metrics(), "a step", 600)
 
 
 def launch_fault(by_hand, how: str, bad: int, **fields) -> Run:

@@ -40,9 +40,9 @@ def test_a_run_is_started_by_one_line_pasted_on_every_host(
 
     terminals.paste(line)
     ready = f"waits for torchrun on 2 hosts; it runs on 1 of them ({hostname()})"
-    wait_until(lambda: run.queue and run.queue["reason"] == ready, "a host", 180)
+    wait_until(lambda: run.queue and run.queue["reason"] == ready, "a host", 600)
     terminals.paste(line)
-    run.wait(300)
+    run.wait(600)
 
     assert [rank["exit_code"] for rank in run.record["attempts"][0]["ranks"]] == [0] * 4
     # One host plays both nodes, which have their numbers in their names.
@@ -75,7 +75,7 @@ def test_ctrl_c_in_one_terminal_stops_all_ranks_with_a_checkpoint_to_resume_from
 
     # Ctrl-C goes to the foreground group of a terminal: torchrun, and not its ranks.
     os.killpg(terminals.opened[1].pid, signal.SIGINT)
-    run.wait(120, raise_on_failure=False)
+    run.wait(600, raise_on_failure=False)
 
     assert run.state is RunState.STOPPED
     assert run.cause["by"].startswith("torchrun on ")
@@ -91,7 +91,7 @@ def test_ctrl_c_in_one_terminal_stops_all_ranks_with_a_checkpoint_to_resume_from
     assert run.torchrun_line != old_line
     assert run.torchrun_line in capsys.readouterr().out
     terminals.paste(run.torchrun_line, 2)
-    wait_until(lambda: len(run.metrics()) > first, "a step of the next attempt", 180)
+    wait_until(lambda: len(run.metrics()) > first, "a step of the next attempt", 600)
     run.stop()
 
     assert run.state is RunState.STOPPED
@@ -104,7 +104,7 @@ def test_ctrl_c_in_one_terminal_stops_all_ranks_with_a_checkpoint_to_resume_from
 def test_a_rank_that_fails_on_another_host_is_named_with_it(by_hand, terminals, how):
     run = launch_fault(by_hand, how, 1)
     terminals.paste(run.torchrun_line, 2)
-    run.wait(240, raise_on_failure=False)
+    run.wait(600, raise_on_failure=False)
 
     cause = run.cause
     assert run.state is RunState.FAILED
@@ -128,7 +128,7 @@ def test_a_host_whose_torchrun_is_killed_is_named_and_its_ranks_end_too(
     run = nbkit.launch(by_hand(model="slow", steps=10_000))
     begin(run, terminals)
     terminals.opened[0].kill()
-    run.wait(120, raise_on_failure=False)
+    run.wait(600, raise_on_failure=False)
 
     assert run.state is RunState.FAILED
     assert run.cause["kind"] == "node"
@@ -140,7 +140,7 @@ def test_a_host_whose_torchrun_is_killed_is_named_and_its_ranks_end_too(
 def test_stopping_a_run_that_waits_ends_the_torchrun_that_has_come(by_hand, terminals):
     run = nbkit.launch(by_hand())
     terminals.paste(run.torchrun_line)
-    wait_until(lambda: run.queue and "1 of them" in run.queue["reason"], "a host", 180)
+    wait_until(lambda: run.queue and "1 of them" in run.queue["reason"], "a host", 600)
     run.stop()
 
     assert run.state is RunState.STOPPED

@@ -20,7 +20,7 @@ def test_a_rank_that_hangs_on_another_host_is_named_with_where_it_is(
 ):
     run = launch_fault(by_hand, "hang", 1, hang_timeout_seconds=60)
     terminals.paste(run.torchrun_line, 2)
-    run.wait(300, raise_on_failure=False)
+    run.wait(600, raise_on_failure=False)
 
     assert run.state is RunState.FAILED
     assert (run.cause["kind"], run.cause["rank"]) == ("hang", 1)
@@ -42,6 +42,6 @@ def test_the_ranks_of_a_supervisor_that_is_killed_end(by_hand, terminals):
     terminals.close()
     run.resume()
     terminals.paste(run.torchrun_line, 2)
-    wait_until(lambda: run.state is RunState.RUNNING, "the next attempt", 180)
+    wait_until(lambda: run.state is RunState.RUNNING, "the next attempt", 600)
     run.stop()
     assert run.state is RunState.STOPPED
