@@ -42,7 +42,7 @@ def binding_rows(rounds: int) -> list[Row]:
             f"{rounds} interleaved rounds, {_host()}, {RANKS} gloo ranks with "
             f"OMP_NUM_THREADS={THREADS_PER_RANK}, {SETTINGS['model']} "
             f"{SETTINGS['image_size']} px, batch {SETTINGS['batch_size_per_gpu']}, "
-            f"{SETTINGS['steps']} steps; bound to {places[arm]}; ",
+            f"{SETTINGS['steps']} steps; bound by {places[arm]}; ",
         )
         for arm in ARMS[1:]
     ]
@@ -54,6 +54,6 @@ def _host() -> str:
     nodes = {cpu.numa_node for cpu in cpus if cpu.numa_node is not None}
     sockets = {cpu.socket for cpu in cpus if cpu.socket is not None}
     return (
-        f"{usable_cpus():g} usable CPUs of {len(cpus)}, {len(nodes) or 'unknown'} NUMA "
-        f"nodes, {len(sockets) or 'unknown'} sockets"
+        f"{usable_cpus():g} usable CPUs of {len(cpus)}, NUMA nodes: "
+        f"{len(nodes) or 'unknown'}, sockets: {len(sockets) or 'unknown'}"
     )
