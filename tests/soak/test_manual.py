@@ -37,7 +37,7 @@ def test_the_ranks_of_a_supervisor_that_is_killed_end(by_hand, terminals):
     wait_until(lambda: run.metrics("checkpoint"), "a checkpoint")
     os.kill(run.submission["supervisor"]["pid"], signal.SIGKILL)
 
-    assert run.state is RunState.LOST
+    wait_until(lambda: run.state is RunState.LOST, "the supervisor's end")
     wait_until(lambda: not processes_of_run(run.paths), "the end of the ranks")
     terminals.close()
     run.resume()
