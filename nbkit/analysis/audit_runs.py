@@ -243,6 +243,18 @@ def _gpus(facts: _Facts) -> Iterator[Outcome]:
         yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share * 100:.0f} %)"
 
 
+def _binding(facts: _Facts) -> Iterator[Outcome]:
+    told = facts.worker.get("bindings") or []
+    lost = [one for one in told if one["asked"] != "none" and one.get("why_not")]
+    if lost:
+        first = lost[0]
+        yield (
+            "unbound",
+            f"cpu_binding={first['asked']}, {len(lost)} of {len(told)} ranks; "
+            f"rank {first['rank']}: {first['why_not']}",
+        )
+
+
 _CHECKS: tuple[Callable[[_Facts], Iterator[Outcome]], ...] = (
     _unfinished,
     _device,
@@ -251,6 +263,7 @@ _CHECKS: tuple[Callable[[_Facts], Iterator[Outcome]], ...] = (
     _steps,
     _time,
     _gpus,
+    _binding,
 )
 
 

@@ -80,3 +80,5 @@ def _unknown(facts: Facts) -> Iterator[str]:
         )
     elif facts.on_gpus and not facts.load.gpus:
         yield "clocks and utilization of its GPUs: no counter was readable."
+    if (facts.config.get("nnodes") or 1) > 1:
+        yield "how full the CPUs were: that is told of runs on one node only."

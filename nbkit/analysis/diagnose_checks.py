@@ -107,7 +107,7 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "slow-rank",
         excess,
-        f"Rank {slow.rank} needs {excess * 100:.0f} % of the step longer than the "
+        f"Rank {_where(slow)} needs {excess * 100:.0f} % of the step longer than the "
         f"median of the other {len(facts.ranks) - 1}, which wait for it{reason}.",
         change,
         at_most(excess, "that rank as fast as the others"),
@@ -139,11 +139,11 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     if more("data_wait_seconds") > excess / 2:
         return (
             ": it waits for its images",
-            f"look at what rank {slow.rank} reads, and give its loading processes as "
-            "many CPUs as those of the others.",
+            f"look at what rank {_where(slow)} reads, and give its loading processes "
+            "as many CPUs as those of the others.",
         )
     if (queued := more("cpu_queue_seconds")) > excess / 3:
-        cpus = _cpus_in_words(slow.cpus)
+        cpus = _cpus_in_words(slow)
         return (
             f": it was ready and had no CPU in {queued * 100:.0f} % more of the time, "
             f"so that something else runs on {cpus}",
@@ -160,8 +160,8 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     spent = "" if used is None else f", with {used:.2f} CPUs busy"
     return (
         f": it computes longer{spent}",
-        f"run rank {slow.rank} on another device or other CPUs: if the slowness stays "
-        "with the rank, its work is what is larger.",
+        f"run rank {_where(slow)} on another device or other CPUs: if the slowness "
+        "stays with the rank, its work is what is larger.",
     )
 
 
@@ -262,12 +262,17 @@ def _everyone(facts: Facts) -> str:
     return "Rank 0" if facts.world_size > 1 else "It"
 
 
-def _cpus_in_words(cpus: object) -> str:
-    numbers = list(cpus) if isinstance(cpus, list | tuple) else []
+def _where(rank: RankTimes) -> str:
+    return f"{rank.rank} on {rank.node}" if rank.node else f"{rank.rank}"
+
+
+def _cpus_in_words(rank: RankTimes) -> str:
+    numbers = list(rank.cpus or ())
+    where = f" of {rank.node}" if rank.node else ""
     if not 0 < len(numbers) <= 8:
-        return "its CPUs"
+        return f"its CPUs{where}"
     plural = "s" if len(numbers) > 1 else ""
-    return f"CPU{plural} {', '.join(map(str, numbers))}"
+    return f"CPU{plural} {', '.join(map(str, numbers))}{where}"
 
 
 _CHECKS: tuple[Check, ...] = (

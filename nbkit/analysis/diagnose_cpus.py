@@ -68,11 +68,16 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
         if queued is None
         else f"; a rank was ready and had none in {queued * 100:.0f} % of the time"
     )
+    sisters, change = "", "run it again when nobody else computes on this host."
+    if (facts.record.get("tags") or {}).get("together"):
+        sisters = " The jobs that were started together with it are among the others."
+        change = "CPUs of its own for each of the jobs that run at once (cpus=...)."
     yield Cause(
         "other-processes",
         waits if facts.on_gpus else None,
-        f"Others kept {others:.1f} of {total} CPUs busy, the run {own:.1f}{ready}.",
-        "run it again when nobody else computes on this host.",
+        f"Others kept {others:.1f} of {total} CPUs busy, the run {own:.1f}{ready}."
+        f"{sisters}",
+        change,
         at_most(waits, "the waiting for input left out")
         if facts.on_gpus
         else Gain(

@@ -38,6 +38,8 @@ class RankTimes:
     """How long the training thread was ready and had no CPU."""
     cpus: Sequence[int] | None = None
     """CPUs that it may use, by number."""
+    node: str | None = None
+    """Where it ran, of an engine that names its nodes."""
 
     def share(self, seconds: float | None) -> float | None:
         """Return a part of the total time."""
@@ -244,6 +246,7 @@ def _told(rank: Line) -> RankTimes:
         cpu_seconds=rank.get("cpu_seconds"),
         cpu_queue_seconds=rank.get("cpu_queue_seconds"),
         cpus=rank.get("cpus"),
+        node=rank.get("node"),
     )
 
 
@@ -267,7 +270,7 @@ def _load(run: StoredRun, steps: Sequence[Line], record: Line) -> Load | None:
         return None
     identities = map(read_json, run.paths.process_files())
     return read_load(
-        run.paths.root / "system",
+        run.paths.system_folder,
         [(step["t"] - step["step_time_seconds"], step["t"]) for step in steps],
         num_cpus=(record.get("machine") or {}).get("num_cpus"),
         run_pids=[identity["pid"] for identity in identities if identity],

@@ -4,6 +4,10 @@ Ranks exchange gradients in every step, so that each step is as long as that of 
 slowest: who is fast waits in the exchange. What tells ranks apart is therefore their
 *own time*, a step without the exposed communication, in which they read, compute and
 update. It is compared within each run, because a queue gives every run other nodes.
+
+For one rank it is not enough. The others get the buffers of rank 0 in the forward pass,
+so that they wait for its input there, which counts as their own time. Rank 0 is late by
+what it waits for its input beyond the median rank, too.
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ class PlacedRank:
     node: str
     own_seconds: float
     """Of a step, on average: what it did not wait for the others."""
+    data_wait_seconds: float
+    """Of a step, on average: what it waited for its input."""
     data_wait_share: float
     """Part of the time of a step."""
     communication_share: float
@@ -56,7 +62,8 @@ class NodeTimes:
     nnodes: int
     ranks: Sequence[PlacedRank]
     gpu_utilization_percent: Mapping[str, float]
-    """Mean over the samples of a node's GPUs, by node; those that are known."""
+    """Mean over all samples of a node's GPUs, those of the start included, by node;
+    those that are known."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,8 @@ class Straggler:
     ranks: tuple[int, ...]
     """Which ranks of the runs were there."""
     excess: float
-    """Own time above the median rank's, as a part of it: median over runs."""
+    """By how much it is late, as a part of the median rank's own time: median over
+    runs."""
     runs: int
     """In which a rank was there."""
 
@@ -193,9 +201,13 @@ def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Stra
         middle = median(rank.own_seconds for rank in run.ranks)
         if len(run.ranks) < 2 or middle <= 0:
             continue
+        waited = median(rank.data_wait_seconds for rank in run.ranks)
         for rank in run.ranks:
             key = (run.arm, run.world_size, run.nnodes, rank.node, rank.local_rank)
-            excess.setdefault(key, []).append(rank.own_seconds / middle - 1)
+            late = rank.own_seconds / middle - 1
+            if rank.rank == 0:
+                late = max(late, (rank.data_wait_seconds - waited) / middle)
+            excess.setdefault(key, []).append(late)
             ranks.setdefault(key, set()).add(rank.rank)
     found = [
         Straggler(*key, tuple(sorted(ranks[key])), median(parts), len(parts))
@@ -244,6 +256,7 @@ def _placed(values: Mapping[str, Any], each: int, names: Sequence[str]) -> Place
         rank % each,
         str(values.get("node") or named),
         (total - waited) / values["steps"],
+        values["data_wait_seconds"] / values["steps"],
         values["data_wait_seconds"] / total,
         waited / total,
     )

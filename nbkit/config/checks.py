@@ -6,12 +6,14 @@ values of those before it; the error then names that one.
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, ClassVar
 
 from pydantic import ValidationInfo, field_validator
 
 from nbkit.config.model import Model, reads_store
+from nbkit.config.slurm import SIGNAL_DELAY_LIMIT, SlurmConfig
 from nbkit.registry import Kind, names, suggest
 
 __all__ = ["DEFAULT_STEPS", "PROFILED_STEPS", "ExperimentChecks"]
@@ -19,6 +21,11 @@ __all__ = ["DEFAULT_STEPS", "PROFILED_STEPS", "ExperimentChecks"]
 DEFAULT_STEPS = 100
 PROFILED_STEPS = 5
 """Steps behind the warm-up that ``profile`` takes out of what is measured."""
+_START_SECONDS = 120
+"""A job of Slurm's needs so long at least to start its ranks and to do a step: Slurm
+looks at time limits twice a minute, and may be a minute early."""
+_END_SECONDS = 30
+"""Behind the grace, for ending ranks by force and for the last word."""
 
 
 class ExperimentChecks(Model):
@@ -255,5 +262,33 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         if value is not None and len(set(value)) != len(value):
             message = "names a CPU twice; name each once"
+            raise ValueError(message)
+        return value
+
+    @field_validator("slurm", check_fields=False)
+    @classmethod
+    def _time_limit_leaves_time(
+        cls, value: SlurmConfig, info: ValidationInfo
+    ) -> SlurmConfig:
+        grace = info.data.get("stop_grace_seconds")
+        if info.data.get("engine") != "slurm" or grace is None or reads_store.get():
+            return value
+        delay = value.signal_delay_seconds(grace)
+        needed = min(math.ceil(grace) + _END_SECONDS, SIGNAL_DELAY_LIMIT)
+        if delay < needed:
+            message = (
+                f"slurm_signal_delay_s={delay} is too short for stop_grace_seconds="
+                f"{grace:g} and {_END_SECONDS} s to end; set slurm_signal_delay_s="
+                f"{needed} or more, or stop_grace_seconds lower"
+            )
+            raise ValueError(message)
+        minutes = math.ceil((delay + _START_SECONDS) / 60)
+        if value.timeout_min is not None and value.timeout_min < minutes:
+            message = (
+                f"timeout_min={value.timeout_min} leaves no time for a step: the run "
+                f"saves and ends {delay} s before it (slurm_signal_delay_s, else "
+                f"stop_grace_seconds={grace:g} and 60 s); set timeout_min={minutes} or "
+                "more, or these lower"
+            )
             raise ValueError(message)
         return value

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, TypeAlias
 
 from pydantic import Field, field_validator
 
-from nbkit.config.model import Model
+from nbkit.config.model import Model, reads_store
 
-__all__ = ["SlurmConfig"]
+__all__ = ["SIGNAL_DELAY_LIMIT", "SlurmConfig"]
+
+SIGNAL_DELAY_LIMIT = 65_535
+"""Seconds that sbatch's ``--signal`` takes at most."""
 
 AdditionalValue: TypeAlias = bool | int | str
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 
 _OWN_OPTIONS = {
+    "account": "slurm_account",
     "chdir": "the folder of the launch",
+    "constraint": "slurm_constraint",
     "cpus-per-task": "cpus_per_task",
     "error": "the run's logs",
+    "exclude": "slurm_exclude",
+    "exclusive": "slurm_exclusive",
     "export": "the environment of the launch",
+    "export-file": "the environment of the launch",
     "gpus-per-node": "gpus_per_node",
     "job-name": "name",
+    "mem": "mem_gb",
+    "nodelist": "slurm_nodelist",
     "nodes": "nnodes",
     "no-requeue": "slurm_requeue",
     "ntasks": "gpus",
     "ntasks-per-node": "gpus",
     "open-mode": "the run's logs",
     "output": "the run's logs",
+    "partition": "slurm_partition",
+    "qos": "slurm_qos",
     "requeue": "slurm_requeue",
+    "reservation": "slurm_reservation",
     "signal": "slurm_signal_delay_s",
     "time": "timeout_min",
     "wrap": "the run itself",
 }
 """Options of sbatch that follow from something else: by what."""
+
+_NO_SUBMISSION = {
+    *("array", "help", "input", "parsable", "test-only", "usage", "version", "wait"),
+}
+"""Options with which sbatch does something else than to submit one job at once."""
+
+
+_STREAM_OPTIONS = ("error", "input", "label", "output", "unbuffered")
+_STREAM_LETTERS = re.compile(r"-[EHOQXZksv]*[eilou]")
+"""One of these by its letter, maybe behind other letters that take no value."""
 
 
 class SlurmConfig(Model):
@@ -66,10 +90,13 @@ class SlurmConfig(Model):
     """GPUs to ask of each node; None asks for one a rank where the ranks compute on
     GPUs, and for none where they do not."""
     cpus_per_task: Annotated[int, Field(ge=1, le=4_096)] | None = None
-    """CPUs of each rank, its loading processes included; None leaves it to Slurm."""
+    """CPUs of each rank, its loading processes included; None asks for one where the
+    run asks for no GPUs and no whole nodes, and else leaves it to Slurm."""
     mem_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Memory of each node, in GiB; None takes the partition's default."""
-    slurm_signal_delay_s: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    slurm_signal_delay_s: Annotated[int, Field(ge=1, le=SIGNAL_DELAY_LIMIT)] | None = (
+        None
+    )
     """How long before the time limit a run saves a checkpoint and ends; None takes
     ``stop_grace_seconds`` and a minute more."""
     slurm_requeue: bool = True
@@ -116,6 +143,21 @@ class SlurmConfig(Model):
             _refuse_line_ends(line)
         return value
 
+    @field_validator("slurm_srun_args")
+    @classmethod
+    def _leave_streams_alone(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for argument in value:
+            long = argument[2:].partition("=")[0] if argument[:2] == "--" else ""
+            # srun also takes the beginning of a long name.
+            is_stream = any(long and one.startswith(long) for one in _STREAM_OPTIONS)
+            if is_stream or _STREAM_LETTERS.match(argument):
+                message = (
+                    f"{argument!r} changes the lines by which nbkit hears its nodes; "
+                    "leave it out: what ranks print is in the run's logs"
+                )
+                raise ValueError(message)
+        return value
+
     @field_validator("slurm_additional_parameters")
     @classmethod
     def _are_options(
@@ -126,12 +168,28 @@ class SlurmConfig(Model):
             if not _OPTION.fullmatch(option):
                 message = f"{name!r} is no option's name; use sbatch's long names"
                 raise ValueError(message)
-            if option in _OWN_OPTIONS:
+            if option in _OWN_OPTIONS and not reads_store.get():
                 message = f"{name!r} follows from {_OWN_OPTIONS[option]}; set that"
+                raise ValueError(message)
+            if option in _NO_SUBMISSION and not reads_store.get():
+                message = f"with {name!r} no single job is submitted; leave it out"
                 raise ValueError(message)
             if isinstance(value[name], str):
                 _refuse_line_ends(str(value[name]))
         return {names[name]: given for name, given in value.items()}
+
+    def signal_delay_seconds(self, stop_grace_seconds: float) -> int:
+        """Return how long before its time limit a run is told to save and end.
+
+        Parameters
+        ----------
+        stop_grace_seconds
+            Of the experiment.
+        """
+        delay = self.slurm_signal_delay_s
+        if delay is None:
+            delay = math.ceil(stop_grace_seconds) + 60
+        return min(delay, SIGNAL_DELAY_LIMIT)
 
 
 def _refuse_line_ends(value: str) -> None:

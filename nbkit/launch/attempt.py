@@ -27,6 +27,9 @@ _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the
 # record says what each of them saw.
 _AFTERMATH_SECONDS = 1.0
+_STUCK_SECONDS = 20.0
+"""A rank that is there so long after it was killed hangs in a driver or a file server,
+and nobody can end it."""
 
 
 class RankGroup(Protocol):
@@ -189,6 +192,8 @@ class Attempt:
                 self._on_hang(beats, patience)
             if self._deadline is not None and now > self._deadline:
                 self._group.kill()
+                if now > self._deadline + _STUCK_SECONDS:
+                    return
 
     def _on_end(self, rank: WatchedRank) -> None:
         self._journal.event("rank_ended", **rank.to_dict())
@@ -198,8 +203,11 @@ class Attempt:
             self.cause = causes.early_exit_cause(*ended)
         if rank.returncode != 0 or not done:
             # The others wait for it in vain, whatever they were asked to do.
-            limit = time.monotonic() + _AFTERMATH_SECONDS
-            self._deadline = min(limit, self._deadline or limit)
+            self._end_within(_AFTERMATH_SECONDS)
+
+    def _end_within(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        self._deadline = min(limit, self._deadline or limit)
 
     def _note_progress(self) -> None:
         starting = self._journal.state is RunState.STARTING
@@ -209,7 +217,7 @@ class Attempt:
             gone = StoreError(f"{self._paths.root} was removed.")
             self._journal.error = self._journal.error or gone
         if self._journal.error is not None:
-            self._group.kill()
+            self._end_within(0.0)
 
     def _look_for_stop(self) -> None:
         # By SIGTERM a scheduler ends ranks that are not ready, as it asks for the stop.
@@ -222,8 +230,7 @@ class Attempt:
                 self._obey(request)
 
     def _obey(self, request: dict[str, Any]) -> None:
-        deadline = time.monotonic() + request["grace_seconds"]
-        self._deadline = min(deadline, self._deadline or deadline)
+        self._end_within(request["grace_seconds"])
         if self.stop is None:
             self.stop = request
             self._journal.set_state(RunState.STOPPING, by=request["by"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from pathlib import Path
@@ -12,6 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.attempt import Attempt, RankGroup
 from nbkit.launch.journal import Journal
 from nbkit.launch.provenance import Description
+from nbkit.launch.ranks import collect_orphans
 from nbkit.launch.requests import StopRequests
 from nbkit.launch.sweep import kill, processes_of_run
 from nbkit.store.processes import ProcessIdentity
@@ -42,10 +42,6 @@ class Devices(Protocol):
         """Return the ranks of an attempt, not started yet."""
         ...
 
-    def leave(self) -> None:
-        """Let them go; a second call does nothing."""
-        ...
-
 
 def run_attempts(
     root: Path,
@@ -72,8 +68,8 @@ def run_attempts(
     Returns
     -------
     tuple
-        How the last attempt ended, and why if it did not finish. All but this last
-        word is in the record.
+        How the last attempt ended, and why if it did not finish: for
+        `write_last_word`, unless a scheduler starts the run again.
     """
     run = StoredRun(root)
     journal.record["launch"].update(devices.facts(run.config, root))
@@ -106,16 +102,42 @@ def run_attempts(
         restarts_left -= 1
         journal.event("restart", cause=_brief(cause), restarts_left=restarts_left)
         journal.record["attempt"] += 1
-    _write_numbers(run, journal, devices)
     return state, cause
 
 
 def write_last_word(
-    journal: Journal, state: RunState, cause: dict[str, Any] | None
+    root: Path,
+    journal: Journal,
+    devices: Devices,
+    ended: tuple[RunState, dict[str, Any] | None],
+    *,
+    is_hurried: bool = False,
 ) -> None:
-    """Write how a run ended, and why."""
+    """Write how a run ended, why, and what its samples add up to.
+
+    Parameters
+    ----------
+    root
+        The run's folder.
+    journal
+        Where it is written.
+    devices
+        What the run computed on; it may have let go of them.
+    ended
+        What `run_attempts` has returned.
+    is_hurried
+        Whether this process is to be ended soon: how the run ended is written first,
+        since a day of samples of some nodes takes minutes to read.
+    """
+    state, cause = ended
     journal.record["cause"] = cause
-    journal.set_state(state, cause=_brief(cause))
+    if is_hurried:
+        journal.set_state(state, cause=_brief(cause))
+    _note_numbers(StoredRun(root), journal, devices)
+    if is_hurried:
+        journal.write_record()
+    else:
+        journal.set_state(state, cause=_brief(cause))
 
 
 def _brief(cause: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -123,7 +145,7 @@ def _brief(cause: dict[str, Any] | None) -> dict[str, Any] | None:
     return cause and {key: value for key, value in cause.items() if key != "stacks"}
 
 
-def _write_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
+def _note_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
     """Put into the record what ranks and samplers have written."""
     try:
         journal.record["worker"] = run.worker or None
@@ -133,6 +155,9 @@ def _write_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
             if identity
         ]
         files = {name: run.paths.system(name) for name in devices.system_names}
+        # A job that was started again may have had other nodes before.
+        for path in sorted(run.paths.system_folder.glob("*.jsonl")):
+            files.setdefault(path.stem, path)
         journal.record["system"] = summarise_systems(files, pids)
     except Exception:  # noqa: BLE001 - unknown is no reason to have no last word
         traceback.print_exc()
@@ -145,19 +170,10 @@ def _end_leftovers(run: StoredRun, journal: Journal) -> bool:
     while left := [one for one in processes_of_run(run.paths) if one != me]:
         for process in left:
             kill(process)
-        _wait_for_orphans()
+        collect_orphans()
         if time.monotonic() > deadline:
             journal.event("leftovers", pids=[process.pid for process in left])
             return False
         time.sleep(0.02)
-    _wait_for_orphans()
+    collect_orphans()
     return True
-
-
-def _wait_for_orphans() -> None:
-    """Collect every adopted child that has ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass

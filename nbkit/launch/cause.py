@@ -7,13 +7,15 @@ import os
 import re
 import shutil
 import signal
+import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.launch.ranks import WatchedRank
+from nbkit.launch.ranks import WatchedRank, signal_name
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
@@ -111,11 +113,13 @@ def lost_node_cause(
 def _first_failure(
     ranks: Sequence[WatchedRank], paths: RunPaths, attempt: int
 ) -> _Candidate | None:
-    candidates = [
-        candidate
+    ahead_seconds = _server_ahead_seconds(paths)
+    found = [
+        _candidate(rank, paths.rank(attempt, rank.rank).error, ahead_seconds)
         for rank in ranks
-        if rank.returncode and (candidate := _candidate(rank, paths, attempt))
+        if rank.returncode
     ]
+    candidates = [candidate for candidate in found if candidate is not None]
     # An echo of another rank's end is no cause while there is one that is none.
     return min(candidates, key=lambda a: (a.is_consequence, a.time), default=None)
 
@@ -130,8 +134,7 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
     if code > 0 and (message := _disk_is_full(paths)):
         return _cause("store", rank.rank, message, log)
     if code < 0:
-        name = signal.Signals(-code).name
-        cause = _signal_cause(rank, name, log)
+        cause = _signal_cause(rank, signal_name(-code), log)
         return cause | {"traceback": _with_cells(_fatal_stack(log), paths)}
     tail = _tail(log)
     message = f"exit code {code} without a Python exception"
@@ -218,9 +221,9 @@ def stop_cause(
     # function that never asks; what waits for it can only be killed: nothing is lost.
     early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
     forced = not early and any(rank.killed_by_us for rank in ranks)
-    how = "at a step boundary" if ranks else "before its ranks were started"
-    if early:
-        how = "at once" if ready else "before its ranks were ready"
+    how = "at once" if early else "at a step boundary"
+    if not ready:
+        how = f"before its ranks were {'ready' if ranks else 'started'}"
     if forced:
         how = "by force after the grace period"
     message = f"stopped by {request['by']}, {how}"
@@ -240,14 +243,27 @@ def simple_cause(kind: str, message: str) -> dict[str, Any]:
     return _cause(kind, None, message, None)
 
 
-def _candidate(rank: WatchedRank, paths: RunPaths, attempt: int) -> _Candidate | None:
-    file = paths.rank(attempt, rank.rank).error
+def _server_ahead_seconds(paths: RunPaths) -> float:
+    """Return how far the clock that stamps files is ahead of this host's.
+
+    The times of files are a file server's; those of ranks' ends are the supervisor's.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=paths.root) as file:
+            return os.fstat(file.fileno()).st_mtime - time.time()
+    except OSError:
+        return 0.0  # the disk is full, or the folder is gone: both clocks may agree
+
+
+def _candidate(
+    rank: WatchedRank, file: Path, ahead_seconds: float
+) -> _Candidate | None:
     try:
         error = read_json(file)
     except StoreError:
         error = None  # The disk was full, or the rank was killed, as it was written.
     if error is not None:
-        return _Candidate(file.stat().st_mtime, rank, error)
+        return _Candidate(file.stat().st_mtime - ahead_seconds, rank, error)
     if rank.killed_by_us or rank.ended_at is None:
         return None
     return _Candidate(rank.ended_at, rank, None)

@@ -7,6 +7,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,9 +185,10 @@ class LocalRanks:
         """End ranks and sampler; return the ranks that could not be ended."""
         self.kill()
         stuck: list[RankProcess] = []
+        deadline = time.monotonic() + _KILL_SECONDS
         for rank in self.ranks:
             try:
-                rank.popen.wait(_KILL_SECONDS)
+                rank.popen.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 # It hangs in a driver or a file server; nobody can end it now.
                 stuck.append(rank)
@@ -252,7 +254,3 @@ class LocalDevices:
             devices=self._place.gpus,
             lease_fds=self._place.descriptors,
         )
-
-    def leave(self) -> None:
-        """Let them go; a second call does nothing."""
-        self._place.leave()

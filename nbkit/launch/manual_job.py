@@ -7,6 +7,7 @@ them by files (`nbkit.launch.manual_ranks`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -86,9 +87,6 @@ class HandDevices:
         """Return the ranks of the attempt, which people have started."""
         return ManualRanks(run.config, run.paths, attempt, self._nodes)
 
-    def leave(self) -> None:
-        """Do nothing: nothing is held."""
-
 
 def supervise_by_hand(root: Path) -> None:
     """Supervise a run whose ranks people start.
@@ -113,7 +111,7 @@ def supervise_by_hand(root: Path) -> None:
                 return
             devices = HandDevices(submission, nodes)
             ended = run_attempts(root, journal, submission, devices, requests)
-            write_last_word(journal, *ended)
+            write_last_word(root, journal, devices, ended)
         finally:
             # A torchrun that still waits for others ends by this.
             give_orders(paths, journal.attempt, ["kill"])
@@ -143,7 +141,8 @@ def _wait_for_torchrun(
         if journal.error is not None:
             raise journal.error
         time.sleep(_POLL_SECONDS)
-        nodes.look()
+        with contextlib.suppress(StoreError):  # its server may be away for a moment
+            nodes.look()
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError, StoreError
-from nbkit.launch.node_agents import RemoteRank
+from nbkit.launch.ranks import RemoteRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -21,7 +21,8 @@ _START_SECONDS = 60.0
 begin together."""
 _SILENT_SECONDS = 60.0
 """A torchrun tells once a second; one that does not is taken for lost with its host."""
-_END_SECONDS = 30.0
+_END_SECONDS = _SILENT_SECONDS
+"""Whether a host that does not answer is lost is known by then."""
 _TICK_SECONDS = 0.1
 _LONGEST_LOOK_SECONDS = 1.0
 

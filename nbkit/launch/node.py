@@ -14,7 +14,6 @@ It never imports torch.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import queue
 import shutil
@@ -33,6 +32,8 @@ from nbkit.launch.container import in_container
 from nbkit.launch.devices import visible_gpus
 from nbkit.launch.local_ranks import LocalRanks, Meeting, Node
 from nbkit.launch.node_messages import beats_lines, line, parse
+from nbkit.launch.ranks import collect_orphans
+from nbkit.launch.supervisor import become_supervisor
 from nbkit.launch.sweep import end_processes, marked_processes
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.processes import ProcessIdentity
@@ -43,7 +44,6 @@ __all__: list[str] = []
 
 _TICK_SECONDS = 0.2
 _BEAT_SECONDS = 1.0
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Agent:
@@ -188,7 +188,7 @@ class Agent:
         """Leave no process of the run on this node but this one."""
         stuck = self._ranks.close() if self._ranks else []
         end_processes(self._leftovers())
-        _reap_orphans()
+        collect_orphans()
         self._say("gone", stuck=[rank.rank for rank in stuck])
 
     def _leftovers(self) -> list[ProcessIdentity]:
@@ -264,25 +264,19 @@ def _container_program(config: ExperimentConfig) -> str | None:
     raise LaunchError(message)
 
 
-def _reap_orphans() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
 def main() -> None:
     """Be the agent of the node on which srun has started this."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    become_supervisor()
     paths = RunPaths(Path(sys.argv[1]))
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     os.environ.update({RUN_ID_VARIABLE: paths.run_id, NODE_VARIABLE: name})
     rank = int(os.environ.get("SLURM_NODEID", "0"))
     agent = Agent(paths, Node(name, rank, name))
-    # Slurm sends SIGTERM to every process of a job that it ends. The ranks take it as
-    # a request to stop; what comes of that is to be told, so that this one stays.
-    signal.signal(signal.SIGTERM, agent.on_sigterm)
+    # Slurm sends SIGTERM to every process of a job that it ends, and any other signal
+    # that somebody asks scancel for. The ranks take it as a request to stop; what comes
+    # of that is to be told, so that this one stays.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, agent.on_sigterm)
     agent.run()
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
-from nbkit.launch.node_messages import line, parse, read_beats, refuse_differences
+from nbkit.launch.node_messages import line, parse, read_beats
+from nbkit.launch.ranks import RemoteRank, signal_number
+from nbkit.launch.sbatch import srun_environment
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
+from nbkit.telemetry.software import software_differences
 
-__all__ = ["NodeAgents", "RemoteRank"]
+__all__ = ["NodeAgents"]
 
 _READY_SECONDS = 300.0
 """Python's start from a file server that a hundred nodes ask at once takes minutes."""
@@ -31,33 +32,6 @@ _END_SECONDS = 20.0
 _KILL_SECONDS = 5.0
 
 
-@dataclass
-class RemoteRank:
-    """One rank on some node, as its agent tells."""
-
-    rank: int
-    node: str | None
-    pid: int | None = None
-    start_ticks: int | None = None
-    returncode: int | None = None
-    ended_at: float | None = None
-    """Unix time when the supervisor was told."""
-    killed_by_us: bool = False
-    kernel_ran_out_of_memory: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the record keeps."""
-        code = self.returncode
-        return {
-            "rank": self.rank,
-            "pid": self.pid,
-            "start_ticks": self.start_ticks,
-            "node": self.node,
-            "exit_code": code if code is not None and code >= 0 else None,
-            "signal": signal.Signals(-code).name if code and code < 0 else None,
-        }
-
-
 class _Node:
     """What is known of one node."""
 
@@ -66,8 +40,11 @@ class _Node:
         self.name = name
         self.ready: dict[str, Any] | None = None
         self.refusal: str | None = None
+        """Why it does not go on."""
         self.is_gone = False
-        """Whether its agent has said that nothing is left there."""
+        """Whether its agent has said that it ends, or nobody hears of it any more."""
+        self.stuck: list[int] = []
+        """Ranks there that its agent could not end."""
         self.heard_at = time.monotonic()
 
 
@@ -122,6 +99,7 @@ class NodeAgents:
         self._rest = b""
         self._ended: list[RemoteRank] = []
         self._killed_at: float | None = None
+        self._is_closing = False
 
     def start(self) -> None:
         """Start the agents; once every node is ready, the ranks.
@@ -141,6 +119,7 @@ class NodeAgents:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env=srun_environment(os.environ),
                 start_new_session=True,
             )
         assert self._srun.stdout is not None
@@ -184,6 +163,7 @@ class NodeAgents:
 
     def close(self) -> list[RemoteRank]:
         """End ranks, samplers and agents; return the ranks that could not be ended."""
+        self._is_closing = True
         if self._srun is None:
             return []
         self.kill()
@@ -205,12 +185,12 @@ class NodeAgents:
         self._selector.close()
         assert self._srun.stdout is not None
         self._srun.stdout.close()
+        stuck = {rank for node in self._nodes for rank in node.stuck}
         silent = {node.name for node in self._nodes if node.ready and not node.is_gone}
-        return [
-            rank
-            for rank in self.ranks
-            if rank.ended_at is None and rank.node in silent and self.lost is None
-        ]
+        if self.lost is None:
+            left = [rank for rank in self.ranks if rank.ended_at is None]
+            stuck |= {rank.rank for rank in left if rank.node in silent}
+        return [rank for rank in self.ranks if rank.rank in stuck]
 
     def _is_over(self) -> bool:
         assert self._srun is not None
@@ -223,7 +203,12 @@ class NodeAgents:
         self._wait_for(lambda: all(node.ready for node in self._nodes), "is not ready")
         for node in self._nodes:
             assert node.ready is not None
-            refuse_differences(self._software, node.ready["software"], node.name)
+            if found := software_differences(self._software, node.ready["software"]):
+                message = (
+                    f"node {node.name} has {', '.join(found)}; use the same "
+                    "environment on every node, by its path or by slurm.setup."
+                )
+                raise LaunchError(message)
         self._wait_for_files()
 
     def _wait_for_files(self) -> None:
@@ -267,12 +252,12 @@ class NodeAgents:
             is_over = self._srun.poll() is not None
             is_late = time.monotonic() > deadline
             self._hear(0.2)
+            if done():
+                return
             for node in self._nodes:
                 if node.refusal:
                     message = f"node {node.name}: {node.refusal}"
                     raise LaunchError(message)
-            if done():
-                return
             if self._is_unwanted():
                 message = "stopped while its nodes were made ready; launch it again."
                 raise LaunchError(message)
@@ -282,11 +267,12 @@ class NodeAgents:
                 why = (
                     f"after {_READY_SECONDS:.0f} s" if is_late else "and srun has ended"
                 )
-                message = (
-                    f"the agent on node {which} {what} {why}; what they said is in "
-                    f"{self._paths.supervisor_log(self._attempt)}."
-                )
+                message = f"the agent on node {which} {what} {why}; {self._advice}"
                 raise LaunchError(message)
+
+    @property
+    def _advice(self) -> str:
+        return f"see {self._paths.supervisor_log(self._attempt)}."
 
     def _order(self, kind: str, **values: Any) -> None:
         """Tell every agent."""
@@ -348,12 +334,17 @@ class NodeAgents:
             case "sigterm":
                 self._on_sigterm()
             case "gone":
+                node.stuck = message["stuck"]
+                if not self._is_closing:
+                    why = f"its agent has ended; {self._advice}"
+                    node.refusal = node.refusal or why
+                    self._lose([node], node.refusal.rstrip("."))
                 node.is_gone = True
 
     def _end_rank(self, message: dict[str, Any]) -> None:
         rank = self.ranks[message["rank"]]
         name = message["signal"]
-        rank.returncode = -signal.Signals[name] if name else message["exit_code"]
+        rank.returncode = -signal_number(name) if name else message["exit_code"]
         rank.killed_by_us = message["killed_by_us"]
         rank.kernel_ran_out_of_memory = message["kernel_ran_out_of_memory"]
         rank.ended_at = time.time()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nbkit.errors import LaunchError
 from nbkit.store.heartbeat import Beat, Phase
 
 __all__ = ["beats_lines", "line", "parse", "read_beats"]
@@ -63,31 +62,3 @@ def beats_lines(agent: int, beats: list[Beat]) -> list[bytes]:
 def read_beats(message: dict[str, Any]) -> list[Beat]:
     """Return the positions of a message."""
     return [Beat(step, Phase(phase), count) for step, phase, count in message["beats"]]
-
-
-def refuse_differences(
-    wanted: dict[str, Any], found: dict[str, Any], node: str
-) -> None:
-    """Raise unless a node has the software that it should have.
-
-    Parameters
-    ----------
-    wanted, found
-        Versions by name: ``python``, ``nbkit``, ``torch``; None is not installed.
-
-    Raises
-    ------
-    LaunchError
-        With every difference.
-    """
-    differences = [
-        f"{name} {found.get(name) or 'is missing'}, not {version}"
-        for name, version in wanted.items()
-        if version is not None and found.get(name) != version
-    ]
-    if differences:
-        message = (
-            f"node {node} has {', '.join(differences)}; use the same environment on "
-            "every node, by its path or by slurm.setup."
-        )
-        raise LaunchError(message)

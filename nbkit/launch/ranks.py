@@ -1,4 +1,4 @@
-"""The ranks of one attempt on one node, as children of who watches them."""
+"""One rank of an attempt: a child of who watches it, or one that others tell of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
 
-__all__ = ["RankProcess", "WatchedRank", "start_ranks"]
+__all__ = [
+    "RankProcess",
+    "RemoteRank",
+    "WatchedRank",
+    "collect_orphans",
+    "signal_name",
+    "signal_number",
+    "start_ranks",
+]
 
 
 class WatchedRank(Protocol):
@@ -99,15 +107,67 @@ class RankProcess:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the record keeps."""
-        code = self.returncode
         return {
             "rank": self.rank,
             "pid": self.identity.pid,
             "start_ticks": self.identity.start_ticks,
             "node": self.node,
-            "exit_code": code if code is not None and code >= 0 else None,
-            "signal": signal.Signals(-code).name if code and code < 0 else None,
+            **_how_ended(self.returncode),
         }
+
+
+@dataclass
+class RemoteRank:
+    """One rank on some node, as somebody there tells."""
+
+    rank: int
+    node: str | None
+    pid: int | None = None
+    start_ticks: int | None = None
+    returncode: int | None = None
+    ended_at: float | None = None
+    """Unix time when the supervisor was told."""
+    killed_by_us: bool = False
+    kernel_ran_out_of_memory: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the record keeps."""
+        return {
+            "rank": self.rank,
+            "pid": self.pid,
+            "start_ticks": self.start_ticks,
+            "node": self.node,
+            **_how_ended(self.returncode),
+        }
+
+
+def _how_ended(code: int | None) -> dict[str, Any]:
+    return {
+        "exit_code": code if code is not None and code >= 0 else None,
+        "signal": signal_name(-code) if code and code < 0 else None,
+    }
+
+
+def signal_name(number: int) -> str:
+    """Return what a signal is called; its number, if it has no name, as 40."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def signal_number(name: str) -> int:
+    """Return the number of a signal, from what `signal_name` returned."""
+    return int(name) if name.isdecimal() else signal.Signals[name].value
+
+
+def collect_orphans() -> None:
+    """Collect every child of this process that has ended, adopted ones included."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
 
 
 def start_ranks(

@@ -7,6 +7,7 @@ https://slurm.schedmd.com/sbatch.html and https://slurm.schedmd.com/srun.html
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from nbkit.config.slurm import AdditionalValue
     from nbkit.store.paths import RunPaths
 
-__all__ = ["sbatch_script", "srun_argv", "submission_environment"]
-
-_SIGNAL_DELAY_LIMIT = 65_535
-"""Seconds that sbatch's ``--signal`` takes at most."""
+__all__ = [
+    "sbatch_script",
+    "srun_argv",
+    "srun_environment",
+    "submission_environment",
+]
 
 _OF_SLURM = ("SBATCH_", "SLURM_", "SLURMD_", "SRUN_")
 """How variables of Slurm begin."""
@@ -38,11 +41,29 @@ _KEPT_DEFAULTS = {
 }
 """Variables in which people keep defaults of their own, by the options they set."""
 
-_REFUSAL = (
-    """  printf '{"kind": "refused", "agent": %d, "reason": "a line of slurm.setup """
-    """failed; the log of the supervisor names it"}\\n' "$SLURM_NODEID\""""
-)
-"""What an agent would say that cannot begin: all others wait for it."""
+_AGENT = """\
+import json, os, sys
+try:
+    from nbkit.launch.node import main
+except ImportError as error:
+    why = "nbkit cannot be imported by %s (%s); %s"
+    why %= (sys.executable, error, "use an environment that is on every node.")
+    agent = int(os.environ["SLURM_NODEID"])
+    print(json.dumps({"kind": "refused", "agent": agent, "reason": why}), flush=True)
+    raise
+main()
+"""
+"""The agent, which would say nothing where nbkit is missing: all others wait for it."""
+
+_OF_A_STEP = {
+    f"{prefix}_{name}"
+    for prefix in ("SLURM", "SRUN")
+    for name in (
+        *("STDINMODE", "STDOUTMODE", "STDERRMODE", "INPUT", "OUTPUT", "ERROR"),
+        *("LABELIO", "UNBUFFEREDIO", "EXACT", "EXCLUSIVE"),
+    )
+}
+"""Variables by which srun would change the agents' lines, or give them less."""
 
 _KEPT_SETTINGS = {
     "SLURM_CLUSTERS",
@@ -73,12 +94,16 @@ def sbatch_script(
         GPUs to ask of each node; 0 asks for none.
     """
     given = _options(config, paths, gpus_per_node)
+    command = _module(python, "nbkit.launch.slurm_job", paths.root)
     lines = [
         f"#!{shlex.join(_shell(config))}",
         f"# nbkit run {paths.run_id}",
         *(f"#SBATCH {option}" for option in given),
         "",
-        *_body(config, _module(python, "nbkit.launch.slurm_job", paths.root)),
+        # By this signal somebody says that a request to stop is written. It must not
+        # end what does not listen yet, and a shell hands on what it ignores.
+        "trap '' USR2",
+        *_body(config, command),
     ]
     return "\n".join(lines) + "\n"
 
@@ -104,7 +129,8 @@ def srun_argv(
     Without ``--cpus-per-task`` and ``--gpus-per-node`` a step has all CPUs and GPUs of
     the job, in every Slurm since 20.11; with them it would be an exact one, which has
     no more than it names. Lines below 1,024 bytes arrive whole unless ``--unbuffered``
-    puts a terminal between, which would also change them.
+    puts a terminal between, which would also change them. A shell starts the agent's
+    Python and becomes it; it is there for saying so where that cannot be.
     """
     argv = [
         "srun",
@@ -125,11 +151,26 @@ def srun_argv(
         "--wait=0",
         *config.slurm.slurm_srun_args,
     ]
-    command = _module(python, "nbkit.launch.node", root)
-    if not config.slurm.setup:
-        return [*argv, *command]
-    body = _body(config, command, says=_REFUSAL)
+    failed = "a line of slurm.setup failed; the log of the supervisor names it"
+    absent = f"{python} cannot be started; use an environment that is on every node."
+    body = [
+        "shopt -s execfail",  # else the shell would end without a word
+        *_body(config, [python, "-P", "-c", _AGENT, str(root)], says=_refusal(failed)),
+        _refusal(absent),
+        "exit 1",
+    ]
     return [*argv, *_shell(config), "-c", "\n".join(body)]
+
+
+def srun_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for srun: the agents' lines have to arrive as they are.
+
+    Parameters
+    ----------
+    inherited
+        The environment of the job, to which a cluster may have added.
+    """
+    return {name: value for name, value in inherited.items() if name not in _OF_A_STEP}
 
 
 def submission_environment(inherited: Mapping[str, str], script: str) -> dict[str, str]:
@@ -175,6 +216,9 @@ def _given(
     """Return the options of sbatch; those that are False or None are not given."""
     slurm = config.slurm
     cpus = slurm.cpus_per_task
+    if cpus is None and not (gpus_per_node or slurm.slurm_exclusive):
+        # Else Slurm gives one to all ranks of a node, which are one task to it.
+        cpus = 1
     mebibytes = None if slurm.mem_gb is None else math.ceil(slurm.mem_gb * 1024)
     return {
         "job-name": " ".join(config.title.split()) or None,
@@ -193,20 +237,13 @@ def _given(
         "mem": f"{mebibytes}M" if mebibytes else None,
         "gpus-per-node": gpus_per_node or None,
         "time": slurm.timeout_min,
-        "signal": f"B:USR1@{_signal_delay_seconds(config)}",
+        "signal": f"B:USR1@{slurm.signal_delay_seconds(config.stop_grace_seconds)}",
         "requeue": slurm.slurm_requeue,
         "no-requeue": not slurm.slurm_requeue,
         "open-mode": "append",
         "output": _output(paths),
         **slurm.slurm_additional_parameters,
     }
-
-
-def _signal_delay_seconds(config: ExperimentConfig) -> int:
-    delay = config.slurm.slurm_signal_delay_s
-    if delay is None:
-        delay = math.ceil(config.stop_grace_seconds) + 60
-    return min(delay, _SIGNAL_DELAY_LIMIT)
 
 
 def _output(paths: RunPaths) -> str:
@@ -239,6 +276,13 @@ def _shell(config: ExperimentConfig) -> list[str]:
     return ["/bin/bash", "-l"] if config.slurm.setup else ["/bin/bash"]
 
 
+def _refusal(reason: str) -> str:
+    """Return a line of shell that says what an agent would that cannot begin."""
+    said = shlex.quote(json.dumps(reason))
+    form = """printf '{"kind": "refused", "agent": %d, "reason": %s}\\n'"""
+    return f'{form} "$SLURM_NODEID" {said}'
+
+
 def _body(
     config: ExperimentConfig, command: Sequence[str], *, says: str = ""
 ) -> list[str]:
@@ -256,7 +300,7 @@ def _body(
         "_nbkit_ended() {",
         '  echo "nbkit: status $? of this setup line: $_nbkit_line;'
         ' correct it in slurm.setup" >&2',
-        *([says] if says else []),
+        *([f"  {says}"] if says else []),
         "  exit 1",
         "}",
         # Also of one that calls exit.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +18,21 @@ from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.launch.local import passed_on
 from nbkit.launch.sbatch import sbatch_script, submission_environment
+from nbkit.store.jobs import Job
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths, store_folder
-from nbkit.store.record import read_json
+from nbkit.store.record import RunState, read_json
+from nbkit.store.slurm import SlurmSilentError, ask_slurm
 from nbkit.telemetry.software import software
 from nbkit.telemetry.storage import describe_storage
 
 __all__ = ["SlurmEngine"]
 
-_COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
-_SECONDS = 60.0
+_COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+_SUBMIT_SECONDS = 60.0
+_ANSWER_SECONDS = 30.0
+_NO_SUCH_JOB = "Invalid job id"
+"""In squeue's words for a job that ended some time ago."""
 _IN_MEMORY = {"ramfs", "tmpfs"}
 _OWN_FIELDS = ("devices", "cpus")
 """What Slurm chooses."""
@@ -100,92 +108,183 @@ class SlurmEngine:
             # What lines of its own do not choose is as it is here.
             "PATH": f"{here.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
-        said = _ask(["sbatch", "--parsable", str(paths.job_script)], variables)
-        job_id, _, cluster = said.strip().splitlines()[-1].partition(";")
-        return {"supervisor": None, "job": {"id": job_id, "cluster": cluster or None}}
+        job_id, cluster = _submit(paths.job_script, variables)
+        return {"supervisor": None, "job": {"id": job_id, "cluster": cluster}}
 
     def nudge(self, paths: RunPaths) -> None:
-        """End a job that has not begun; wake up the supervisor of one that has."""
-        job = _job(paths)
-        if job is not None:
+        """End a job that has not begun; wake up the supervisor of one that has.
+
+        Raises
+        ------
+        LaunchError
+            If Slurm cannot be asked, and the job may still have to be ended.
+        """
+        try:
+            job = _job(paths)
+            if job is None:
+                return
             # Slurm knows which of the two it is, also if that changes right now.
-            _try(["scancel", *job, "--state=PENDING"])
-            _try(["scancel", *job, "--batch", "--signal=USR2"])
+            ask_slurm("scancel", *job, "--state=PENDING", limit_seconds=_ANSWER_SECONDS)
+        except SlurmSilentError as error:
+            if _has_begun(paths):
+                return  # its supervisor looks for the request by itself
+            raise _not_ended(paths, error) from None
+        # What has ended needs no waking up; what runs sees the request a little later.
+        with contextlib.suppress(SlurmSilentError):
+            wake = ("--batch", "--signal=USR2")
+            ask_slurm("scancel", *job, *wake, limit_seconds=_ANSWER_SECONDS)
 
     def reap(self, paths: RunPaths) -> None:
-        """End a job whose supervisor does not answer; Slurm ends all its processes."""
-        job = _job(paths)
-        if job is not None:
-            _try(["scancel", *job])
+        """End a job whose supervisor does not answer; Slurm ends all its processes.
+
+        Raises
+        ------
+        LaunchError
+            If Slurm cannot be asked.
+        """
+        try:
+            if job := _job(paths):
+                ask_slurm("scancel", *job, limit_seconds=_ANSWER_SECONDS)
+        except SlurmSilentError as error:
+            raise _not_ended(paths, error) from None
 
 
 def _job(paths: RunPaths) -> list[str] | None:
-    """Return what names a run's job for Slurm's commands."""
+    """Return what names a run's job for Slurm's commands; None if it has none to end.
+
+    Raises
+    ------
+    SlurmSilentError
+        If Slurm cannot be asked.
+    """
     job = (read_json(paths.submission) or {}).get("job")
-    if job is None:
+    # Another cluster's number is somebody else's job here.
+    if job is None or paths.imported.exists():
         return None
-    clusters = [f"--clusters={job['cluster']}"] if job["cluster"] else []
-    return [*clusters, job["id"]]
+    named = [*_clusters(job["cluster"]), job["id"]]
+    which = (*_clusters(job["cluster"]), f"--jobs={job['id']}")
+    options = ("--noheader", "--states=all", "--format=%T|%o")
+    try:
+        said = ask_slurm("squeue", *which, *options, limit_seconds=_ANSWER_SECONDS)
+    except SlurmSilentError as error:
+        if _NO_SUCH_JOB in str(error):
+            return None
+        raise
+    state, _, script = said.rstrip("\n").partition("|")
+    # A cluster that was set up anew counts from 1 again, too. The store may have
+    # another path on this host; a run's id is not given twice.
+    is_own = script.endswith(f"/{paths.run_id}/{paths.job_script.name}")
+    return named if is_own and not Job(job["id"], state).has_ended else None
 
 
-def _ask(argv: list[str], variables: dict[str, str] | None = None) -> str:
-    """Return what one of Slurm's commands answers.
+def _clusters(name: str | None) -> list[str]:
+    return [f"--clusters={name}"] if name else []
+
+
+def _has_begun(paths: RunPaths) -> bool:
+    """Return whether the record says that the supervisor of the last job is at work."""
+    record, submission = read_json(paths.record) or {}, read_json(paths.submission)
+    begun = record.get("attempt", -1) >= (submission or {}).get("attempt", 0)
+    return begun and record.get("state") != RunState.QUEUED
+
+
+def _not_ended(paths: RunPaths, error: SlurmSilentError) -> LaunchError:
+    return LaunchError(
+        f"Slurm does not end the job of run {paths.run_id} ({error}); try again, on a "
+        "login node of its cluster: `scontrol ping` says whether Slurm answers."
+    )
+
+
+def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
+    """Hand a script to sbatch; return the job's number, and its cluster if it says so.
 
     Raises
     ------
     LaunchError
-        If it fails, with its own words.
+        If Slurm refuses it, with Slurm's own words.
     """
     try:
         done = subprocess.run(
-            argv,
+            ["sbatch", "--parsable", str(script)],
             env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=_SUBMIT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
         message = (
-            f"{argv[0]} did not answer within {_SECONDS:.0f} s; see whether "
+            f"sbatch did not answer within {_SUBMIT_SECONDS:.0f} s; see whether "
             "`scontrol ping` reaches Slurm's controller."
         )
         raise LaunchError(message) from None
+    words = done.stderr.strip().replace("sbatch: error: ", "")
     if done.returncode:
-        words = done.stderr.strip().replace(f"{argv[0]}: error: ", "")
         message = (
-            f"Slurm refuses ({argv[0]}: {words}); what was asked for is in `slurm` "
+            f"Slurm refuses (sbatch: {words}); what was asked for is in `slurm` "
             "and nnodes, gpus: `sinfo` lists what there is."
         )
         raise LaunchError(message)
-    return done.stdout
-
-
-def _try(argv: list[str]) -> None:
-    """Run a command; whether the job had ended before does not matter."""
-    try:
-        subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-            check=False,
+    # A cluster's own sbatch may print more than this line.
+    found = re.findall(r"^(\d+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
+    if not found:
+        said = done.stdout.strip() or words or "nothing"
+        message = (
+            f"sbatch gave no number of a job, but said: {said}; look at what "
+            "slurm_additional_parameters ask for, and whether `squeue --me` shows it."
         )
-    except subprocess.TimeoutExpired:
-        message = f"{argv[0]} did not answer within {_SECONDS:.0f} s; try again."
-        raise LaunchError(message) from None
+        raise LaunchError(message)
+    job_id, cluster = found[-1]
+    return job_id, cluster or None
 
 
 def _device_type(config: ExperimentConfig) -> str:
     """Return on what the ranks compute: ``cuda`` or ``cpu``."""
     if config.device != "auto":
         return config.device
-    partition = config.slurm.slurm_partition
-    where = [f"--partition={partition}"] if partition else []
-    found = _ask(["sinfo", "--noheader", "--format=%G", *where])
-    return "cuda" if re.search(r"\bgpu\b", found) else "cpu"
+    # Of several clusters, this is where sbatch would go.
+    further = config.slurm.slurm_additional_parameters.get("clusters")
+    own = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS")
+    asked = config.slurm.slurm_partition or os.environ.get("SBATCH_PARTITION", "")
+    where = shutil.which("sinfo"), os.environ.get("SLURM_CONF")
+    options = (
+        *_clusters(str(further or own or "")),
+        *([f"--partition={asked}"] if asked else []),
+    )
+    # Partition, and what its nodes have; the default one has a star behind its name.
+    rows = [row.partition("|") for row in _gres(where, options, _minute())]
+    found = [gres for name, _, gres in rows if asked or name.endswith("*")]
+    has_gpus = any(re.search(r"\bgpu\b", gres) for gres in found)
+    return "cuda" if has_gpus else "cpu"
+
+
+def _minute() -> int:
+    return int(time.monotonic() // 60)
+
+
+@functools.lru_cache(maxsize=8)
+def _gres(
+    cluster: tuple[str | None, ...], options: tuple[str, ...], minute: int
+) -> list[str]:
+    """Return what the nodes of partitions have besides CPUs, asked once a minute.
+
+    A form checks its configuration at every key.
+
+    Raises
+    ------
+    LaunchError
+        If Slurm cannot be asked.
+    """
+    asked = ("--noheader", "--format=%P|%G", *options)
+    try:
+        return ask_slurm("sinfo", *asked, limit_seconds=_ANSWER_SECONDS).splitlines()
+    except SlurmSilentError as error:
+        message = (
+            f"device='auto': Slurm does not say whether its nodes have GPUs ({error}); "
+            "set device='cuda' or 'cpu'."
+        )
+        raise LaunchError(message) from None
 
 
 def _refuse_what_slurm_decides(config: ExperimentConfig) -> None:

@@ -6,9 +6,10 @@ the supervisor of one machine does, with an agent on every node (`nbkit.launch.n
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +23,24 @@ from nbkit.launch.node_agents import NodeAgents
 from nbkit.launch.requests import StopRequests
 from nbkit.launch.sbatch import srun_argv
 from nbkit.launch.supervisor import become_supervisor, end_before_ranks, supervise
+from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun
+from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
 __all__: list[str] = []
 
 BY_SLURM = "slurm"
 BY_TIME_LIMIT = "time limit"
+
+_ANSWER_SECONDS = 30.0
+_SOON_SECONDS = 5.0
+"""For an answer while Slurm may end this process."""
+_KILL_WAIT_SECONDS = 30.0
+"""Slurm's own default."""
+_LAST_WORD_SECONDS = 8.0
+"""What ending ranks by force and writing how the run ended may take."""
 
 
 @dataclass(frozen=True)
@@ -45,55 +56,105 @@ class Job:
     @classmethod
     def of_this_process(cls) -> Job:
         """Return the job, as Slurm's variables tell."""
-        listed = subprocess.run(
-            ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        what = ("show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
+        listed = ask_slurm("scontrol", *what, limit_seconds=_ANSWER_SECONDS)
         restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        nodes = tuple(listed.stdout.split())
-        return cls(os.environ["SLURM_JOB_ID"], restarts, nodes)
+        return cls(os.environ["SLURM_JOB_ID"], restarts, tuple(listed.split()))
 
     def makes_way(self) -> bool:
         """Return whether Slurm gives the job some time to end for another one.
 
-        By itself it takes a job that ends in that time for one that is done.
+        By itself it takes a job that ends in that time for one that is done. False if
+        Slurm does not answer.
         """
-        asked = subprocess.run(
-            ["squeue", "--noheader", f"--jobs={self.id}", "--Format=PreemptTime"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return asked.stdout.strip()[:1].isdigit()
+        try:
+            return self._tells("PreemptTime")[:1].isdigit()
+        except SlurmSilentError:
+            return False
+
+    def requeue(self) -> bool:
+        """Put the job into the queue again; return whether it is there.
+
+        One that somebody has ended meanwhile stays ended. One that Slurm has put there
+        itself stays there.
+        """
+        # Slurm answers with SIGTERM, which must not end the question.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        again = ("requeue", "Incomplete", self.id)
+        try:
+            ask_slurm("scontrol", *again, limit_seconds=_ANSWER_SECONDS)
+        except SlurmSilentError:
+            return False
+        try:
+            # scontrol also ends well where it has done nothing.
+            return int(self._tells("RestartCnt")) > self.restarts
+        except (SlurmSilentError, ValueError):
+            return True
+
+    def _tells(self, field: str) -> str:
+        which = ("--noheader", "--states=all", f"--jobs={self.id}")
+        wanted = f"--Format={field}"
+        return ask_slurm("squeue", *which, wanted, limit_seconds=_SOON_SECONDS).strip()
+
+
+def _kill_wait_seconds() -> float:
+    """Return how long a job lives behind Slurm's SIGTERM."""
+    try:
+        said = ask_slurm("scontrol", "show", "config", limit_seconds=_SOON_SECONDS)
+    except SlurmSilentError:
+        return _KILL_WAIT_SECONDS
+    found = re.search(r"^KillWait\s*=\s*(\d+) sec", said, re.MULTILINE)
+    return float(found[1]) if found else _KILL_WAIT_SECONDS
 
 
 class JobRequests(StopRequests):
     """As `StopRequests`; Slurm asks by signals, too."""
 
     def __init__(
-        self, paths: RunPaths, submission: dict[str, Any], stop_grace_seconds: float
+        self,
+        paths: RunPaths,
+        submission: dict[str, Any],
+        stop_grace_seconds: float,
+        job: Job,
     ) -> None:
+        self._job = job
+        self._is_terminated = False
+        self._most_seconds: float | None = None
+        """For ranks to end by themselves, once Slurm has said how long that is."""
         super().__init__(paths, submission, stop_grace_seconds)
         # As sbatch was told: some time before the limit.
         signal.signal(signal.SIGUSR1, self._on_time_limit)
-        # Somebody has written a request to stop. To list the folder makes a file
-        # server tell what is new in it.
-        signal.signal(signal.SIGUSR2, lambda number, frame: list(paths.root.iterdir()))
+        # Somebody has written a request to stop.
+        signal.signal(signal.SIGUSR2, self._on_request)
+        self._kill_wait_seconds = _kill_wait_seconds()
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return the requests that stand now, with no more grace than Slurm gives."""
+        found = super().look()
+        if not self._is_terminated:
+            return found
+        if self._most_seconds is None:
+            left = max(1.0, self._kill_wait_seconds - _LAST_WORD_SECONDS)
+            self._most_seconds = math.inf if self._job.makes_way() else left
+        most = self._most_seconds
+        return [
+            {**one, "grace_seconds": min(one["grace_seconds"], most)} for one in found
+        ]
 
     def note_sigterm(self) -> None:
         """Take it that Slurm ends the job."""
         # scancel, a preemption or a requeue by somebody: Slurm does not say which.
         self._terminated_by = self._terminated_by or BY_SLURM
+        self._is_terminated = True
 
     def _on_sigterm(self, number: int, frame: object) -> None:
         self.note_sigterm()
 
     def _on_time_limit(self, number: int, frame: object) -> None:
         self._terminated_by = self._terminated_by or BY_TIME_LIMIT
+
+    def _on_request(self, number: int, frame: object) -> None:
+        see_anew(self._paths.root)
 
 
 class JobDevices:
@@ -159,9 +220,6 @@ class JobDevices:
             on_sigterm=self._requests.note_sigterm,
         )
 
-    def leave(self) -> None:
-        """Do nothing: the job ends with this process, and with it its nodes."""
-
 
 def supervise_job(root: Path) -> None:
     """Supervise a run of this job.
@@ -184,39 +242,73 @@ def supervise_job(root: Path) -> None:
 
     def work(journal: Journal, submission: dict[str, Any]) -> None:
         grace_seconds = submission["stop_grace_seconds"]
-        requests = JobRequests(paths, submission, grace_seconds)
+        requests = JobRequests(paths, submission, grace_seconds, job)
         if standing := requests.look():
             end_before_ranks(journal, standing[0])
             return
         devices = JobDevices(job, submission, requests, timeouts)
         ended = run_attempts(root, journal, submission, devices, requests)
-        slurm = StoredRun(root).config.slurm
-        left = slurm.slurm_max_num_timeout - timeouts
-        why = None
-        if _is_by_slurm(ended) and job.makes_way():
-            why = "it made way for another job, and waits to go on from its checkpoint"
-        elif left > 0 and (why := _why_again(ended)):
-            journal.record["launch"]["job"]["timeouts"] += 1
-            why += f" ({left - 1} more times)"
-        if not (why and slurm.slurm_requeue and _requeue(journal, job, why)):
-            write_last_word(journal, *ended)
+        if not _waits_again(StoredRun(root), journal, job, timeouts, ended):
+            cause = ended[1] or {}
+            is_hurried = cause.get("by") in (BY_SLURM, BY_TIME_LIMIT)
+            write_last_word(root, journal, devices, ended, is_hurried=is_hurried)
 
     supervise(paths, is_mine, work, attempt=earlier.get("attempt", -1) + 1)
 
 
+def _waits_again(
+    run: StoredRun,
+    journal: Journal,
+    job: Job,
+    timeouts: int,
+    ended: tuple[RunState, dict[str, Any] | None],
+) -> bool:
+    """Put a run into the queue again if it is to go on; return whether it is there."""
+    slurm = run.config.slurm
+    # Whoever has asked it to stop does not want it to wait again.
+    if not slurm.slurm_requeue or read_json(run.paths.stop) is not None:
+        return False
+    left = slurm.slurm_max_num_timeout - timeouts
+    if _is_by_slurm(ended) and job.makes_way():
+        why = f"it made way for another job, and {_waits_to(run.paths)}"
+    elif left > 0 and (why := _why_again(ended, run.paths)):
+        journal.record["launch"]["job"]["timeouts"] += 1
+        why += f" ({left - 1} more times)"
+    else:
+        return False
+    return _requeue(journal, job, why)
+
+
 def _is_by_slurm(ended: tuple[RunState, dict[str, Any] | None]) -> bool:
     state, cause = ended
-    return state is RunState.STOPPED and cause is not None and cause["by"] == BY_SLURM
+    if state is not RunState.STOPPED or cause is None:
+        return False
+    # A cluster may announce a preemption by the signal that a time limit has.
+    return cause["by"] in (BY_SLURM, BY_TIME_LIMIT)
 
 
-def _why_again(ended: tuple[RunState, dict[str, Any] | None]) -> str | None:
+def _why_again(
+    ended: tuple[RunState, dict[str, Any] | None], paths: RunPaths
+) -> str | None:
     """Return why the job should be put into the queue again; None if it should not."""
     state, cause = ended
     if state is RunState.STOPPED and cause and cause["by"] == BY_TIME_LIMIT:
-        return "it has reached its time limit, and waits to go on from its checkpoint"
+        if cause["forced"] and not _has_checkpoint(paths):
+            return None  # the next time would end as this one
+        return f"it has reached its time limit, and {_waits_to(paths)}"
     if state is RunState.FAILED and cause and cause["kind"] == "node":
-        return f"{cause['message']}; it waits to go on from its checkpoint"
+        return f"{cause['message']}; it {_waits_to(paths)}"
     return None
+
+
+def _waits_to(paths: RunPaths) -> str:
+    if _has_checkpoint(paths):
+        return "waits to go on from its checkpoint"
+    return "waits, and starts from the beginning"
+
+
+def _has_checkpoint(paths: RunPaths) -> bool:
+    return any(paths.checkpoints.glob("*/complete.json"))
 
 
 def _requeue(journal: Journal, job: Job, why: str) -> bool:
@@ -225,12 +317,9 @@ def _requeue(journal: Journal, job: Job, why: str) -> bool:
     queue = {"position": None, "length": None, "reason": reason, "since": utc_now()}
     journal.record["queue"] = queue
     journal.set_state(RunState.QUEUED, **queue)
-    # Slurm answers with SIGTERM, for which there is nothing left to do.
-    done = subprocess.run(
-        ["scontrol", "requeue", job.id], stdin=subprocess.DEVNULL, check=False
-    )
+    is_queued = job.requeue()
     journal.record["queue"] = None
-    return done.returncode == 0
+    return is_queued
 
 
 def main() -> None:

@@ -29,11 +29,16 @@ from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.journal import Journal
 from nbkit.launch.queue import Place, wait_for_devices
 from nbkit.launch.requests import StopRequests
+from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
 
 _PR_SET_CHILD_SUBREAPER = 36
+_SUBMISSION_SECONDS = 120.0
+"""More than a network file system takes to show a file to another host."""
+_BRISK_SECONDS = 1.0
+_BRISK_POLL_SECONDS, _POLL_SECONDS = 0.005, 0.5
 _KINDS = {StoreError: "store", DeviceError: "device", ConfigError: "config"}
 
 
@@ -114,7 +119,7 @@ def supervise_here(root: Path, claim_fd: int) -> None:
         devices = LocalDevices(place, submission)
         ended = run_attempts(root, journal, submission, devices, requests)
         place.leave()
-        write_last_word(journal, *ended)
+        write_last_word(root, journal, devices, ended)
 
     def is_mine(submission: dict[str, Any]) -> bool:
         return (submission.get("supervisor") or {}).get("pid") == os.getpid()
@@ -145,12 +150,16 @@ def _await_submission(
     paths: RunPaths, is_mine: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Return the submission that names this process; it is written right now."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and paths.root.is_dir():
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < _SUBMISSION_SECONDS:
+        see_anew(paths.root)
         submission = read_json(paths.submission) or {}
         if is_mine(submission):
             return submission
-        time.sleep(0.005)
+        if not paths.root.is_dir():
+            break
+        is_brisk = waited < _BRISK_SECONDS
+        time.sleep(_BRISK_POLL_SECONDS if is_brisk else _POLL_SECONDS)
     message = f"{paths.submission} never named this supervisor; launch again."
     raise StoreError(message)
 

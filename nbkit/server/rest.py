@@ -11,7 +11,7 @@ from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from nbkit.analysis.live.nodes import MOST_NODES, newest_by_node
-from nbkit.errors import ConfigError, RunError, RunNotFoundError
+from nbkit.errors import ConfigError, LaunchError, RunError, RunNotFoundError
 from nbkit.launch.run import Run
 from nbkit.server.handler import ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
@@ -126,11 +126,14 @@ class StopHandler(ApiHandler):
             self.refuse(400, str(error))
             return
         try:
-            status, answer = await monitor.store.do(lambda: _stop(run_id, grace))
+            # Not in the thread of the store: Slurm's controller may take a minute.
+            status, answer = await asyncio.to_thread(_stop, run_id, grace)
         except RunNotFoundError as error:
             self.refuse(404, str(error))
         except RunError as error:
             self.refuse(409, str(error))
+        except LaunchError as error:
+            self.refuse(503, str(error))
         except OSError as error:
             self.refuse(503, unreadable(error))
         except (LookupError, TypeError, ValueError) as error:

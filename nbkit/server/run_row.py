@@ -86,7 +86,7 @@ def queue_of(run: StoredRun) -> Row:
 
 def nodes_of(paths: RunPaths) -> list[Path]:
     """Return the files of samples of a run's nodes other than this host."""
-    files = node_files(paths.root / "system")
+    files = node_files(paths.system_folder)
     return [file for file in files if file.stem != hostname()]
 
 

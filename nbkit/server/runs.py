@@ -26,6 +26,7 @@ from nbkit.server.run_row import (
     unix_seconds,
 )
 from nbkit.server.sessions import Kernel
+from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress, total_steps
@@ -65,6 +66,8 @@ class _Seen:
     state: RunState = RunState.LOST
     supervisor: Any = None
     is_job: bool = False
+    may_go_on: bool = False
+    """Whether Slurm may start it again, without a word in its files."""
 
     def note(self, error: Exception) -> None:
         """Say in the row what could not be read, unless it tells a cause already."""
@@ -179,7 +182,7 @@ class RunTable:
         files = (paths.record, paths.submission, paths.metrics, paths.worker)
         stamp = tuple(_stamp(file) for file in files)
         old = self._seen.get(folder.name)
-        if old is not None and old.stamp == stamp and old.state.is_final:
+        if old is not None and old.stamp == stamp and _has_ended_for_good(old):
             return old
         if folder.is_symlink() and not _is_inside(folder):
             return None
@@ -202,6 +205,7 @@ class RunTable:
         seen.state = run.state
         seen.supervisor = submission.get("supervisor")
         seen.is_job = submission.get("job") is not None
+        seen.may_go_on = seen.is_job and may_go_on(record)
         row["state"] = str(seen.state)
         parts = (
             lambda: cause_of(run, seen.state),
@@ -278,6 +282,20 @@ def find_exactly(run_id: str) -> Path:
 def is_own(folder: Path) -> bool:
     """Return whether this server's user launched a run."""
     return folder.stat().st_uid == os.getuid()
+
+
+def _has_ended_for_good(seen: _Seen) -> bool:
+    """Return whether a row stays right as long as the files do not change.
+
+    Files do not tell that Slurm has put a job that had ended into the queue again, and
+    Slurm may have been silent when the row was made.
+    """
+    if not seen.state.is_final or not seen.may_go_on:
+        return seen.state.is_final
+    try:
+        return StoredRun(seen.paths.root).state is seen.state
+    except (StoreError, OSError):
+        return False  # it is read again, and the row says what is wrong
 
 
 def _active(seen: _Seen) -> Row:

@@ -128,7 +128,7 @@ def export(
     Raises
     ------
     RunError
-        If a run has not ended, or is lost.
+        If a run has not ended, or has no last word of its own.
     RunNotFoundError
         If there is no run or study with that id.
     StoreError
@@ -244,15 +244,26 @@ def _run(what: InStore | str) -> StoredRun:
 
 
 def _check_ended(run: StoredRun, state: RunState) -> None:
-    if state is RunState.LOST:
+    if _has_no_end(run, state):
         message = (
-            f"run {run.run_id} is lost: it never wrote how it ended, so that another "
-            "machine would wait for it; resume() it, or launch its config anew."
+            f"run {run.run_id} has no last word of its own (lost, or ended by Slurm "
+            "before it began), so that another machine would wait for it; resume() "
+            "it, or launch its config anew."
         )
         raise RunError(message)
     if not state.is_final:
         message = f"run {run.run_id} is {state}; wait() for it or stop() it first."
         raise RunError(message)
+
+
+def _has_no_end(run: StoredRun, state: RunState) -> bool:
+    # Of a job that Slurm ended without a last word, only Slurm here knows so.
+    submission, record = run.submission, run.record
+    unwritten = bool(submission.get("job")) and (
+        record.get("attempt", -1) < submission["attempt"]
+        or record.get("state") != state
+    )
+    return state is RunState.LOST or (state.is_final and unwritten)
 
 
 def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
@@ -267,12 +278,13 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
     folders = []
     for entry in content.get("runs", []):
         folder = runs_folder() / entry["run_id"]
+        run = StoredRun(folder)
         if not folder.is_dir():
             why = "its folder was removed"
-        elif (state := StoredRun(folder).state) is RunState.LOST:
-            why = "lost: it never wrote how it ended"
+        elif _has_no_end(run, state := run.state):
+            why = "no last word of its own: lost, or ended by Slurm before it began"
         else:
-            _check_ended(StoredRun(folder), state)
+            _check_ended(run, state)
             folders.append(folder)
             continue
         left_out.append(LeftOut(path=f"runs/{folder.name}", why=why))

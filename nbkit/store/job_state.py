@@ -7,6 +7,7 @@ after a death without a last one, only Slurm knows.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import ANSWER_SECONDS, GONE, Job, find_job, why_unknown
+from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
@@ -23,6 +25,13 @@ __all__ = ["Standing", "may_go_on", "standing"]
 
 _RUNNING_SECONDS = 15.0
 """A run that goes on tells how by its files; Slurm is asked only whether it does."""
+
+_MAY_GO_ON = {
+    *((RunState.STOPPED, "slurm"), (RunState.STOPPED, "time limit")),
+    *((RunState.FAILED, "node"), (RunState.FAILED, "launch")),
+}
+"""Ends behind which Slurm may have put the job into the queue again by itself: ranks
+that cannot be started, too, may be the loss of a node."""
 
 Line = dict[str, Any]
 
@@ -67,7 +76,7 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     else:
         waits = job.waits and not (has_begun and _is_older(job, paths.record))
     if waits:
-        return Standing(RunState.QUEUED, queue=_queue(submission, known, job))
+        return Standing(RunState.QUEUED, queue=_queue(paths, submission, known, job))
     return Standing(written if has_begun and written else RunState.STARTING)
 
 
@@ -80,7 +89,7 @@ def may_go_on(record: Line) -> bool:
     cause = record.get("cause") or {}
     ended = (record.get("state"), cause.get("by") or cause.get("kind"))
     has_job = "job" in (record.get("launch") or {})
-    return has_job and ended in ((RunState.STOPPED, "slurm"), (RunState.FAILED, "node"))
+    return has_job and ended in _MAY_GO_ON
 
 
 def _again(paths: RunPaths, submission: Line, known: Line) -> Standing | None:
@@ -89,7 +98,7 @@ def _again(paths: RunPaths, submission: Line, known: Line) -> Standing | None:
     if job is None or job.has_ended:
         return None
     if job.waits:
-        return Standing(RunState.QUEUED, queue=_queue(submission, known, job))
+        return Standing(RunState.QUEUED, queue=_queue(paths, submission, known, job))
     is_ending = job.state == "COMPLETING" or _is_older(job, paths.record)
     return Standing(RunState.STOPPING if is_ending else RunState.STARTING)
 
@@ -106,15 +115,19 @@ def _job(paths: RunPaths, job: Line, written: RunState | None) -> Job | None:
     """Return Slurm's word; None if it says nothing, or would speak of another job."""
     # Of other users Slurm may tell nothing, which must not look like an end; and
     # another cluster's number is somebody else's job here.
-    try:
-        is_own = paths.submission.stat().st_uid == os.geteuid()
-    except OSError:
-        return None
-    if not is_own or paths.imported.exists():
+    if not _is_own(paths) or paths.imported.exists():
         return None
     is_running = written is RunState.RUNNING
     age_seconds = _RUNNING_SECONDS if is_running else ANSWER_SECONDS
     return find_job(str(job["id"]), job.get("cluster"), age_seconds)
+
+
+def _is_own(paths: RunPaths) -> bool | None:
+    """Return whether this user launched a run; None if it was removed meanwhile."""
+    try:
+        return paths.submission.stat().st_uid == os.geteuid()
+    except OSError:
+        return None
 
 
 def _is_older(job: Job, record: Path) -> bool:
@@ -126,33 +139,49 @@ def _is_older(job: Job, record: Path) -> bool:
         return False
 
 
-def _queue(submission: Line, known: Line, job: Job | None) -> Line:
+def _queue(paths: RunPaths, submission: Line, known: Line, job: Job | None) -> Line:
     """Return for what a run waits: the supervisor's word, then Slurm's."""
-    if job is None:
+    if job is not None:
+        slurm = waiting_words(job)
+    elif _is_own(paths) is False:
+        slurm = "Slurm: not known, it is another user's job"
+    else:
         why = why_unknown(submission["job"].get("cluster"))
         slurm = f"Slurm: not known, {why}" if why else "Slurm: not known yet"
-    else:
-        slurm = waiting_words(job)
     queue = known.get("queue") or {}
     reason = "; ".join(filter(None, (queue.get("reason"), slurm)))
     return {
         "position": None,
         "length": None,
         "reason": reason,
-        "since": queue.get("since") or submission.get("time"),
+        "since": queue.get("since") or _since(paths, submission, known),
     }
+
+
+def _since(paths: RunPaths, submission: Line, known: Line) -> str | None:
+    """Return since when a run waits whose supervisor has not said so.
+
+    One that has run already waits since its last word, and not since its launch.
+    """
+    if known:
+        with contextlib.suppress(OSError):
+            written_at = paths.record.stat().st_mtime
+            moment = datetime.datetime.fromtimestamp(written_at, datetime.UTC)
+            return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return submission.get("time")
 
 
 def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
     """Return how a run ended whose job is over, though its record has no end."""
-    _see_anew(paths.root)
+    see_anew(paths.root)
     # It may have ended properly between the two looks.
     record = read_json(paths.record) or {}
     known = record if record.get("attempt", -1) >= submission["attempt"] else {}
     if known and (written := RunState(known["state"])).is_final:
         return Standing(written, known.get("cause"))
     stop = read_json(paths.stop)
-    if job.state == "CANCELLED" or (job.state == GONE and stop):
+    # Asked to stop before it could listen, it ends as Slurm's signal ends it.
+    if job.state == "CANCELLED" or (stop and (job.state == GONE or not known)):
         by = stop["by"] if stop else "Slurm (scancel)"
         when = "before its ranks were started"
         if known:
@@ -165,8 +194,21 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
     if known:
         what += f"; its supervisor left no last word; {_advice(paths)}"
     else:
-        what += f"; its supervisor had not begun, {paths.job_log(job.id)} may say why"
+        what += f"; {_why_unbegun(paths, job)}"
     return Standing(RunState.LOST, _cause("lost", what, paths, job))
+
+
+def _why_unbegun(paths: RunPaths, job: Job) -> str:
+    log = paths.job_log(job.id)
+    see_anew(log.parent)
+    if log.exists():
+        return f"its supervisor had not begun, {log} may say why"
+    if not job.nodes:
+        return f"its supervisor had not begun, and there is no {log}"
+    return (
+        f"{job.nodes} wrote no {log}: the store must be on a file system that all "
+        "nodes share; set NBKIT_HOME to a folder of one"
+    )
 
 
 def _advice(paths: RunPaths) -> str:
@@ -178,13 +220,3 @@ def _advice(paths: RunPaths) -> str:
 def _cause(kind: str, message: str, paths: RunPaths, job: Job) -> Line:
     log = str(paths.job_log(job.id))
     return {"kind": kind, "rank": None, "message": message, "log": log}
-
-
-def _see_anew(folder: Path) -> None:
-    """Have a network file system look again which files the folder has now.
-
-    NFS may answer from memory for a minute, but not who opens a folder (nfs(5),
-    "Close-to-open cache consistency").
-    """
-    with contextlib.suppress(OSError):
-        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))

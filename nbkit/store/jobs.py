@@ -153,18 +153,23 @@ class _Cluster:
         asked_at = self._asked_at
         try:
             found = self._queue()
-            gone = self._look_up(wanted - found.keys())
         except SlurmSilentError as error:
             with self._lock:
                 self.trouble = str(error)
                 self._rests_until = time.monotonic() + _REST_SECONDS
                 self._wanted |= wanted
         else:
+            missing = wanted - found.keys()
             with self._lock:
                 self.trouble = ""
-                self._found = found
-                self._gone |= gone
+                # Until accounts tell of them, their last word stands.
+                last = {i: job for i, job in self._found.items() if i in missing}
+                self._found = last | found
                 self._heard_at = asked_at
+            # Accounts may be slow; what squeue has said does not wait for them.
+            gone = self._look_up(missing)
+            with self._lock:
+                self._gone |= gone
         finally:
             with self._lock:
                 self._question = None
@@ -195,10 +200,12 @@ class _Cluster:
                 *("--format=JobIDRaw,State,NodeList", f"--jobs={','.join(missing)}"),
                 limit_seconds=_LIMIT_SECONDS,
             )
-        except SlurmSilentError:
-            # "Slurm accounting storage is disabled" stays so, and a data base that is
-            # down is not worth another wait.
-            self._has_accounts = False
+        except SlurmSilentError as error:
+            # These two stay so. A data base that is down may be there for the next
+            # end; for this one it is not worth another wait.
+            words = ("accounting storage is disabled", "there is no sacct")
+            if any(word in str(error) for word in words):
+                self._has_accounts = False
             return gone
         for line in text.splitlines():
             job_id, _, rest = line.partition("|")

@@ -225,9 +225,14 @@ class RunPaths:
         """Blank bytes, given up so that a full disk still takes the last record."""
         return self.root / ".reserve"
 
+    @property
+    def system_folder(self) -> Path:
+        """Where every host's samples are."""
+        return self.root / "system"
+
     def system(self, host: str) -> Path:
         """Return the file of one host's samples."""
-        return self.root / "system" / f"{host}.jsonl"
+        return self.system_folder / f"{host}.jsonl"
 
     def job_log(self, job_id: str) -> Path:
         """Return what a Slurm job printed."""

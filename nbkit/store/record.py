@@ -7,6 +7,7 @@ so that a better method mends old runs.
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import tempfile
@@ -103,7 +104,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         If the file is there and cannot be read, or does not hold an object.
     """
     try:
-        data = path.read_bytes()
+        data = _read_bytes(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -113,6 +114,20 @@ def read_json(path: Path) -> dict[str, Any] | None:
         )
         raise StoreError(message) from error
     return parse_json(data, path)
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Return what is in a file, also where somebody else has just replaced it.
+
+    An NFS client may know the file that was there before, which its server has no more.
+    """
+    for _ in range(2):
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return path.read_bytes()
 
 
 def parse_json(data: bytes, path: Path) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from nbkit.errors import NbkitError
 
 __all__ = ["SlurmSilentError", "ask_slurm"]
 
-_OF_THE_USER = ("SACCT_", "SINFO_", "SQUEUE_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
+_OF_THE_USER = (
+    *("SACCT_", "SCANCEL_", "SINFO_", "SQUEUE_"),
+    *("SLURM_CLUSTERS", "SLURM_TIME_FORMAT"),
+)
 """Variables by which somebody has the answers look otherwise."""
 
 

@@ -23,7 +23,7 @@ class CpuShare:
     """UUIDs of the GPUs on whose NUMA nodes these CPUs are; empty if that did not
     decide, since there are no GPUs, or there is one NUMA node."""
     why_not_near: str | None = None
-    """Why it should have decided and could not."""
+    """Why the CPUs are other than whole cores near its GPUs."""
 
 
 def cpu_shares(

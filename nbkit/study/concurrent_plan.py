@@ -321,7 +321,7 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
             "others take whichever GPUs are free."
         )
     if shares[0].why_not_near:
-        yield f"A pinned job has {shares[0].why_not_near}."
+        yield f"A rank of a pinned job has {shares[0].why_not_near}."
     if shared_cores([share.cpus for share in shares], cpus):
         yield "Some of these CPUs are threads of one core, which jobs then share."
 

@@ -98,9 +98,10 @@ def where_and_when(facts: Mapping[str, Any]) -> str:
         more = len(nodes) - _MOST_NODES
         where = f"nodes {', '.join(nodes[:_MOST_NODES])}"
         where += f" and {more} more" if more > 0 else ""
+    of_first = " on the first of them" if nodes and len(nodes) > 1 else ""
     parts = [
         f"{facts.get('device_name') or 'unknown device'} of {where}",
-        "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs",
+        "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs{of_first}",
     ]
     if facts.get("file_system"):
         parts.append(f"data on {facts['file_system']}")

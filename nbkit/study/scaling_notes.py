@@ -96,12 +96,9 @@ def _on_gpus(
         if len(sizes) > 1
         else "a projection needs at least two measured sizes, so there is none."
     )
-    found = f"{devices.count} are here"
-    if largest.engine != "local":
-        found = f"there are {devices.nodes} nodes"
     return [
-        f"{_in_all(asked)} were asked for and {found}: what exists is measured; "
-        f"{beyond}",
+        f"{_in_all(asked)} were asked for and {devices.count} are here: what exists is "
+        f"measured; {beyond}",
         measured,
     ]
 

@@ -53,8 +53,6 @@ class Devices:
     """GPUs, or usable CPUs."""
     name: str | None = None
     """Of the GPU; None on CPUs, and on nodes that cannot be looked at from here."""
-    nodes: int | None = None
-    """How many such nodes there are; None where the engine does not tell."""
 
     @property
     def is_cpu(self) -> bool:
@@ -147,7 +145,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
     slurm = slurm_fields(p)
     devices = find_devices(p.device, p.engine, p.gpus, slurm=slurm)
     if p.strict_gpus:
-        _require_gpus(devices, p.gpus, p.nnodes)
+        _require_gpus(devices, p.gpus)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
     values = {**_with_defaults(p, defaults), "slurm": slurm}
     sizes = _sizes(devices, p.gpus, p.nnodes)
@@ -236,7 +234,7 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
     if engine != "local":
         config = ExperimentConfig(**{"engine": engine, "device": device, **fields})
         found = registry.resolve("engines", engine)().check(config)
-        return Devices(found["device_type"], gpus, nodes=found.get("nodes"))
+        return Devices(found["device_type"], gpus)
     if device in ("cpu", "replay"):
         return Devices("cpu", int(usable_cpus()))
     here = visible_gpus(device)
@@ -246,20 +244,13 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
     return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None)
 
 
-def _require_gpus(devices: Devices, gpus: int, nnodes: int) -> None:
+def _require_gpus(devices: Devices, gpus: int) -> None:
     found = 0 if devices.is_cpu else devices.count
     if found < gpus:
         message = (
             f"gpus={gpus} with strict_gpus=True, but there are {found} GPUs here; use "
             f"{f'gpus={found}' if found else 'a machine with GPUs'}, or "
             "strict_gpus=False to measure what there is."
-        )
-        raise DeviceError(message)
-    if devices.nodes is not None and devices.nodes < nnodes:
-        message = (
-            f"nnodes={nnodes} with strict_gpus=True, but there are {devices.nodes} "
-            f"nodes; use nnodes={devices.nodes}, or strict_gpus=False to measure what "
-            "there is."
         )
         raise DeviceError(message)
 
@@ -270,9 +261,8 @@ def _sizes(devices: Devices, gpus: int, nnodes: int) -> list[tuple[int, int]]:
     On CPUs at least two: with one, nothing would be seen to work together.
     """
     each = min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
-    nodes = min(nnodes, devices.nodes or nnodes)
     one_node = [(1, size) for size in sweep_sizes(each)]
-    return one_node + [(count, each) for count in sweep_sizes(nodes)[1:]]
+    return one_node + [(count, each) for count in sweep_sizes(nnodes)[1:]]
 
 
 def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,12 +71,14 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
         [
             *("precision", "size", "node", "runs", "own time of a step, ms"),
             *("over the median rank's", "data wait", "communication"),
-            "GPU utilization",
+            "GPU utilization, whole run",
         ],
         [_cells(row) for row in rows],
         [
             "Own time: a step without waiting for gradients with nothing left to "
             "compute. Who is slow waits little, and the others wait for it.",
+            "GPU utilization: mean over all samples, start included; all else is of "
+            "the measured steps.",
             *sentences,
         ],
         {

@@ -17,7 +17,6 @@ https://docs.pytorch.org/docs/stable/elastic/numa.html
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -227,14 +226,17 @@ def _own_cores(
             return _binding("cores", _part(near[own], number, count), 1, None)
         why = unknown[0] if unknown else "a NUMA node has more ranks than cores"
         why_not = f"cores of its own, but not by where its GPU is: {why}"
-    cores, ranks = _by_core(usable), len(placed)
+    cores, ranks, sharing = _by_core(usable), len(placed), 1
     if len(cores) >= ranks:
         chosen = _part(cores, local_rank, len(cores) // ranks)
     else:
         count = max(1, len(usable) // ranks)
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
-    return _binding("cores", chosen, math.ceil(ranks / len(usable)), why_not)
+        sharing = sum(one * count % len(usable) == first for one in range(ranks))
+        fewer = "a thread of a core, since there are fewer cores than ranks"
+        why_not = why_not or fewer
+    return _binding("cores", chosen, sharing, why_not)
 
 
 def _part(cores: Sequence[Sequence[Cpu]], number: int, count: int) -> list[Cpu]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib import metadata
 
-__all__ = ["software"]
+__all__ = ["software", "software_differences"]
 
 
 def software() -> dict[str, str | None]:
@@ -17,3 +18,20 @@ def software() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             found[package] = None
     return found
+
+
+def software_differences(
+    wanted: Mapping[str, str | None], found: Mapping[str, str | None]
+) -> list[str]:
+    """Return what a host has otherwise than it should, in words; empty if nothing.
+
+    Parameters
+    ----------
+    wanted, found
+        Versions by name. A host may have what is None, or not there, in ``wanted``.
+    """
+    return [
+        f"{name} {found.get(name) or 'is missing'}, not {version}"
+        for name, version in wanted.items()
+        if version is not None and found.get(name) != version
+    ]

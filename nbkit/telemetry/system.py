@@ -75,8 +75,8 @@ def summarise_systems(
     dict
         As of `summarise_system`; of several nodes their ``gpus`` together, their sum
         of ``samples`` and ``other_gpu_processes``, the longest ``seconds``, all else of
-        the first node, and ``nodes``: the sums of each by its name, None without
-        samples.
+        the first node that has samples, and ``nodes``: the sums of each by its name,
+        None without samples.
     """
     nodes = {name: summarise_system(file, run_pids) for name, file in files.items()}
     known = [node for node in nodes.values() if node is not None]

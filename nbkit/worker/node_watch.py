@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,14 +153,19 @@ class NodeWatch:
             self.file.unlink(missing_ok=True)
 
     def _run(self) -> None:
-        while True:
-            self._find_ranks()
-            self._collect()
-            self._obey()
-            self._end_sampling()
-            self._tell()
-            self._end_torchrun()
-            self._wait()
+        try:
+            while True:
+                self._find_ranks()
+                self._collect()
+                self._obey()
+                self._end_sampling()
+                self._tell()
+                self._end_torchrun()
+                self._wait()
+        except Exception:  # noqa: BLE001 - torchrun ends the ranks that nobody watches
+            traceback.print_exc()
+            self._over.set()
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _find_ranks(self) -> None:
         if len(self._ranks) == self._expected:

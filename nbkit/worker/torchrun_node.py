@@ -26,7 +26,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import read_json
-from nbkit.telemetry.software import software
+from nbkit.telemetry.software import software, software_differences
 from nbkit.worker.node_watch import NodeWatch, is_fresh
 
 __all__ = ["NodeLogs"]
@@ -149,13 +149,8 @@ class NodeLogs(LogsSpecs):
         ]
 
     def _refuse_other_software(self) -> None:
-        own = software()
-        differences = [
-            f"{name} {own[name] or 'is missing'}, not {version}"
-            for name, version in self._submission["software"].items()
-            if own[name] != version
-        ]
-        if differences:
+        wanted = self._submission["software"]
+        if differences := software_differences(wanted, software()):
             _refuse(
                 f"host {hostname()} has {', '.join(differences)}; use the environment "
                 "of the launch on every host."

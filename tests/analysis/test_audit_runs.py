@@ -36,6 +36,10 @@ RECORD = {
         "gpus": {"GPU-1": {"slowed_seconds": 0.0}, "GPU-2": {"slowed_seconds": 0.5}},
     },
 }
+BOUND = [
+    {"rank": 0, "asked": "numa", "why_not": None},
+    {"rank": 1, "asked": "numa", "why_not": "the kernel tells of no NUMA nodes"},
+]
 CONFIG = {"precision": "fp16", "memory_format": "channels_last", "data": "/images"}
 
 
@@ -82,6 +86,7 @@ def test_a_healthy_run_has_no_finding(written):
             "slowed",
         ),
         ({"worker": {"global_batch_size": 128}}, "batch"),
+        ({"worker": {"bindings": BOUND}}, "unbound"),
         (
             {
                 "record": {
@@ -107,6 +112,16 @@ def test_a_healthy_run_has_no_finding(written):
 )
 def test_what_is_wrong_with_a_run_is_found_and_nothing_else(written, files, code):
     assert found(written(**files)) == [code]
+
+
+def test_how_many_ranks_are_not_bound_and_why_is_said(written):
+    [finding] = run_findings(written(worker={"bindings": BOUND}))
+
+    assert finding.evidence == (
+        "cpu_binding=numa, 1 of 2 ranks; rank 1: the kernel tells of no NUMA nodes"
+    )
+    free = [{"rank": 0, "asked": "none", "why_not": None}]
+    assert found(written(worker={"bindings": free})) == []
 
 
 @pytest.mark.parametrize(

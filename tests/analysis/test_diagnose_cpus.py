@@ -75,7 +75,22 @@ def test_several_nodes_have_no_cpus_in_common(diagnosed):
 
     assert [cause.code for cause in diagnosed(**others)] == ["other-processes"]
     for files in (others, {"worker": TAKING_TURNS}):
-        assert list(diagnosed(config={"nnodes": 2}, **files)) == []
+        found = diagnosed(config={"nnodes": 2}, **files)
+        assert list(found) == []
+        assert any("how full the CPUs were" in text for text in found.unknown)
+
+
+def test_jobs_that_were_to_run_at_once_are_not_told_to_leave(diagnosed):
+    alone = on_cpus(rank(0, communication_exposed=0.0, cpu=30, cpu_queue=0.45))
+    files = {"worker": alone, "sampled": samples(cpu_percent=99)}
+    machine = {"machine": {"num_cpus": 64, "usable_cpus": 64}}
+
+    [others] = diagnosed(**files)
+    [sisters] = diagnosed(**files, record={**machine, "tags": {"together": "a; b"}})
+
+    assert "when nobody else computes" in others.change
+    assert "started together with it are among the others" in sisters.evidence
+    assert sisters.change.startswith("CPUs of its own for each of the jobs")
 
 
 def change(diagnosed, sampled=None, cpu=1.0, cpus=range(64), **config):
@@ -117,3 +132,15 @@ def test_more_loading_processes_are_no_help_on_full_cpus(diagnosed):
     assert "decode less" in change(diagnosed, cpus=range(4), cpu=1.9)
     assert "were 73 % busy" in change(diagnosed, cpus=range(4), cpu=1.45)
     assert "'num_workers': 16" in change(diagnosed, cpus=())
+
+
+def test_a_slow_rank_is_named_with_its_node_and_so_are_its_cpus(diagnosed):
+    ranks = [
+        rank(0, communication_exposed=0.33, node="n1"),
+        rank(1, cpu_queue=0.4, cpus=[3], node="n2"),
+    ]
+
+    [cause] = diagnosed(config={"nnodes": 2}, worker={"ranks": ranks})
+
+    assert cause.evidence.startswith("Rank 1 on n2 needs 30 % of the step longer")
+    assert "something else runs on CPU 3 of n2" in cause.evidence

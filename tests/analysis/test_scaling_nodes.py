@@ -96,3 +96,19 @@ def test_a_run_whose_ranks_have_not_told_says_nothing():
 def test_a_lone_rank_has_nobody_to_wait_for():
     assert stragglers([times(100, nnodes=1)]) == []
     assert node_table([times(100, nnodes=1)]) == []
+
+
+def test_a_rank_0_that_waits_for_its_input_is_who_the_others_wait_for():
+    # They wait for its buffers in the forward pass: all have the same own time.
+    lines = ranks(110, 110, 110, 110)
+    lines[0]["data_wait_seconds"] = STEPS * 0.039
+    hungry = node_times("fp16", 2, lines, ("n1", "n2"))
+    lines = ranks(110, 110, 110, 110)
+    lines[3]["data_wait_seconds"] = STEPS * 0.039
+    other = node_times("fp16", 2, lines, ("n1", "n2"))
+
+    (slow,) = stragglers([hungry])
+
+    assert (slow.node, slow.ranks) == ("n1", (0,))
+    assert slow.excess == pytest.approx(33 / 110)
+    assert stragglers([other]) == [], "what another rank waits for is its own time"

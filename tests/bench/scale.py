@@ -15,13 +15,12 @@ Store
     A step is a line of rank 0, however many ranks there are: 4 a second are about 1 kB.
     A sample is a line for each node: of 512 nodes of eight GPUs about 2 MB/s, which is
     most of all that a run writes. That part grows with nodes x time and not with runs,
-    as nodes are shared. A sample every 5 s from 160 nodes on would keep it near that of
-    100 nodes.
+    as nodes are shared.
 Live view
     The page gets at most 64 devices and some lines over time, so that what is sent does
     not grow with the nodes. What is read does: 512 files of which each has a new line a
-    second. `nbkit.analysis.live.devices` therefore reads at most 64 files in a look,
-    each in its turn: with two looks a second, each file every 4 s.
+    second. Of more than 25 files all are read in one look, and then none for n/50 s:
+    with 512 nodes every 10 s.
 Supervisor
     An agent says in one line where its ranks are: 512 lines a second through one pipe,
     and nothing else comes from the nodes while they train.

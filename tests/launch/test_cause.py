@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+import nbkit.launch.cause
 from nbkit.launch.cause import (
     failure_cause,
     hang_cause,
@@ -97,6 +101,28 @@ def test_a_kill_while_the_kernel_was_out_of_memory_says_so(tmp_path):
     assert "use a smaller batch_size_per_gpu" in cause["message"]
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(tmp_path):
+    cause = failure_cause([_rank(0, -40, 1000)], RunPaths(tmp_path), 0)
+
+    assert cause["signal"] == "40"
+    assert cause["message"] == "killed by signal 40 (not sent by nbkit)"
+
+
+def test_the_clock_of_a_file_server_does_not_change_who_was_first(
+    tmp_path, monkeypatch
+):
+    paths = RunPaths(tmp_path)
+    now = time.time()
+    _error(paths, 1, "ValueError: mine", now)
+    # This host's clock is a minute behind; rank 0 ended two seconds later by it.
+    behind = SimpleNamespace(time=lambda: time.time() - 60)
+    monkeypatch.setattr(nbkit.launch.cause, "time", behind)
+
+    cause = failure_cause([_rank(0, -9, now - 58), _rank(1, 1, now - 57)], paths, 0)
+
+    assert cause["rank"] == 1
+
+
 def test_half_an_error_file_does_not_hide_the_failure(tmp_path):
     paths = RunPaths(tmp_path)
     file = paths.rank(0, 0).error
@@ -138,6 +164,17 @@ def test_a_stop_before_ranks_are_ready_is_not_by_force(tmp_path):
 
     assert cause["forced"] is False
     assert "before its ranks were ready" in cause["message"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "what"),
+    [([], "started"), ([_rank(0, None, None), _rank(1, None, None)], "ready")],
+)
+def test_a_stop_while_ranks_start_is_at_no_step(tmp_path, ranks, what):
+    cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0, ready=False)
+
+    assert cause["forced"] is False
+    assert cause["message"] == f"stopped by me, before its ranks were {what}"
 
 
 def test_a_stop_of_ranks_that_never_ask_is_at_once(tmp_path):

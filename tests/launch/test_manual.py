@@ -8,16 +8,19 @@ import shlex
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError
 from nbkit.launch.manual import ManualEngine, manual_line
-from nbkit.launch.manual_ranks import TorchrunNode
+from nbkit.launch.manual_job import _wait_for_torchrun
+from nbkit.launch.manual_ranks import TorchrunNode, TorchrunNodes
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState
+from nbkit.store.runs import create_run_folder
 from tests.launch.terminals import begin, by_hand, launch_fault, terminals
 from tests.waiting import wait_until
 
@@ -225,3 +228,18 @@ def test_a_host_elsewhere_is_lost_once_it_is_silent_for_long():
     assert node.loss == "no word from torchrun there for 60 s"
     node.hear({**told, "looks": 3, "is_over": True}, 90)
     assert node.loss is None
+
+
+def test_a_file_server_that_is_away_for_a_moment_does_not_end_the_waiting(by_hand):
+    paths = create_run_folder(by_hand())
+    paths.torchrun(0).mkdir(parents=True)
+    (paths.torchrun(0) / "host-1.json").write_text("{")
+    stop = {"by": "user", "grace_seconds": 0}
+    asked = iter([[], [], [stop]])
+    requests = SimpleNamespace(look=lambda: next(asked))
+    journal = SimpleNamespace(
+        record={"queue": None}, error=None, set_state=lambda state, **details: None
+    )
+
+    nodes = TorchrunNodes(paths, 0)
+    assert _wait_for_torchrun(paths.root, journal, nodes, requests) == stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +21,15 @@ NAMES = ("n1", "n2")
 SOFTWARE = {"python": "3.11.2", "nbkit": "0.9", "torch": None}
 
 _SRUN = """
-import json, signal, sys
+import json, os, signal, sys
+label = "0: " if "SLURM_LABELIO" in os.environ else ""
 def hear(kind):
     for line in sys.stdin:
         if json.loads(line)["kind"] == kind:
             return
 for act, what in json.loads(sys.argv[1]):
     match act:
-        case "say": print(what, flush=True)
+        case "say": print(label + what, flush=True)
         case "hear": hear(what)
         case "hang": signal.pause()
 """
@@ -41,6 +43,10 @@ def _say(kind, agent, **values):
 def _ready(agent, **values):
     known = {"host": "h", "address": "127.0.0.1", "port": 7, "software": SOFTWARE}
     return _say("ready", agent, name=NAMES[agent], **{**known, **values})
+
+
+def _gone(agent, *stuck):
+    return _say("gone", agent, stuck=stuck)
 
 
 def _started(rank):
@@ -102,9 +108,9 @@ def test_ranks_on_two_nodes_start_move_and_end_whatever_else_is_printed(play):
         _say("beats", 1, first=0, beats=[[5, int(Phase.COMPUTE), 12]]),
         _ended(1, exit_code=None, signal="SIGKILL"),
         _ended(0),
-        _say("gone", 0, stuck=[]),
+        _gone(0),
         ("say", "bye"),
-        _say("gone", 1, stuck=[]),
+        _gone(1),
     ]
     with play(*acts) as agents:
         agents.start()
@@ -136,9 +142,14 @@ def test_ranks_on_two_nodes_start_move_and_end_whatever_else_is_printed(play):
             NAMES,
             "^node n2 has nbkit 1, not 0.9;",
         ),
+        (
+            [_ready(0), _gone(1), UNTIL_THE_END],
+            NAMES,
+            r"^node n2: its agent has ended; see .*supervisor\.log\.$",
+        ),
         ([_ready(0)], NAMES, "the agent on node n2 is not ready and srun has ended"),
     ],
-    ids=["refused", "unseen", "other software", "no agent"],
+    ids=["refused", "unseen", "other software", "gone", "no agent"],
 )
 def test_a_node_that_cannot_run_ranks_is_named_before_they_start(
     play, monkeypatch, acts, seen, text
@@ -192,12 +203,46 @@ def test_a_node_that_does_not_answer_the_end_of_its_ranks_is_lost_sooner(
 
 
 def test_nodes_that_have_not_said_a_last_word_when_the_step_ends_are_lost(play):
-    with play(*RANKS_RUN, _ended(0), _say("gone", 0, stuck=[])) as agents:
+    with play(*RANKS_RUN, _ended(0), _gone(0)) as agents:
         agents.start()
         ended = _ends(agents, 2)
 
     assert [rank.rank for rank in ended] == [0, 1]
     assert agents.lost == "node n2 was lost: Slurm has ended its part of the job"
+
+
+@pytest.mark.parametrize(
+    ("acts", "why"),
+    [
+        ([], r"its agent has ended; see .*supervisor\.log"),
+        ([_say("refused", 1, reason="The disk is full.")], "The disk is full"),
+    ],
+    ids=["without a word", "refused"],
+)
+def test_an_agent_that_ends_by_itself_takes_its_ranks_along(play, acts, why):
+    with play(*RANKS_RUN, *acts, _gone(1), UNTIL_THE_END) as agents:
+        agents.start()
+        (lost,) = _ends(agents, 1)
+
+    assert (lost.rank, lost.returncode) == (1, None)
+    assert re.fullmatch(f"node n2 was lost: {why}", agents.lost)
+
+
+def test_ranks_do_not_start_where_an_agent_ends_meanwhile(play):
+    acts = [_ready(0), _ready(1), ("hear", "start"), _started(0), _gone(1)]
+    with (
+        play(*acts, UNTIL_THE_END) as agents,
+        pytest.raises(LaunchError, match=r"^node n2: its agent has ended"),
+    ):
+        agents.start()
+
+
+def test_a_cluster_that_labels_what_steps_print_is_understood(play, monkeypatch):
+    monkeypatch.setenv("SLURM_LABELIO", "1")
+    with play(*RANKS_RUN, UNTIL_THE_END) as agents:
+        agents.start()
+
+    assert len(agents.ranks) == 2
 
 
 def test_ranks_that_could_not_be_ended_are_told(play, monkeypatch):
@@ -207,3 +252,13 @@ def test_ranks_that_could_not_be_ended_are_told(play, monkeypatch):
         stuck = agents.close()
 
     assert [rank.rank for rank in stuck] == [0, 1]
+
+
+def test_a_rank_that_its_agent_could_not_end_is_told(play):
+    acts = [*RANKS_RUN, ("hear", "kill"), _gone(0), _gone(1, 1)]
+    with play(*acts) as agents:
+        agents.start()
+        stuck = agents.close()
+
+    assert [rank.rank for rank in stuck] == [1]
+    assert agents.lost is None

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.errors import LaunchError
-from nbkit.launch.node_messages import (
-    beats_lines,
-    line,
-    parse,
-    read_beats,
-    refuse_differences,
-)
+from nbkit.launch.node_messages import beats_lines, line, parse, read_beats
 from nbkit.store.heartbeat import Beat, Phase
 
 LIMIT = 1_024
@@ -79,18 +72,3 @@ def test_where_many_ranks_are_takes_several_lines(ranks):
 )
 def test_what_others_print_is_no_message(text):
     assert parse(text) is None
-
-
-def test_every_difference_of_a_node_is_named():
-    wanted = {"python": "3.11.2", "nbkit": "0.9", "torch": "2.7.1", "other": None}
-    found = {"python": "3.11.2", "nbkit": "0.8", "torch": None}
-
-    with pytest.raises(LaunchError) as raised:
-        refuse_differences(wanted, found, "n2")
-
-    said = "node n2 has nbkit 0.8, not 0.9, torch is missing, not 2.7.1; use the same"
-    assert str(raised.value).startswith(said)
-
-
-def test_a_node_may_have_more_than_is_asked_for():
-    refuse_differences({"nbkit": "0.9"}, {"nbkit": "0.9", "torch": "1.0"}, "n2")

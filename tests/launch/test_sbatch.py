@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,12 @@ import pytest
 import nbkit.launch
 from nbkit.config import SlurmConfig
 from nbkit.launch.node_messages import parse
-from nbkit.launch.sbatch import sbatch_script, srun_argv, submission_environment
+from nbkit.launch.sbatch import (
+    sbatch_script,
+    srun_argv,
+    srun_environment,
+    submission_environment,
+)
 from nbkit.store.paths import RunPaths
 
 PATHS = RunPaths(Path("/store/runs/20260101-120000-resnet50-abc"))
@@ -23,11 +30,13 @@ SMALL = """\
 #SBATCH --job-name=resnet50
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=2
 #SBATCH --signal=B:USR1@90
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=/store/runs/20260101-120000-resnet50-abc/logs/slurm-%j.log
 
+trap '' USR2
 exec /venv/bin/python -P -m nbkit.launch.slurm_job \
 /store/runs/20260101-120000-resnet50-abc
 """
@@ -57,6 +66,7 @@ LARGE = """\
 #SBATCH --licenses="matlab:1 # two"
 #SBATCH --contiguous
 
+trap '' USR2
 _nbkit_ended() {
   echo "nbkit: status $? of this setup line: $_nbkit_line; \
 correct it in slurm.setup" >&2
@@ -88,7 +98,7 @@ EVERYTHING = {
     "setup": ("module load cuda", "conda activate torch"),
     "container": "/images/pytorch.sif",
     "container_args": ("--bind=/data",),
-    "slurm_srun_args": ("--label",),
+    "slurm_srun_args": ("--mpi=pmix",),
     "slurm_additional_parameters": {
         "licenses": "matlab:1 # two",
         "contiguous": True,
@@ -139,11 +149,17 @@ def test_every_field_is_used(small, field):
 
     if field in ELSEWHERE:
         folder = Path(nbkit.launch.__file__).parent
-        sources = [path for path in folder.glob("*.py") if path.name != "sbatch.py"]
-        assert any(f"slurm.{field}" in path.read_text() for path in sources)
+        assert any(_reads(path, f"slurm.{field}") for path in folder.glob("*.py"))
     else:
         config = small(slurm={field: EVERYTHING[field]})
         assert _texts(config) != _texts(small())
+
+
+def _reads(source: Path, what: str) -> bool:
+    """Return whether a program reads an attribute, and does not just speak of it."""
+    nodes = ast.walk(ast.parse(source.read_text()))
+    read = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
+    return any(f".{one}".endswith(f".{what}") for one in read)
 
 
 def _texts(config) -> tuple[str, list[str]]:
@@ -165,6 +181,39 @@ def test_the_time_limit_is_announced_early_enough_to_save(small, fields, seconds
     assert f"#SBATCH --signal=B:USR1@{seconds}\n" in text
 
 
+@pytest.mark.parametrize(
+    ("gpus_per_node", "slurm", "cpus"),
+    [
+        (0, {}, "2"),
+        (0, {"cpus_per_task": 3}, "6"),
+        (2, {}, None),
+        (2, {"cpus_per_task": 3}, "6"),
+        (0, {"slurm_exclusive": True}, None),
+    ],
+)
+def test_each_rank_has_a_cpu_where_a_job_asks_for_nothing_else(
+    small, gpus_per_node, slurm, cpus
+):
+    given = {"python": "python", "gpus_per_node": gpus_per_node}
+    text = sbatch_script(small(slurm=slurm), PATHS, **given)
+
+    line = f"#SBATCH --cpus-per-task={cpus}\n"
+    assert line in text if cpus else "--cpus-per-task" not in text
+
+
+@pytest.mark.parametrize("setup", [(), ("true",)])
+def test_a_job_that_does_not_listen_yet_outlives_the_wake_up(small, tmp_path, setup):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -USR2 $$ && echo lives\n")
+    python.chmod(0o755)
+    config = small(slurm={"setup": ("kill -USR2 $$", *setup)} if setup else {})
+    script = tmp_path / "job.sbatch"
+    text = sbatch_script(config, PATHS, python=str(python), gpus_per_node=0)
+    script.write_text(text)
+
+    assert _run(["bash", str(script)], tmp_path).stdout == "lives\n"
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_shell_hands_on_any_name_as_it_is(small, stub, tmp_path, name):
     root = tmp_path / name
@@ -179,8 +228,9 @@ def test_a_shell_hands_on_any_name_as_it_is(small, stub, tmp_path, name):
 
     command = ["-P", "-m", "nbkit.launch.slurm_job", str(root)]
     assert job.stdout.split("\0")[:4] == command
-    command[2] = "nbkit.launch.node"
-    assert step.stdout.split("\0")[:4] == command
+    flag, name, program, folder = step.stdout.split("\0")[:4]
+    assert (flag, name, folder) == ("-P", "-c", str(root))
+    assert "from nbkit.launch.node import main" in program
     assert job.stderr == step.stderr == ""
     assert {path.name for path in tmp_path.iterdir()} == {stub.name, script.name}
 
@@ -220,11 +270,63 @@ def test_a_setup_line_that_fails_is_named(small, stub, tmp_path, line, status):
     assert "too late" not in ran.stderr
 
 
-def test_no_shell_stands_between_where_there_is_no_setup(small):
+def test_a_step_has_one_agent_on_each_node(small):
     argv = srun_argv(small(), Path("/a b"), python="/py", nnodes=3)
 
-    assert argv[-5:] == ["/py", "-P", "-m", "nbkit.launch.node", "/a b"]
     assert {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1"} < set(argv)
+
+
+@pytest.mark.parametrize("setup", [(), ("true",)])
+def test_no_shell_stays_between_srun_and_an_agent(small, tmp_path, setup):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho $$\n")
+    program.chmod(0o755)
+    argv = _step(small(slurm={"setup": setup}), tmp_path, program)
+
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as step:
+        assert step.stdout is not None
+        assert int(step.stdout.read()) == step.pid
+
+
+@pytest.mark.parametrize("setup", [(), ("true",)])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_node_without_python_or_nbkit_says_so(small, tmp_path, setup, is_there):
+    python = tmp_path / 'it\'s "py" %s'
+    if is_there:
+        python.symlink_to(sys.executable)  # without the folder of its packages
+    config = small(slurm={"setup": setup})
+
+    ran = _run(_step(config, tmp_path, python), tmp_path, SLURM_NODEID="3")
+
+    assert ran.returncode == 1
+    message = parse(ran.stdout.encode())
+    assert message is not None
+    assert (message["kind"], message["agent"]) == ("refused", 3)
+    assert str(python) in message["reason"]
+    assert ("No module named 'nbkit'" in message["reason"]) is is_there
+    assert "use an environment that is on every node" in message["reason"]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--label", "--lab", "-l", "-vl", "-u", "--output=a", "-oa", "-e", "--input=none"],
+)
+def test_arguments_of_srun_that_would_change_the_agents_lines_are_refused(argument):
+    with pytest.raises(ValueError, match=f"'{argument}' changes the lines"):
+        SlurmConfig(slurm_srun_args=(argument,))
+
+
+def test_other_arguments_of_srun_are_taken():
+    given = ("--exact", "--label-not", "-Xv", "-c", "2", "--mpi=pmix", "-wn1")
+
+    assert SlurmConfig(slurm_srun_args=given).slurm_srun_args == given
+
+
+def test_variables_of_a_cluster_do_not_change_the_agents_lines():
+    kept = {"PATH": "/bin", "SLURM_JOB_ID": "12", "SLURM_CONF": "/etc/slurm.conf"}
+    changing = {"SLURM_LABELIO": "1", "SLURM_EXACT": "1", "SRUN_OUTPUT": "a file"}
+
+    assert srun_environment({**kept, **changing}) == kept
 
 
 def test_arguments_of_srun_come_last_and_so_win(small):
@@ -232,7 +334,7 @@ def test_arguments_of_srun_come_last_and_so_win(small):
 
     argv = srun_argv(config, Path("/a"), python="/py", nnodes=1)
 
-    assert argv.index("--mpi=none") < argv.index("--mpi=pmix") < argv.index("/py")
+    assert argv.index("--mpi=none") < argv.index("--mpi=pmix") < argv.index("/bin/bash")
 
 
 def test_what_is_around_does_not_change_a_job(small):
@@ -264,13 +366,13 @@ def _step(config, root: Path, python: Path) -> list[str]:
 
 
 def _run(
-    argv: list[str], folder: Path, given: str = ""
+    argv: list[str], folder: Path, given: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
         cwd=folder,
         # A login shell reads what its user has there.
-        env={**os.environ, "HOME": str(folder)},
+        env={**os.environ, "HOME": str(folder), **variables},
         input=given,
         capture_output=True,
         text=True,

@@ -139,3 +139,22 @@ def test_of_many_nodes_only_some_are_read(paths):
 def test_nodes_of_what_is_no_run_are_refused(paths):
     with pytest.raises(RunNotFoundError):
         rest._nodes("../../etc")
+
+
+def test_a_run_that_slurm_has_put_back_is_queued_though_slurm_was_silent_at_first(
+    paths, slurm, monkeypatch
+):
+    launch = {"devices": [], "job": {"id": "7", "cluster": None}}
+    cause = {"kind": "stopped", "by": "slurm", "message": "stopped by Slurm"}
+    values = {"supervisor": ELSEWHERE, "launch": launch, "cause": cause}
+    write_json(paths.record, {"attempt": 0, "state": "stopped", **values})
+    table = RunTable(None)
+    slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
+    assert [row["state"] for row in table.look([]).rows] == ["stopped"]
+
+    slurm.tell("squeue", "7|PENDING|N/A||Priority")
+    monkeypatch.setattr("nbkit.store.jobs._clusters", {})  # its rest is over
+
+    [row] = table.look([]).rows
+    assert (row["state"], row["cause"]) == ("queued", None)
+    assert "(Priority)" in row["queue"]["reason"]

@@ -29,7 +29,7 @@ NODES = ("n1", "n2")
 _SETTINGS = Path(__file__).parent
 _START_SECONDS = 60.0
 _END_SECONDS = 30.0
-_JOB_SECONDS = 10.0
+_JOB_SECONDS = 20.0
 """More than KillWait: for a job to end itself, or for Slurm to end it by force."""
 _PROCESS_SECONDS = 2.0
 

@@ -18,6 +18,7 @@ from nbkit.store.paths import StudyPaths, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.runs import StoredRun, create_run_folder, list_runs
+from tests.slurm_programs import SlurmPrograms
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,7 @@ def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsew
 
 def test_what_has_not_ended_is_not_exported(tmp_path):
     running = _run("running")
-    with pytest.raises(RunError, match="is lost: it never wrote how it ended"):
+    with pytest.raises(RunError, match="has no last word of its own"):
         nbkit.export(running, tmp_path / "x.zip")
     me = ProcessIdentity.of().to_dict()
     record = {"attempt": 0, "state": "running", "supervisor": me}
@@ -149,6 +150,32 @@ def test_what_has_not_ended_is_not_exported(tmp_path):
         nbkit.export(_run(), tmp_path / "nowhere" / "x.zip")
 
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.mark.parametrize("earlier", [None, "stopped"])
+def test_a_job_that_slurm_ended_in_the_queue_stays_where_that_is_known(
+    tmp_path, monkeypatch, earlier
+):
+    SlurmPrograms(tmp_path, monkeypatch).tell("squeue", "7|CANCELLED|N/A||None")
+    done, cancelled = _run(), _run()
+    job = {"id": "7", "cluster": None}
+    submission = {"attempt": 1, "supervisor": None, "job": job}
+    write_json(cancelled.paths.submission, submission)
+    cancelled.paths.record.unlink()
+    if earlier:
+        write_json(cancelled.paths.record, {"attempt": 0, "state": earlier})
+    study = StudyPaths(studies_folder() / "20200101-000000-study-aaaa")
+    study.root.mkdir(parents=True)
+    write_json(study.study, {"runs": [{"run_id": r.run_id} for r in (done, cancelled)]})
+
+    assert cancelled.state is RunState.STOPPED
+    with pytest.raises(RunError, match="has no last word of its own"):
+        nbkit.export(cancelled, tmp_path / "x.zip")
+    with zipfile.ZipFile(nbkit.export(study.root.name, tmp_path / "y.zip")) as archive:
+        manifest = json.loads(archive.read("bundle.json"))
+    assert manifest["runs"] == [done.run_id]
+    why = "no last word of its own: lost, or ended by Slurm before it began"
+    assert {"path": f"runs/{cancelled.run_id}", "why": why} in manifest["left_out"]
 
 
 def _rewritten(bundle: Path, change) -> Path:

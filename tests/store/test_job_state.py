@@ -63,6 +63,8 @@ STATES = [
     (None, True, "CANCELLED", "None", "stopped"),
     (None, False, "CANCELLED", "None", "stopped"),
     (None, False, "FAILED", "NonZeroExitCode", "lost"),
+    (None, True, "FAILED", "NonZeroExitCode", "stopped"),
+    ("running", True, "FAILED", "NonZeroExitCode", "lost"),
     (None, False, "COMPLETED", "None", "lost"),
     (None, False, "NODE_FAIL", "None", "lost"),
     (None, False, None, None, "lost"),
@@ -115,7 +117,8 @@ def test_a_record_has_the_last_word_and_slurm_the_first(
         (None, False, "7|CANCELLED|N/A||None", "stopped by Slurm (scancel), before"),
         ("running", False, "7|CANCELLED|N/A|n1|None", "without a last word of its sup"),
         (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1 (its script has failed)"),
-        (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log may say why"),
+        (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: the store must be on a fi"),
+        (None, False, "7|DEADLINE|N/A||None", "had not begun, and there is no /"),
         (None, False, "", "job 7 has ended, and Slurm has forgotten how"),
         ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),
         ("running", False, "7|TIMEOUT|N/A|n1|TimeLimit", "its time limit was reached"),
@@ -134,6 +137,15 @@ def test_why_it_ended_is_said_in_slurms_word_and_in_ours(
         ask_to_stop(run)
 
     assert words in run.cause["message"]
+
+
+def test_a_job_that_has_said_something_names_its_log(run, slurm):
+    slurm.tell("squeue", "7|FAILED|N/A|n1|None")
+    log = run.paths.job_log("7")
+    log.parent.mkdir(exist_ok=True)
+    log.touch()
+
+    assert f"its supervisor had not begun, {log} may say why" in run.cause["message"]
 
 
 def test_a_run_with_a_checkpoint_is_told_to_go_on_from_it(run, slurm):
@@ -164,7 +176,9 @@ def test_a_run_that_ends_between_the_two_looks_has_ended_properly(run, slurm, tm
         ("stopped", {"kind": "stopped", "by": "slurm"}, "COMPLETING", "stopping"),
         ("stopped", {"kind": "stopped", "by": "slurm"}, "CANCELLED", "stopped"),
         ("stopped", {"kind": "stopped", "by": "ann"}, "PENDING", "stopped"),
+        ("stopped", {"kind": "stopped", "by": "time limit"}, "PENDING", "queued"),
         ("failed", {"kind": "node"}, "PENDING", "queued"),
+        ("failed", {"kind": "launch"}, "PENDING", "queued"),
         ("failed", {"kind": "node"}, "FAILED", "failed"),
         ("failed", {"kind": "exit"}, "PENDING", "failed"),
     ],
@@ -225,6 +239,16 @@ def test_a_run_that_was_put_back_says_both_reasons(run, slurm):
     assert found["since"] == since
 
 
+def test_a_run_that_had_run_waits_since_its_last_word(run, slurm):
+    slurm.tell("squeue", "7|PENDING|N/A||BeginTime")
+    write_record(run, "running")
+    os.utime(run.paths.record, (1580738700.25, 1580738700.25))
+
+    assert run.queue["since"] == "2020-02-03T14:05:00.250Z"
+    submit(run, attempt=1)
+    assert run.queue["since"] == SUBMITTED, "that record is of the attempt before"
+
+
 @pytest.mark.parametrize(("written", "state"), [(None, "queued"), ("running",) * 2])
 def test_where_slurm_cannot_be_asked_no_run_is_lost(run, slurm, written, state):
     if written is not None:
@@ -255,6 +279,16 @@ def test_of_somebody_elses_job_slurm_is_not_asked(run, slurm, whose, monkeypatch
 
     assert run.state is RunState.RUNNING
     assert slurm.calls("squeue") == []
+
+
+def test_of_another_users_job_that_waits_it_is_said_whose_it_is(
+    run, slurm, monkeypatch
+):
+    slurm.tell("squeue")
+    assert run.queue is None, "its owner knows that it has ended"
+    monkeypatch.setattr(os, "geteuid", lambda: -1)
+
+    assert run.queue["reason"] == "Slurm: not known, it is another user's job"
 
 
 def test_a_run_that_goes_on_asks_less_often(run, slurm, monkeypatch):

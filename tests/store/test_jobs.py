@@ -189,6 +189,46 @@ def test_a_cluster_without_accounts_is_asked_for_them_once(slurm, clock):
     assert len(slurm.calls("squeue")) == 2
 
 
+def test_accounts_that_do_not_answer_once_are_asked_for_the_next_job(slurm, clock):
+    slurm.tell("squeue")
+    slurm.tell("sacct", status=1, words="Unable to contact the data base")
+    assert find_job("1").state == GONE
+    slurm.tell("sacct", "2|CANCELLED by 1000|n1")
+    find_job("2")
+    clock[0] += jobs.ANSWER_SECONDS
+
+    assert find_job("2").state == "CANCELLED"
+
+
+def test_a_machine_without_sacct_looks_for_it_once(slurm, clock):
+    slurm.tell("squeue")
+    assert find_job("1").state == GONE
+    slurm.tell("sacct", "2|CANCELLED|n1")
+    find_job("2")
+    clock[0] += jobs.ANSWER_SECONDS
+
+    assert (find_job("2").state, slurm.calls("sacct")) == (GONE, [])
+
+
+def test_what_squeue_says_does_not_wait_for_accounts(
+    slurm, clock, tmp_path, monkeypatch
+):
+    slurm.tell("squeue", "1|CANCELLED|N/A|n1|None", "2|RUNNING|1795371329|n1|None")
+    find_job("1")
+    go = tmp_path / "go"
+    slurm.tell("squeue", "2|PENDING|N/A||Priority")
+    slurm.tell("sacct", "1|TIMEOUT|n1", also=f'until [ -e "{go}" ]; do :; done')
+    find_job("1")
+    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0)
+    clock[0] += jobs.ANSWER_SECONDS
+    find_job("2")
+
+    wait_until(lambda: find_job("2").state == "PENDING", "squeue's answer")
+    assert find_job("1").state == "CANCELLED", "its last word, until there is a better"
+    go.touch()
+    wait_until(lambda: find_job("1").state == "TIMEOUT", "the accounts' answer")
+
+
 def test_what_is_gone_needs_no_further_question(slurm, clock):
     slurm.tell("squeue")
     find_job("1")

@@ -130,10 +130,14 @@ def test_on_cpus_cores_are_shared_out_equally_and_threads_stay_together(large):
 def test_with_more_ranks_than_cores_each_has_a_thread_and_then_shares_one(large):
     usable = [0, 1, 16, 17]
 
-    assert cpu_sets(bound("cores", large(usable), 4)) == [{0}, {16}, {1}, {17}]
+    few = "a thread of a core, since there are fewer cores than ranks"
+    threads = bound("cores", large(usable), 4)
+    assert cpu_sets(threads) == [{0}, {16}, {1}, {17}]
+    assert {(one.shared_by, one.why_not) for one in threads} == {(1, few)}
     crowded = bound("cores", large(usable), 6)
     assert cpu_sets(crowded) == [{0}, {16}, {1}, {17}, {0}, {16}]
-    assert crowded[0].shared_by == 2
+    assert [binding.shared_by for binding in crowded] == [2, 2, 1, 1, 2, 2]
+    assert {binding.why_not for binding in crowded} == {few}
 
 
 def test_only_cpus_that_may_be_used_count(large, gpus):

@@ -20,7 +20,9 @@ eight GPUs. A file of a day has hundreds of MB."""
 _EARLIER_SAMPLES = 500
 """Of what lies before, so many samples are read, evenly spread."""
 _LEAST_BYTES = 1 << 16
-"""Many hosts share both, but each has this much read of its end."""
+_LEAST_SAMPLES = 4
+"""Many hosts share both, but each has this much read of its end, and of what lies
+before."""
 _FEW_FILES = 25
 _FILES_PER_SECOND = 50
 """Of more files than a few, so many are opened a second: a file server has to tell of
@@ -135,7 +137,8 @@ class LiveDevices:
                 size = file.seek(0, os.SEEK_END)
                 whole_bytes = max(_LEAST_BYTES, _WHOLE_BYTES // num_files)
                 offset = max(0, size - whole_bytes)
-                yield from _spread_samples(file, offset, _EARLIER_SAMPLES // num_files)
+                earlier = max(_LEAST_SAMPLES, _EARLIER_SAMPLES // num_files)
+                yield from _spread_samples(file, offset, earlier)
                 file.seek(offset)
                 if offset:
                     offset += len(file.readline())  # it may be half a line

@@ -42,7 +42,7 @@ class LiveRun:
         self.state = RunState.STARTING
         """As of the last `read`."""
         self.metrics = LiveMetrics(run.paths.metrics)
-        self.devices = LiveDevices(run.paths.root / "system")
+        self.devices = LiveDevices(run.paths.system_folder)
         self._record: Values = {}
         self._record_stamp: tuple[int, ...] = ()
         self._worker: Values = {}
@@ -168,6 +168,7 @@ class LiveRun:
             "ran_seconds": ran.ended_seconds,
             "runs_since": ran.since,
             "task": self._config.get("task", "train"),
+            "num_nodes": int(self._config.get("nnodes") or 1),
             "num_ranks": self._num_ranks(),
             "num_devices": len(self._device_uuids()),
             "device_type": (record.get("launch") or {}).get("device_type"),

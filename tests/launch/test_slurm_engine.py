@@ -1,0 +1,158 @@
+"""What the engine asks of Slurm's programs, and what it makes of their answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import LaunchError
+from nbkit.launch import slurm as engine_module
+from nbkit.launch.slurm import SlurmEngine
+from nbkit.store.record import write_json
+from nbkit.store.runs import StoredRun, create_run_folder
+from tests.slurm_programs import SlurmPrograms
+
+CPU = ExperimentConfig(engine="slurm", device="cpu")
+AUTO = CPU.replace(device="auto")
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    programs = SlurmPrograms(tmp_path, monkeypatch)
+    for name in ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo"):
+        programs.tell(name)
+    for name in ("SBATCH_PARTITION", "SBATCH_CLUSTERS", "SLURM_CLUSTERS"):
+        monkeypatch.delenv(name, raising=False)
+    engine_module._gres.cache_clear()
+    yield programs
+    engine_module._gres.cache_clear()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return a run that was handed to Slurm as job 7."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    run = StoredRun(create_run_folder(CPU).root)
+    job = {"id": "7", "cluster": None}
+    write_json(run.paths.submission, {"attempt": 0, "supervisor": None, "job": job})
+    return run
+
+
+def test_a_job_is_ended_or_woken_up(run, slurm):
+    # The store may have another path on this host.
+    slurm.tell("squeue", f"RUNNING|/mnt/runs/{run.run_id}/job.sbatch")
+
+    SlurmEngine().nudge(run.paths)
+    assert slurm.calls("scancel") == ["7 --state=PENDING", "7 --batch --signal=USR2"]
+    SlurmEngine().reap(run.paths)
+    assert slurm.calls("scancel")[2:] == ["7"]
+
+
+@pytest.mark.parametrize("act", [SlurmEngine().nudge, SlurmEngine().reap])
+@pytest.mark.parametrize(
+    "whose", ["another run's", "forgotten", "of another cluster", "ended"]
+)
+def test_a_job_of_that_number_that_is_not_the_runs_is_left_alone(
+    run, slurm, act, whose
+):
+    slurm.tell("squeue", "RUNNING|/store/runs/20260101-120000-resnet50-abc/job.sbatch")
+    if whose == "forgotten":
+        words = "slurm_load_jobs error: Invalid job id specified"
+        slurm.tell("squeue", status=1, words=words)
+    if whose == "of another cluster":
+        slurm.tell("squeue", f"RUNNING|{run.paths.job_script}")
+        run.paths.imported.write_text("{}")
+    if whose == "ended":
+        slurm.tell("squeue", f"COMPLETED|{run.paths.job_script}")
+
+    act(run.paths)
+
+    assert slurm.calls("scancel") == []
+
+
+def test_where_slurm_is_silent_a_run_that_has_begun_is_still_asked_to_stop(run, slurm):
+    slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
+    with pytest.raises(LaunchError, match=r"Unable to contact.*try again, on a login"):
+        SlurmEngine().nudge(run.paths)
+
+    write_json(run.paths.record, {"attempt": 0, "state": "running"})
+
+    SlurmEngine().nudge(run.paths)
+    with pytest.raises(LaunchError, match="Unable to contact"):
+        SlurmEngine().reap(run.paths)
+
+
+def test_settings_of_the_user_do_not_reach_the_questions(run, slurm, monkeypatch):
+    said = f"RUNNING|{run.paths.job_script}"
+    slurm.tell("squeue", said, also='[ -z "$SQUEUE_FORMAT" ] || exit 1')
+    slurm.tell("scancel", also='[ -z "$SCANCEL_STATE" ] || exit 1')
+    monkeypatch.setenv("SQUEUE_FORMAT", "%i")
+    monkeypatch.setenv("SCANCEL_STATE", "PENDING")
+
+    SlurmEngine().reap(run.paths)
+
+    assert slurm.calls("scancel") == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "job"),
+    [
+        (("7",), {"id": "7", "cluster": None}),
+        (("7;east",), {"id": "7", "cluster": "east"}),
+        (("Welcome.", "7", "Be kind."), {"id": "7", "cluster": None}),
+    ],
+)
+def test_the_number_of_the_job_is_found_in_what_sbatch_says(run, slurm, lines, job):
+    slurm.tell("sbatch", *lines)
+
+    submitted = SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
+
+    assert submitted["job"] == job
+
+
+def test_an_sbatch_that_gives_no_number_is_an_error(run, slurm):
+    slurm.tell("sbatch", words="sbatch: Job 3 to start at noon")
+
+    with pytest.raises(LaunchError, match=r"no number of a job, but said: .*at noon"):
+        SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
+
+
+ROWS = ("debug*|(null)", "gpu|gpu:a100:8(S:0-1)", "gpu2|gpu:2")
+
+
+@pytest.mark.parametrize(
+    ("rows", "partition", "default", "device"),
+    [
+        (ROWS, "", None, "cpu"),
+        (("gpu*|(null)",), "", None, "cpu"),
+        (("gpu*|gpu:2", "cpus|(null)"), "", None, "cuda"),
+        (ROWS[1:2], "gpu", None, "cuda"),
+        (ROWS[1:2], "", "gpu", "cuda"),
+    ],
+)
+def test_the_device_is_that_of_the_partition_where_the_job_will_run(
+    slurm, tmp_path, monkeypatch, rows, partition, default, device
+):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    slurm.tell("sinfo", *rows)
+    if default:
+        monkeypatch.setenv("SBATCH_PARTITION", default)
+    config = AUTO.replace(slurm={"slurm_partition": partition})
+
+    assert SlurmEngine().check(config)["device_type"] == device
+    (asked,) = slurm.calls("sinfo")
+    assert ("--partition=gpu" in asked) is bool(partition or default)
+
+
+def test_where_sinfo_does_not_answer_the_device_has_to_be_named(slurm):
+    slurm.tell("sinfo", status=1, words="slurm_load_partitions: no contact")
+
+    with pytest.raises(LaunchError, match=r"no contact.*set device='cuda' or 'cpu'"):
+        SlurmEngine().check(AUTO)
+
+
+def test_without_sinfo_nothing_is_launched(slurm, tmp_path):
+    (tmp_path / "slurm" / "sinfo").unlink()
+
+    with pytest.raises(LaunchError, match="sinfo is not installed here"):
+        SlurmEngine().check(CPU)

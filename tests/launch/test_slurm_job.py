@@ -1,0 +1,240 @@
+"""How the supervisor of a job ends a run, or has Slurm start it again."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from nbkit.config import ExperimentConfig
+from nbkit.launch import supervisor
+from nbkit.launch.journal import Journal
+from nbkit.launch.slurm_job import Job, JobRequests, _waits_again, _why_again
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import RunState, read_json, write_json
+from nbkit.store.runs import StoredRun, create_run_folder
+from tests.slurm_programs import SlurmPrograms
+
+JOB = Job("7", 0, ("n1",))
+SUBMISSION = {
+    "on_owner_exit": "keep",
+    "owner": {"pid": 7, "start_ticks": 7, "host": "n9", "boot_id": "b"},
+}
+CONFIG = ("KillOnBadExit           = 0", "KillWait                = 12 sec")
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    programs = SlurmPrograms(tmp_path, monkeypatch)
+    programs.tell("squeue", "N/A                 ")
+    programs.tell("scontrol", *CONFIG)
+    return programs
+
+
+@pytest.fixture
+def paths(tmp_path):
+    root = tmp_path / "20260101-120000-tiny-abc"
+    root.mkdir()
+    return RunPaths(root)
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """Put back what a supervisor does to the process that it is."""
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def stopped(by, *, forced=False):
+    cause = {"kind": "stopped", "message": "", "by": by, "forced": forced}
+    return RunState.STOPPED, cause
+
+
+def save_checkpoint(paths):
+    (paths.checkpoints / "10").mkdir(parents=True)
+    (paths.checkpoints / "10" / "complete.json").touch()
+
+
+@pytest.mark.parametrize(
+    ("forced", "saved", "words"),
+    [
+        (False, False, "waits, and starts from the beginning"),
+        (False, True, "waits to go on from its checkpoint"),
+        (True, True, "waits to go on from its checkpoint"),
+        (True, False, None),
+    ],
+)
+def test_a_run_at_its_time_limit_waits_again_if_that_gets_it_further(
+    paths, forced, saved, words
+):
+    if saved:
+        save_checkpoint(paths)
+
+    why = _why_again(stopped("time limit", forced=forced), paths)
+
+    assert why is None if words is None else why is not None and words in why
+
+
+def test_a_run_that_lost_its_node_early_starts_from_the_beginning(paths):
+    cause = {"kind": "node", "message": "node n2 is gone"}
+
+    why = _why_again((RunState.FAILED, cause), paths)
+
+    assert why == "node n2 is gone; it waits, and starts from the beginning"
+
+
+@pytest.mark.parametrize(("count", "is_queued"), [("0", False), ("1", True)])
+def test_a_job_that_somebody_has_cancelled_is_not_put_back(slurm, count, is_queued):
+    slurm.tell("squeue", count)
+
+    assert JOB.requeue() is is_queued
+    assert slurm.calls("scontrol") == ["requeue Incomplete 7"]
+
+
+def test_a_requeue_is_not_ended_by_the_signal_that_answers_it(slurm):
+    slurm.tell("squeue", "1")
+    slurm.tell("scontrol", also="kill -TERM $$")
+
+    assert JOB.requeue()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_refused_requeue_is_none(slurm):
+    slurm.tell("squeue", "1")
+    slurm.tell("scontrol", status=1, words="Requested operation is disabled")
+
+    assert not JOB.requeue()
+
+
+@pytest.mark.parametrize(
+    ("word", "makes_way"), [("1795371329", True), ("N/A", False), (None, False)]
+)
+def test_slurm_says_whether_a_job_makes_way(slurm, word, makes_way):
+    if word is None:
+        slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
+    else:
+        slurm.tell("squeue", f"{word}      ")
+
+    assert JOB.makes_way() is makes_way
+
+
+@pytest.mark.parametrize(
+    ("config", "preempted", "grace_seconds"),
+    [
+        (CONFIG, "N/A", 4.0),
+        (("KillWait = 5 sec",), "N/A", 1.0),
+        ((), "N/A", 22.0),
+        (CONFIG, "1795371329", 30.0),
+    ],
+)
+def test_ranks_get_no_more_time_than_slurm_gives_the_supervisor(
+    paths, slurm, config, preempted, grace_seconds
+):
+    slurm.tell("scontrol", *config)
+    slurm.tell("squeue", preempted)
+    write_json(paths.stop, {"by": "ann", "grace_seconds": 60})
+    requests = JobRequests(paths, SUBMISSION, 30.0, JOB)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    asked, limit = requests.look()
+    assert (asked["by"], asked["grace_seconds"]) == ("ann", 60)
+    assert limit == {"by": "time limit", "grace_seconds": 30.0}
+
+    os.kill(os.getpid(), signal.SIGTERM)
+
+    for _ in range(2):
+        asked, limit = requests.look()
+        assert limit == {"by": "time limit", "grace_seconds": grace_seconds}
+        expected = 60 if preempted != "N/A" else grace_seconds
+        assert asked["grace_seconds"] == expected
+    assert len(slurm.calls("squeue")) == 1
+
+
+def test_a_wake_up_is_no_error_where_the_run_was_removed(paths, slurm):
+    requests = JobRequests(paths, SUBMISSION, 30.0, JOB)
+    paths.root.rmdir()
+
+    os.kill(os.getpid(), signal.SIGUSR2)
+
+    assert requests.look() == []
+
+
+class SlowFileServer:
+    """A clock on which a submission arrives after some seconds."""
+
+    def __init__(self, paths, seconds):
+        self._paths, self._seconds, self._now = paths, seconds, 0.0
+        self.naps = []
+
+    def monotonic(self):
+        return self._now
+
+    def sleep(self, seconds):
+        self.naps.append(seconds)
+        self._now += seconds
+        if self._now > self._seconds:
+            write_json(self._paths.submission, {"job": {"id": "7"}})
+
+
+def test_a_submission_may_take_a_minute_to_arrive_on_another_host(paths, monkeypatch):
+    slow = SlowFileServer(paths, 100)
+    monkeypatch.setattr(supervisor, "time", slow)
+
+    found = supervisor._await_submission(paths, bool)
+
+    assert found == {"job": {"id": "7"}}
+    assert len(slow.naps) < 500, "a file server is not asked all the time"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    return StoredRun(create_run_folder(ExperimentConfig()).root)
+
+
+@pytest.fixture
+def journal(run):
+    names = "name time engine owner on_owner_exit device_type cpus_per_rank argv cwd"
+    unknown = dict.fromkeys(names.split())
+    request = {"request": {"kind": "cpu"}, "origins": {}, "tags": {}, "attempt": 0}
+    journal = Journal(run.paths, {**unknown, **request})
+    journal.record["launch"]["job"] = {"timeouts": 1}
+    yield journal
+    journal.close()
+
+
+def test_a_run_at_its_time_limit_is_put_back_and_counted(run, journal, slurm):
+    counted = 'case "$*" in *RestartCnt*) echo 1; exit;; esac'
+    slurm.tell("squeue", "N/A", also=counted)
+
+    assert _waits_again(run, journal, JOB, 1, stopped("time limit"))
+    assert slurm.calls("scontrol") == ["requeue Incomplete 7"]
+    written = read_json(run.paths.record)
+    assert (written["state"], written["launch"]["job"]["timeouts"]) == ("queued", 2)
+    assert "starts from the beginning (1 more times)" in written["queue"]["reason"]
+
+
+def test_a_run_that_makes_way_is_put_back_by_whichever_signal_it_heard(
+    run, journal, slurm
+):
+    slurm.tell("squeue", "1795371329")
+
+    assert _waits_again(run, journal, JOB, 3, stopped("time limit"))
+    written = read_json(run.paths.record)
+    assert written["queue"]["reason"].startswith("Slurm: it made way for another job")
+    assert written["launch"]["job"]["timeouts"] == 1
+
+
+def test_a_run_that_somebody_has_stopped_is_not_put_back(run, journal, slurm):
+    write_json(run.paths.stop, {"by": "ann", "grace_seconds": 5})
+
+    assert not _waits_again(run, journal, JOB, 0, stopped("time limit"))
+    assert slurm.calls("scontrol") == slurm.calls("squeue") == []
+
+
+def test_a_run_that_was_put_back_often_enough_has_ended(run, journal, slurm):
+    assert not _waits_again(run, journal, JOB, 3, stopped("time limit"))
+    assert slurm.calls("scontrol") == []
