@@ -6,7 +6,8 @@ BIN := .venv/bin
 LOWER := $(shell sed -n 's/^ *"\(torch[a-z]*\)>=\([0-9.]*\)",/\1==\2/p' pyproject.toml)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lab check bench bench-peers soak gpu clean setup setup-lower setup-peers
+.PHONY: run test lab check bench bench-peers soak audiences pictures gpu wheel lock clean
+.PHONY: setup setup-lower setup-lock setup-peers
 
 # Measure how training scales on this machine, and print the answer.
 run: setup
@@ -50,9 +51,29 @@ soak: setup setup-lower
 	$(BIN)/python -m pytest tests/soak
 	.venv-lower/bin/python -m pytest tests/launch tests/worker -m "not gpu"
 
+# What README.md tells each kind of reader to type, from nothing; writes
+# build/audiences.json.
+audiences: export COMMANDS = sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
+audiences: setup
+	$(BIN)/python -m tests.soak.audiences
+
+# README.md's pictures of a real JupyterLab, into .github/pictures/.
+pictures: export COMMANDS = chromium:chromium
+pictures: setup
+	$(BIN)/python -m tests.pictures
+
 # On a machine with an NVIDIA GPU.
 gpu: setup
 	$(BIN)/python tests/gpu/matrix.py
+
+# The wheel, and the sdist, into dist/.
+wheel: setup
+	$(BIN)/python -m hatchling build
+
+# The newest versions that fit together, for every Python, into .ci/constraints.txt.
+lock: setup-lock
+	build/lock/bin/uv pip compile pyproject.toml --group dev --upgrade --quiet \
+	  --output-file .ci/constraints.txt
 
 # Everything that make has made.
 clean:
@@ -65,6 +86,9 @@ setup:
 
 setup-lower:
 	@.ci/setup .venv-lower -e '.[all]' --group test $(LOWER)
+
+setup-lock:
+	@.ci/setup build/lock --group lock
 
 setup-peers:
 	@.ci/setup .venv-peers -e '.[train]' --group peers

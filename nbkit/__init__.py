@@ -76,7 +76,7 @@ _HOMES = {
     "sweep": "nbkit.launch.sweep",
 }
 
-_ROOMS = ("datasets", "readspeed")
+_ROOMS = ("datasets", "readspeed", "statistics")
 """Reached as attributes, each with public names of its own."""
 
 __all__ = [

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
@@ -21,6 +22,16 @@ from nbkit.errors import ConfigError
 Kind: TypeAlias = Literal["models", "loaders", "engines"]
 
 __all__ = ["Kind", "forget", "names", "resolve", "suggest"]
+
+_CALLS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "models": ((), ("weights", "num_classes")),
+    "loaders": (("config", "manifest", "placement", "batch_size"), ()),
+    "engines": ((), ()),
+}
+"""What each kind is called with: arguments by position, and those by name."""
+
+_ENGINE_METHODS = ("check", "submit", "nudge", "reap")
+"""Of `nbkit.launch.engine.Engine`, which stands in a room above this one."""
 
 
 def names(kind: Kind) -> list[str]:
@@ -41,16 +52,27 @@ def resolve(kind: Kind, name: str) -> Any:
     Raises
     ------
     ConfigError
-        If nothing is registered under that name; the text lists what is.
+        If nothing is registered under that name, or more than one thing; if it cannot
+        be imported, or cannot be called as nbkit calls it. The text names the package.
     """
-    for entry in _entries(kind):
-        if entry.name == name:
-            return entry.load()
-    message = (
-        f"{kind[:-1]}={name!r} is not registered; known {kind}: "
-        f"{', '.join(names(kind))}.{suggest(name, names(kind))}"
-    )
-    raise ConfigError(message)
+    found = [entry for entry in _entries(kind) if entry.name == name]
+    if not found:
+        message = (
+            f"{kind[:-1]}={name!r} is not registered; known {kind}: "
+            f"{', '.join(names(kind))}.{suggest(name, names(kind))}"
+        )
+        raise ConfigError(message)
+    # Two packages may well mean the same thing by a name.
+    if len({entry.value for entry in found}) > 1:
+        message = (
+            f"{kind[:-1]}={name!r} is registered {len(found)} times, by "
+            f"{' and by '.join(sorted(map(_place, found)))}; rename it in one of them, "
+            "or uninstall one."
+        )
+        raise ConfigError(message)
+    loaded = _loaded(kind, found[0])
+    _check_call(kind, found[0], loaded)
+    return loaded
 
 
 def suggest(name: str, choices: list[str]) -> str:
@@ -63,6 +85,54 @@ def suggest(name: str, choices: list[str]) -> str:
 def forget() -> None:
     """Look at the installed packages anew when next asked: one was just installed."""
     _all_entries.cache_clear()
+
+
+def _loaded(kind: Kind, entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except Exception as error:  # a plug-in's own code runs here
+        message = (
+            f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be imported "
+            f"({type(error).__name__}: {error}); mend or uninstall that package."
+        )
+        raise ConfigError(message) from error
+
+
+def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
+    """Raise if something cannot be called as nbkit does, before it is."""
+    positional, named = _CALLS[kind]
+    call = f"{entry.name}({', '.join([*positional, *(f'{n}=...' for n in named)])})"
+    try:
+        signature = inspect.signature(loaded)
+    except ValueError:
+        return  # written in C: only calling it tells
+    except TypeError:
+        why = f"it is a {type(loaded).__name__}"
+    else:
+        try:
+            signature.bind(*positional, **dict.fromkeys(named))
+        except TypeError as error:
+            why = str(error)
+        else:
+            lacking = [
+                method
+                for method in (_ENGINE_METHODS if kind == "engines" else ())
+                if not callable(getattr(loaded, method, None))
+            ]
+            if not lacking:
+                return
+            call = f"{call} with {', '.join(_ENGINE_METHODS)}"
+            why = f"it lacks {', '.join(lacking)}"
+    message = (
+        f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be called as "
+        f"{call}: {why}; change it, CONTRIBUTING.md shows how."
+    )
+    raise ConfigError(message)
+
+
+def _place(entry: EntryPoint) -> str:
+    package = entry.dist.name if entry.dist else "a package"
+    return f"{entry.value} of {package}"
 
 
 def _entries(kind: Kind) -> Iterable[EntryPoint]:

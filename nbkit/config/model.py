@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from nbkit.config.documented import documentation, short_signature
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
@@ -30,6 +32,23 @@ class Model(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Let ``help()``, ``?`` and completion know every field."""
+        cls.__doc__ = documentation(cls)
+        cls.__signature__ = short_signature(cls)
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Yield what a call has to say to make the same: what is not the default."""
+        fields = type(self).model_fields
+        for name in fields:
+            value = getattr(self, name)
+            if name in self.model_fields_set and value != fields[name].default:
+                yield name, value
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def __init__(self, **values: Any) -> None:
         try:

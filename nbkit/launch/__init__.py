@@ -6,6 +6,7 @@ package calls `nbkit.launch.start.launch`.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,18 @@ class _CallableModule(ModuleType):
         from nbkit.launch.start import launch
 
         return launch(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        from nbkit.launch.start import launch
+
+        return inspect.signature(launch)
+
+    def getdoc(self) -> str | None:
+        """Return what IPython's ``?`` shows: how to launch, not how it is built."""
+        from nbkit.launch.start import launch
+
+        return inspect.getdoc(launch)
 
 
 sys.modules[__name__].__class__ = _CallableModule

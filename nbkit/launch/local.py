@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError, LaunchError
@@ -68,6 +68,10 @@ def passed_on() -> dict[str, str]:
 class LocalEngine:
     """Runs on this machine, outliving the process that launches them."""
 
+    prefix: ClassVar[tuple[str, ...]] = ()
+    """A command that starts the supervisor, for engines that are made of this one. It
+    has to turn into the supervisor itself (exec), as ``nice`` does."""
+
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
         """Return the devices that a run asks for on this machine.
 
@@ -106,7 +110,7 @@ class LocalEngine:
         log.parent.mkdir(parents=True, exist_ok=True)
         # Made here, so that runs are served in the order in which they were launched.
         claim = Claim.enter(paths.run_id, wanted["request"])
-        argv = supervisor_argv(paths.root, claim.descriptor)
+        argv = [*self.prefix, *supervisor_argv(paths.root, claim.descriptor)]
         try:
             supervisor = detach(argv, paths.run_id, log, [claim.descriptor])
         except BaseException:

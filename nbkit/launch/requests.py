@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import signal
 from typing import Any
 
@@ -9,7 +10,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
 
-__all__ = ["StopRequests"]
+__all__ = ["StopRequests", "deadline"]
 
 _OWNER_EXIT = "owner exit"
 
@@ -58,3 +59,9 @@ class StopRequests:
 
     def _on_sigterm(self, number: int, frame: object) -> None:
         self._terminated_by = "a signal to the supervisor (SIGTERM)"
+
+
+def deadline(request: dict[str, Any]) -> datetime.datetime:
+    """Return when a request to stop turns to force."""
+    asked = datetime.datetime.fromisoformat(request["time"])
+    return asked + datetime.timedelta(seconds=request["grace_seconds"])

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import fcntl
-import os
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
+from nbkit.launch.requests import deadline
+from nbkit.launch.resuming import one_at_a_time
+from nbkit.launch.run_progress import shown_in_notebook
+from nbkit.launch.run_rows import run_row
 from nbkit.store.paths import runs_folder
 from nbkit.store.pickles import load_on_host
 from nbkit.store.processes import ProcessIdentity
@@ -60,7 +59,8 @@ class Run(StoredRun):
         raise_on_failure
             Raise if the run did not finish.
         on_poll
-            Called about ten times a second with this run, for progress.
+            Called about ten times a second with this run, for progress; None shows a
+            line in a notebook, and nothing elsewhere.
 
         Raises
         ------
@@ -71,6 +71,7 @@ class Run(StoredRun):
         RunStoppedError
             If it was stopped.
         """
+        on_poll = on_poll or shown_in_notebook()
         start = time.monotonic()
         while not (state := self.state).is_final:
             if on_poll is not None:
@@ -159,7 +160,7 @@ class Run(StoredRun):
         """
         from nbkit.launch.start import submit
 
-        with _resuming():
+        with one_at_a_time():
             self._check_resumable()
             self._engine().reap(self.paths)
             self.paths.stop.unlink(missing_ok=True)
@@ -259,7 +260,7 @@ class Run(StoredRun):
         if write_json_once(self.paths.stop, request):
             return
         standing = read_json(self.paths.stop)
-        if standing is None or _deadline(request) < _deadline(standing):
+        if standing is None or deadline(request) < deadline(standing):
             first = (standing or request)["by"]
             write_json(self.paths.stop, {**request, "by": first})
 
@@ -306,24 +307,6 @@ class Run(StoredRun):
         raise RunFailedError(message, cause)
 
 
-@contextlib.contextmanager
-def _resuming() -> Iterator[None]:
-    """Let one process of this user at a time resume a run."""
-    path = Path(tempfile.gettempdir()) / f"nbkit-resuming-{os.getuid()}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _deadline(request: dict[str, Any]) -> datetime.datetime:
-    """Return when a request to stop turns to force."""
-    asked = datetime.datetime.fromisoformat(request["time"])
-    return asked + datetime.timedelta(seconds=request["grace_seconds"])
-
-
 def attach(run_id: str) -> Run:
     """Return the handle of a run that any process launched.
 
@@ -361,6 +344,19 @@ class RunList(list[Run]):
         """Return the answer of now: runs of a slice stay the same."""
         return self if self._ask is None else self._ask()
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return a row for each run, for other programs: plain values by name.
+
+        Its id, state and times; what `Run.summary` says; its tags, such as
+        ``tags.study`` and ``tags.arm``; and every field of its configuration, as in
+        ``precision`` and ``loader_config.num_workers``. None is unknown.
+
+        Examples
+        --------
+        >>> pandas.DataFrame(nbkit.runs().to_dicts())  # doctest: +SKIP
+        """
+        return [run_row(run) for run in self]
+
     @overload
     def __getitem__(self, place: SupportsIndex) -> Run: ...
 
@@ -375,6 +371,8 @@ class RunList(list[Run]):
 
 def runs(state: RunState | str | None = None, limit: int | None = None) -> RunList:
     """Return the runs in the store, newest first.
+
+    ``pandas.DataFrame(nbkit.runs().to_dicts())`` makes a data frame of them.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,8 @@ def launch(
     tags
         Free labels for the record, such as the study's id.
     **fields
-        Fields of `ExperimentConfig` that take the place of the configuration's.
+        Fields of `ExperimentConfig` that take the place of the configuration's;
+        ``nbkit.ExperimentConfig?`` lists them with units and defaults.
 
     Returns
     -------
@@ -73,6 +75,8 @@ def launch(
     ConfigError
         If the configuration is not valid, or the function cannot be sent to other
         processes.
+    LaunchError
+        If this machine does not run Linux.
     DeviceError
         If it could never start on the devices of this machine. Where others hold
         them, the run waits for its turn: see ``state`` and ``record["queue"]``.
@@ -276,6 +280,13 @@ def _check_owner_exit(on_owner_exit: str) -> None:
 
 
 def _engine(config: ExperimentConfig) -> Engine:
+    if platform.system() != "Linux":
+        message = (
+            f"this machine runs {platform.system() or 'an unknown system'}; nbkit "
+            "launches on Linux, by whose /proc and pidfds it supervises a run. Use a "
+            "Linux machine, or WSL 2 on Windows."
+        )
+        raise LaunchError(message)
     return registry.resolve("engines", config.engine)()
 
 

@@ -56,7 +56,11 @@ def progress(metrics: Path) -> dict[str, Any]:
         If the newest line is damaged, or one of the newest steps.
     """
     told = ("step", "log", "inference")
-    lines = (line for line in _last_lines(metrics) if line["kind"] in told)
+    lines = (
+        line
+        for line in _last_lines(metrics)
+        if line["kind"] in told and not line.get("beside_steps")
+    )
     newest = next(lines, None)
     if newest is None:
         return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
@@ -76,6 +76,8 @@ class RunSummary:
     batch_size_per_gpu: int | None
     oversubscribed: bool
     """Whether several ranks shared a device: never compare such a run with others."""
+    logged: Mapping[str, float | None] = field(default_factory=dict)
+    """The last value of every name that `nbkit.log` has recorded."""
 
 
 def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSummary:
@@ -95,7 +97,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     rates = statistics.step_images_per_second(window)
     seconds = [line["step_time_seconds"] for line in window]
     q25, q75 = statistics.quartiles(rates) if rates else (None, None)
-    logged = _last_logged(lines)
+    told = _last_told(lines)
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     last = evaluations[-1] if evaluations else {}
     ranks: list[Line] = worker.get("ranks") or []
@@ -106,7 +108,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     devices: list[Line] = worker.get("devices") or []
     return RunSummary(
         n_steps=len(window),
-        images_per_second=median(rates) if rates else logged.get("images_per_second"),
+        images_per_second=median(rates) if rates else told.get("images_per_second"),
         images_per_second_q25=q25,
         images_per_second_q75=q75,
         images_per_second_mean=(
@@ -123,7 +125,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         ),
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
         peak_memory_bytes=_peak(ranks, worker.get("device_type")),
-        loss=steps[-1]["loss"] if steps else logged.get("loss"),
+        loss=steps[-1]["loss"] if steps else told.get("loss"),
         first_loss=steps[0]["loss"] if steps else None,
         final_loss=_mean_loss(steps[-max(1, len(steps) // 10) :]),
         mean_loss=_mean_loss(steps),
@@ -138,6 +140,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         world_size=worker.get("world_size"),
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
         oversubscribed=bool(record.get("launch", {}).get("oversubscribed")),
+        logged=_logged(lines),
     )
 
 
@@ -154,15 +157,20 @@ def _first_lost(steps: Sequence[Line], task: str | None) -> int | None:
     return next((line["step"] for line in steps if line["loss"] is None), None)
 
 
-def _last_logged(lines: Sequence[Line]) -> Line:
-    """Return the last value of every name that a function has logged.
+def _last_told(lines: Sequence[Line]) -> Line:
+    """Return the values that stand for a run without steps.
 
-    An inference has logged nothing but the rate of its best batch size.
+    Of a function the last that it has logged, of an inference the rate of its best
+    batch size.
     """
     served = [line for line in lines if line["kind"] == "inference"]
     if served:
         timings = statistics.latency_timings(served).values()
         return {"images_per_second": max(one.images_per_second for one in timings)}
+    return _logged(lines)
+
+
+def _logged(lines: Sequence[Line]) -> Line:
     values: Line = {}
     for line in lines:
         if line["kind"] == "log":

@@ -33,6 +33,7 @@ from nbkit.study.bandwidth import NCCL_TESTS
 from nbkit.study.conditions import WELCH
 from nbkit.study.machines_load import Machine
 from nbkit.study.machines_plan import MachinesPlan, machines_of, measure, plan
+from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, SavedReport, Source, Table
 from nbkit.study.source_tables import audit_notes, statistics_table, with_statistics
 from nbkit.study.study import Study
@@ -274,7 +275,7 @@ def _sources(pairs: Sequence[PublishedPair]) -> list[Source]:
 
 
 def _next_step(plan: MachinesPlan) -> str:
-    command = "papermill notebooks/machines.ipynb out.ipynb"
+    command = papermill_command("machines", {})
     if plan.is_example:
         return (
             "run the same study on two machines, nbkit.export(study, 'one.zip') on "

@@ -7,7 +7,9 @@ from pathlib import Path
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
-__all__ = ["notebook", "notebooks"]
+__all__ = ["as_typed", "notebook", "notebooks"]
+
+_PACKAGE = Path(__file__).parents[1]
 
 
 def notebook(name: str) -> Path:
@@ -40,10 +42,22 @@ def notebook(name: str) -> Path:
 
 def notebooks() -> dict[str, Path]:
     """Return the path of every canonical notebook, by name."""
-    package = Path(__file__).parents[1]
-    folders = [package / "notebooks", package.parent / "notebooks"]
+    folders = [_PACKAGE / "notebooks", _PACKAGE.parent / "notebooks"]
     return {
         path.stem: path
         for folder in reversed(folders)
         for path in sorted(folder.glob("*.ipynb"))
     }
+
+
+def as_typed(name: str) -> str:
+    """Return what names a canonical notebook in a command that somebody types.
+
+    Parameters
+    ----------
+    name
+        Such as ``"scaling"``.
+    """
+    if (_PACKAGE / "notebooks").exists():  # a wheel is installed, somewhere
+        return f'"$(nbkit notebook {name})"'
+    return f"notebooks/{name}.ipynb"

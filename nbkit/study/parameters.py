@@ -19,6 +19,7 @@ from IPython.core.getipython import get_ipython
 from nbkit.errors import ParameterError
 from nbkit.registry import suggest
 from nbkit.study.coercion import Kind, coerce, kind_of
+from nbkit.study.notebooks import as_typed
 
 __all__ = [
     "SIZES_OF_A_CPU",
@@ -145,7 +146,7 @@ def papermill_command(notebook: str, chosen: Mapping[str, Any]) -> str:
     options = "".join(
         f" -p {name} {shlex.quote(_as_text(value))}" for name, value in chosen.items()
     )
-    return f"papermill notebooks/{notebook}.ipynb out.ipynb{options}"
+    return f"papermill {as_typed(notebook)} out.ipynb{options}"
 
 
 def _as_text(value: Any) -> str:

@@ -101,7 +101,9 @@ def open_nvml(*, detailed: bool = False) -> Nvml:
             raise
     except binding.NVMLError as error:
         reason = nvml_reason(binding, error.value)
-        if reason == "no library" and not _has_nvidia_device():
+        # An image may bring the library along to a machine without a GPU.
+        missing = reason in ("no library", "driver not loaded")
+        if missing and not _has_nvidia_device():
             reason = "no gpu"
         raise unavailable(reason) from error
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nbkit.widgets import completion
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -24,7 +26,7 @@ _views: dict[Path, RunView] = {}
 
 
 def register(shell: Any) -> None:
-    """Let a kernel's IPython show nbkit's objects.
+    """Let a kernel's IPython show nbkit's objects, and complete its calls.
 
     Parameters
     ----------
@@ -41,6 +43,8 @@ def register(shell: Any) -> None:
         "nbkit.analysis.reproduction", "Reproduction", _reproduction_html
     )
     html.for_type_by_name("nbkit.store.summary", "RunSummary", _summary_html)
+    html.for_type_by_name("nbkit.study.study", "Study", _study_html)
+    completion.register(shell)
 
 
 def has_widgets() -> bool:
@@ -109,6 +113,12 @@ def _summary_html(summary: Any) -> str:
     from nbkit.widgets.picture import summary_html
 
     return summary_html(summary)
+
+
+def _study_html(study: Any) -> str:
+    from nbkit.widgets.study import study_html
+
+    return study_html(study)
 
 
 def _comparison_html(comparison: Any) -> str:

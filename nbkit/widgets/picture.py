@@ -97,8 +97,10 @@ def summary_html(summary: RunSummary) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == {}:
         return UNKNOWN
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(key, one)}" for key, one in value.items())
     if name.endswith("_bytes"):
         return size(value)
     if name.endswith("_share"):
@@ -253,7 +255,8 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
         facts.append(("Duration", f"{head['ran_seconds']:,.1f} s{of}"))
     ranks = head["num_ranks"]
     words = ("CPU process", "es") if head["device_type"] == "cpu" else ("rank", "s")
-    facts.append(("On", f"{ranks} {words[0]}{words[1] if ranks > 1 else ''}"))
+    nodes = f" on {head['num_nodes']} nodes" if head["num_nodes"] > 1 else ""
+    facts.append(("On", f"{ranks} {words[0]}{words[1] if ranks > 1 else ''}{nodes}"))
     return facts
 
 

@@ -20,15 +20,16 @@ from nbkit.store.metrics import JsonLinesWriter
 from nbkit.worker.rank import Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
 
     from nbkit.worker.distributed import StopAgreement
 
-__all__ = ["Context", "context", "log"]
+__all__ = ["Context", "context", "log", "log_with", "numbers", "whole_step"]
 
 _current: Context | None = None
+_recorder: Callable[[Mapping[str, float], int | None], None] | None = None
 
 
 def context() -> Context:
@@ -42,7 +43,8 @@ def context() -> Context:
     if _current is None:
         message = (
             "there is no run here: nbkit.context() and nbkit.log() work in a function "
-            "or script that nbkit.launch() runs."
+            "or script that nbkit.launch() runs, nbkit.log() in a plug-in's model and "
+            "loader too."
         )
         raise RunError(message)
     return _current
@@ -51,22 +53,32 @@ def context() -> Context:
 def log(values: Mapping[str, float], step: int | None = None) -> None:
     """Record numbers of this moment; rank 0 writes them, the others only say they live.
 
+    In a function or script, and in the model or loader of a plug-in, whose numbers then
+    stand beside those of the training. They are in ``run.metrics("log")``, in the live
+    view, in TensorBoard, and the last of each in ``run.summary.logged``.
+
     Parameters
     ----------
     values
-        Numbers by name: ``{"loss": 0.3}``. A tensor of one element counts as a number.
-        ``images_per_second`` and ``loss`` are shown in lists of runs.
+        Numbers by name: ``{"loss": 0.3}``. A tensor of one element counts as a number;
+        one on a GPU makes the step wait for it. What a function logs as
+        ``images_per_second`` and ``loss`` is shown in lists of runs.
     step
-        Which step they belong to; None is the step after the last one logged.
+        Which step they belong to; None is the step after the last one logged, and in a
+        plug-in the step that is being computed.
 
     Raises
     ------
     ConfigError
-        If a value is no number, or the step no whole number from 0 on.
+        If a value is no number, or the step no whole number from 0 on; or if a training
+        records something of that name itself.
     RunError
         Outside of a run.
     """
-    context().log(values, step)
+    if _recorder is None:
+        context().log(values, step)
+    else:
+        _recorder(values, step)
 
 
 class Context:
@@ -120,13 +132,13 @@ class Context:
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Record numbers; see `nbkit.log`."""
-        step = self._step + 1 if step is None else _step(step)
-        numbers = {str(name): _number(name, value) for name, value in values.items()}
+        step = self._step + 1 if step is None else whole_step(step)
+        found = numbers(values)
         self._step = step
         self._rank.beat(step, Phase.COMPUTE)
-        self._write("log", step, values=numbers)
+        self._write("log", step, values=found)
         if self._writer is not None and self.config.tensorboard:
-            self._to_tensorboard(numbers, step)
+            self._to_tensorboard(found, step)
 
     def should_stop(self) -> bool:
         """Return whether somebody wants the run to end; then save and return.
@@ -183,7 +195,7 @@ class Context:
         """
         from nbkit.worker import checkpoint
 
-        step = _step(step)
+        step = whole_step(step)
         self._rank.beat(step, Phase.CHECKPOINT)
         path = checkpoint.save(
             self._rank.paths.checkpoints,
@@ -279,8 +291,31 @@ def enter(rank: Rank, config: ExperimentConfig, device: torch.device) -> Context
     return _current
 
 
-def _step(step: Any) -> int:
-    """Return a step as a whole number from 0 on."""
+def log_with(recorder: Callable[[Mapping[str, float], int | None], None]) -> None:
+    """Let a training record what this process logs: it has a file of its own."""
+    global _recorder
+    _recorder = recorder
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return values as JSON has them: plain numbers, None for one that is not finite.
+
+    Raises
+    ------
+    ConfigError
+        If one is no number.
+    """
+    return {str(name): _number(name, value) for name, value in values.items()}
+
+
+def whole_step(step: Any) -> int:
+    """Return a step as a whole number from 0 on.
+
+    Raises
+    ------
+    ConfigError
+        If it is none.
+    """
     try:
         number = -1 if isinstance(step, bool) else operator.index(step)
     except TypeError:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, RunError
 from nbkit.store.metrics import JsonLinesWriter
+from nbkit.worker import context
 from nbkit.worker.distributed import cpu_queue_seconds, cpu_seconds
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
 
 __all__ = ["MetricsLog", "Window", "tensorboard_writer"]
+
+_OWN = {"images_per_second", "loss"}
+"""Names of numbers that readers find in the lines of the steps."""
 
 
 @dataclass
@@ -117,6 +123,46 @@ class MetricsLog:
         self._steps = 0
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
         self._tensorboard: Any = None
+        self._pid = os.getpid()
+        context.log_with(self.log)
+
+    def log(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Write numbers of a plug-in beside those of the steps; see `nbkit.log`.
+
+        Parameters
+        ----------
+        values
+            Numbers by name.
+        step
+            None is the one that is being computed.
+
+        Raises
+        ------
+        ConfigError
+            If a value is no number, or a name is one of the training's own.
+        RunError
+            In a loading process, which has the file and not the thread that serves it.
+        """
+        if os.getpid() != self._pid:
+            message = (
+                f"nbkit.log() in process {os.getpid()}, which loads for rank "
+                f"{self._rank.rank}; log in the rank's own process, such as where the "
+                "loader hands its batches over."
+            )
+            raise RunError(message)
+        found = context.numbers(values)
+        if taken := sorted(_OWN & found.keys()):
+            message = (
+                f"nbkit.log({{{taken[0]!r}: ...}}): task={self._config.task!r} records "
+                "that itself; log yours by another name."
+            )
+            raise ConfigError(message)
+        step = self._rank.step if step is None else context.whole_step(step)
+        line = {"kind": "log", "attempt": self._rank.attempt, "step": step}
+        # Readers take step, loss and rate from the lines of the steps then.
+        self._write([{**line, "t": time.time(), "values": found, "beside_steps": True}])
+        if self._writer is not None and self._config.tensorboard:
+            self._scalars(found, step)
 
     def steps(self, finished: list[StepTimes]) -> None:
         """Count and write finished steps."""
@@ -178,9 +224,6 @@ class MetricsLog:
             self._writer.write(*lines)
 
     def _to_tensorboard(self, lines: list[dict[str, Any]]) -> None:
-        if self._tensorboard is None:
-            # Imported behind the first step: it takes a second that the warm-up drops.
-            self._tensorboard = tensorboard_writer(self._rank, lines[0]["step"])
         for line in lines:
             rate = line["images"] / line["step_time_seconds"]
             values = {
@@ -189,9 +232,15 @@ class MetricsLog:
                 "train/learning_rate": line["learning_rate"],
                 "train/data_wait_seconds": line["data_wait_seconds"],
             }
-            for name, value in values.items():
-                if value is not None:
-                    self._tensorboard.add_scalar(name, value, line["step"])
+            self._scalars(values, line["step"])
+
+    def _scalars(self, values: Mapping[str, float | None], step: int) -> None:
+        if self._tensorboard is None:
+            # Imported in the first step or behind it: the warm-up drops that second.
+            self._tensorboard = tensorboard_writer(self._rank, step)
+        for name, value in values.items():
+            if value is not None:
+                self._tensorboard.add_scalar(name, value, step)
 
 
 def _scaling(times: StepTimes) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Rank:
     """Shared positions; None under plain torchrun."""
     stop_requested: bool = False
     """Set by SIGTERM; ranks agree on it at the step boundary."""
+    step: int = 0
+    """Of the last heartbeat."""
     binding: Binding | None = None
     """The CPUs that it was bound to at its start, or why it was not."""
 
@@ -101,6 +103,7 @@ class Rank:
 
     def beat(self, step: int, phase: Phase) -> None:
         """Tell the supervisor where this rank is."""
+        self.step = step
         if self.board is not None:
             self.board.beat(self.local_rank, step, phase)
 

@@ -30,7 +30,7 @@ from tests.server.curves import boards
 from tests.server.jupyter import View
 
 # Without these a browser that may reach no other machine tries to, again and again.
-_ARGUMENTS = [
+ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -170,7 +170,7 @@ def browser(lasting: set[int]) -> Iterator[Browser]:
     assert path, "chromium is not installed; make test installs it"
     before = set(psutil.Process().children())
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         started = {it.pid for it in set(psutil.Process().children()) - before}
         lasting |= started
         yield browser

@@ -1,38 +1,51 @@
-"""What is installed: the wheel, its requirements and its entry points."""
+"""What is installed: wheel, sdist and lock, their requirements and entry points."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from email.parser import HeaderParser
 from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import nbkit
+from tests.distributions import ROOT, build, checksums
 
-ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
-        check=True,
-        # What was built when this was installed is what is tested.
-        env={**os.environ, "HATCH_JUPYTER_BUILDER_SKIP_NPM": "1"},
-    )
-    (path,) = folder.glob("*.whl")
-    return zipfile.ZipFile(path)
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(wheel_file) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def unpacked_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build("sdist", ROOT, folder)) as archive:
+        archive.extractall(folder, filter="data")
+    (unpacked,) = folder.glob("nbkit-*/")
+    return unpacked
 
 
 def text_of(wheel: zipfile.ZipFile, name: str) -> str:
@@ -46,7 +59,33 @@ def requirements(wheel: zipfile.ZipFile) -> list[str]:
 
 
 def test_the_version_is_declared_once():
-    assert nbkit.__version__ == version("nbkit") == PROJECT["version"]
+    declared = json.loads((ROOT / "labextension/package.json").read_text())["version"]
+
+    assert "version" not in PROJECT
+    assert nbkit.__version__ == version("nbkit")
+    assert Version(nbkit.__version__) == Version(declared)
+
+
+def test_the_sdist_makes_the_same_wheel(
+    wheel_file: Path, unpacked_sdist: Path, tmp_path: Path
+):
+    again = build("wheel", unpacked_sdist, tmp_path)
+
+    assert checksums(again) == checksums(wheel_file)
+    # Also times and modes, so that anybody can check what was released.
+    assert again.read_bytes() == wheel_file.read_bytes()
+
+
+def test_the_sdist_has_sources_and_no_leftovers(unpacked_sdist: Path):
+    tops = {path.name for path in unpacked_sdist.iterdir()}
+    folders = {path.name for path in unpacked_sdist.rglob("*") if path.is_dir()}
+
+    assert tops == {
+        *("CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"),
+        *("labextension", "nbkit", "notebooks"),
+        ".gitignore",  # hatchling reads it again
+    }
+    assert not folders & {"__pycache__", "node_modules", "lib", ".yarn", "tests"}
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_the_notebooks(
@@ -118,7 +157,8 @@ def test_every_entry_point_leads_to_something_callable():
     program = """
 from importlib.metadata import distribution
 for entry in distribution("nbkit").entry_points:
-    if entry.group.startswith("nbkit.") and not callable(entry.load()):
+    own = entry.group.startswith("nbkit.") or entry.group == "console_scripts"
+    if own and not callable(entry.load()):
         raise SystemExit(f"{entry} is not callable")
 """
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -128,10 +168,56 @@ def test_the_entry_points_that_are_installed_are_those_of_the_project():
     groups = PROJECT["entry-points"]
     own = {"nbkit.engines", "nbkit.loaders", "nbkit.models"}
     assert set(groups) == {*own, "torchrun.logs_specs"}
-    for group, expected in groups.items():
+    for group, expected in {**groups, "console_scripts": PROJECT["scripts"]}.items():
         installed = {
             entry.name: entry.value
             for entry in distribution("nbkit").entry_points
             if entry.group == group
         }
         assert installed == expected, "install again: pip install -e ."
+
+
+def test_ci_installs_on_every_python_that_is_declared():
+    flows = {
+        path.stem: yaml.safe_load(path.read_text())
+        for path in ROOT.glob(".github/workflows/*.yml")
+    }
+    jobs = flows["ci"]["jobs"]
+    tested = set(jobs["test"]["strategy"]["matrix"]["python"])
+
+    assert set(flows) == {"ci", "release"}
+    assert jobs["install"]["strategy"]["matrix"]["python"] == PYTHONS
+    assert tested < set(PYTHONS)
+
+
+def test_the_lock_allows_what_the_project_asks_for_on_every_python():
+    lines = (ROOT / ".ci/constraints.txt").read_text().splitlines()
+    locked = [Requirement(line) for line in lines if not line.startswith("#")]
+    left_out = set(PYPROJECT["tool"]["uv"]["pip"]["no-emit-package"])
+
+    for python in PYTHONS:
+        there = {"python_version": python, "python_full_version": f"{python}.9"}
+        pins = {
+            canonicalize_name(one.name): one.specifier
+            for one in locked
+            if one.marker is None or one.marker.evaluate(there)
+        }
+        assert not left_out & set(pins)
+        for asked in asked_for():
+            name = canonicalize_name(asked.name)
+            if name in left_out:
+                continue
+            assert name in pins, f"{name} on {python}: make lock"
+            (pin,) = pins[name]
+            assert pin.operator == "=="
+            assert asked.specifier.contains(pin.version), f"{asked}: make lock"
+
+
+def asked_for() -> list[Requirement]:
+    """Return what nbkit with its usual extras, and what its tests and checks need."""
+    groups, extras = PYPROJECT["dependency-groups"], PROJECT["optional-dependencies"]
+    lists = [
+        *(PROJECT["dependencies"], extras["train"], extras["dali"]),
+        *(groups["test"], groups["check"]),
+    ]
+    return [Requirement(text) for each in lists for text in each]

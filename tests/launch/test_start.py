@@ -1,11 +1,14 @@
-"""What a launch makes of the place where the data lie."""
+"""What a launch makes of the place where the data lie, and of other systems."""
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 
-from nbkit.errors import ConfigError
-from nbkit.launch.start import existing_data
+import nbkit
+from nbkit.errors import ConfigError, LaunchError
+from nbkit.launch.start import existing_data, refusals
 
 
 @pytest.mark.parametrize("name", ["synthetic", "photos", "cifar10", "imagenette"])
@@ -38,3 +41,14 @@ def test_what_is_no_data_set_is_refused_with_what_could_be_one(
 
     with pytest.raises(ConfigError, match=f"data='{name}' is not a folder.*photos"):
         existing_data(name)
+
+
+def test_other_systems_are_refused_and_leave_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+
+    with pytest.raises(LaunchError, match=r"runs Darwin; .* Linux machine, or WSL 2"):
+        nbkit.launch(device="cpu")
+    (refusal,) = refusals(nbkit.ExperimentConfig(device="cpu"))
+    assert "Darwin" in str(refusal)
+    assert nbkit.runs() == []

@@ -39,6 +39,17 @@ def drive(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeDriver]:
 
 
 @pytest.fixture
+def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put an NVIDIA device on the PCI bus; return its folder."""
+    device = tmp_path / "0000:00:04.0"
+    device.mkdir()
+    (device / "vendor").write_text("0x10de\n")
+    monkeypatch.setattr("nbkit.telemetry.nvml._PCI_DEVICES", tmp_path)
+    monkeypatch.setattr("nbkit.telemetry.nvml._WINDOWS_GPU", tmp_path / "none")
+    return device
+
+
+@pytest.fixture
 def drive_child(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a maker of drivers that stand behind pynvml in child processes."""
 

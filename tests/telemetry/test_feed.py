@@ -213,15 +213,15 @@ def test_a_driver_that_hangs_at_its_start_holds_up_neither_host_nor_end(
     assert child.stop() == 0
 
 
-def test_a_driver_that_is_not_loaded_is_named_and_the_host_is_shown(feed, drive_child):
-    drive_child(init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+def test_a_driver_that_lets_nobody_in_is_named_and_the_host_is_shown(feed, drive_child):
+    drive_child(init_error=pynvml.NVML_ERROR_NO_PERMISSION)
     child = feed()
 
     inventory = child.wait("inventory")
     sample = child.wait("sample", lambda line: line["cores"])
 
-    assert inventory["gpus_unavailable"]["reason"] == "driver not loaded"
-    assert "modprobe nvidia" in inventory["gpus_unavailable"]["message"]
+    assert inventory["gpus_unavailable"]["reason"] == "no permission"
+    assert "administrator" in inventory["gpus_unavailable"]["message"]
     assert inventory["gpus_unavailable"]["since"] <= inventory["t"]
     assert (sample["gpus"], sample["holders"]) == ([], [])
 

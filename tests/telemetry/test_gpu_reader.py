@@ -65,7 +65,7 @@ def test_gpus_are_found_again_where_the_driver_refused_the_end(drive):
     assert driver.calls["nvmlInit"] == 2
 
 
-def test_a_driver_that_is_loaded_later_is_found(drive, monkeypatch):
+def test_a_driver_that_is_loaded_later_is_found(pci, drive, monkeypatch):
     driver = drive(FakeGpu("GPU-a"), init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     reader = _reader()
 

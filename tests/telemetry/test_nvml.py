@@ -14,20 +14,13 @@ from nbkit.telemetry.sample import GpuDevice
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 
 
-@pytest.fixture
-def pci(tmp_path, monkeypatch):
-    """Put an NVIDIA device on the PCI bus; return its folder."""
-    device = tmp_path / "0000:00:04.0"
-    device.mkdir()
-    (device / "vendor").write_text("0x10de\n")
-    monkeypatch.setattr("nbkit.telemetry.nvml._PCI_DEVICES", tmp_path)
-    monkeypatch.setattr("nbkit.telemetry.nvml._WINDOWS_GPU", tmp_path / "none")
-    return device
-
-
-def test_a_machine_without_an_nvidia_device_lacks_no_library(drive, pci):
+@pytest.mark.parametrize(
+    "code",
+    [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED],
+)
+def test_a_machine_without_an_nvidia_device_lacks_no_library(drive, code, pci):
     (pci / "vendor").write_text("0x8086\n")
-    drive(init_error=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    drive(init_error=code)
 
     with pytest.raises(NvmlUnavailableError, match="there is none here") as caught:
         open_nvml()
@@ -183,7 +176,7 @@ def test_driver_and_gpus_are_described_for_a_record(drive):
     assert description["gpus_unavailable"] is None
 
 
-def test_without_a_driver_gpus_are_unknown_for_a_reason(drive):
+def test_without_a_driver_gpus_are_unknown_for_a_reason(pci, drive):
     drive(init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     assert describe_gpus() == {

@@ -75,7 +75,7 @@ def test_a_reading_has_gpus_and_host_and_goes_to_json_and_back(drive):
     assert Sample.from_dict(json.loads(text)) == sample
 
 
-def test_without_nvml_the_host_is_read_all_the_same(drive):
+def test_without_nvml_the_host_is_read_all_the_same(pci, drive):
     drive(init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     with Sampler() as sampler:

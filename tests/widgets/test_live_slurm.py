@@ -9,9 +9,9 @@ import pytest
 from nbkit.analysis.live import devices
 from nbkit.analysis.live.devices import LiveDevices
 from nbkit.analysis.live.run import LiveRun
+from nbkit.launch.run_progress import RunPosition
 from nbkit.store.progress import queue_words
 from nbkit.store.record import write_json
-from nbkit.study.progress import _state
 from nbkit.widgets.picture import picture
 from tests.slurm_programs import SlurmPrograms
 from tests.widgets.stored_run import WrittenRun
@@ -20,7 +20,7 @@ from tests.widgets.stored_run import WrittenRun
 @pytest.fixture
 def queued(tmp_path, monkeypatch):
     """Return a run that waits in Slurm as job 7; it has no record."""
-    written = WrittenRun(tmp_path)
+    written = WrittenRun(tmp_path, nnodes=2)
     written.run.paths.record.unlink()
     submission = {
         "attempt": 0,
@@ -41,7 +41,8 @@ def test_a_run_that_waits_in_slurm_says_for_what(queued):
 
     assert live.snapshot()["head"]["queue"]["reason"] == words
     assert f"queued, {words} at " in picture(live)["text/plain"]
-    assert _state(queued) == f"queued, {words}"
+    assert "4 ranks on 2 nodes" in picture(live)["text/plain"]
+    assert RunPosition().words(queued) == f"queued, {words}"
     with pytest.raises(TimeoutError, match=r"is queued .Slurm: it waits for nodes"):
         queued.wait(timeout_seconds=0)
 
@@ -74,6 +75,23 @@ def test_gpus_of_all_nodes_are_shown_by_the_names_of_the_nodes(tmp_path):
     ]
     [[_, low, high, mean]] = live.series["gpu_utilization_percent"].points()
     assert (low, high, mean) == (20, 60, 40)
+
+
+def test_however_many_nodes_there_are_some_of_what_lies_before_is_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(devices, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(devices, "_WHOLE_BYTES", 1)
+    monkeypatch.setattr(devices, "_EARLIER_SAMPLES", 1)
+    for second in range(10):
+        for node in ("n1", "n2"):
+            _add_sample(tmp_path, node, float(second), second)
+    live = LiveDevices(tmp_path)
+
+    live.read([], is_over=True)
+
+    points = live.series["gpu_utilization_percent"].points()
+    assert len(points) == devices._LEAST_SAMPLES
 
 
 def test_files_of_many_nodes_are_not_opened_at_every_look(tmp_path, monkeypatch):

@@ -94,13 +94,13 @@ def test_a_rank_stays_on_the_numa_node_of_its_gpu(bind):
 @pytest.mark.parametrize(
     ("device", "said"),
     [
-        ("cuda", "GPUs cannot be read (driver not loaded)"),
+        ("cuda", "GPUs cannot be read (no permission)"),
         ("auto", "all CPUs that may be used are on NUMA node 0"),
     ],
 )
 def test_gpus_that_cannot_be_read_are_a_reason_where_they_were_promised(
     bind, device, said
 ):
-    broken = {"init_error": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
+    broken = {"init_error": pynvml.NVML_ERROR_NO_PERMISSION}
 
     assert bind(device, 0, broken)["why_not"].startswith(said)

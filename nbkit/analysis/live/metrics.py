@@ -252,12 +252,12 @@ class LiveMetrics:
         self._add("images_per_second", number, rate)
 
     def _take_log(self, line: Line) -> None:
-        self.step = line["step"]
         for name, value in line["values"].items():
             if name in self.logged or len(self.logged) < _MOST_NAMES:
                 self.logged[name] = value
                 self._add(name, line["step"], value)
-        self.loss = self.logged.get("loss")
+        if not line.get("beside_steps"):
+            self.step, self.loss = line["step"], self.logged.get("loss")
 
     def _take_evaluation(self, line: Line) -> None:
         self.evaluation = line

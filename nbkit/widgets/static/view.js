@@ -206,7 +206,8 @@ class View {
       head.device_type === 'cpu'
         ? counted(head.num_ranks, 'CPU process', 'es')
         : `${counted(head.num_ranks, 'rank', 's')}${gpus}`;
-    this._about.textContent = `${head.run_id}${attempt} · ${where}`;
+    const nodes = head.num_nodes > 1 ? ` on ${head.num_nodes} nodes` : '';
+    this._about.textContent = `${head.run_id}${attempt} · ${where}${nodes}`;
     this._queue.textContent = queueWords(head.queue);
     this._showButtons(head);
     this._showTime();

@@ -1,0 +1,1 @@
+"""The `nbkit` command: what the library does, for a terminal."""

@@ -1,0 +1,50 @@
+"""How a subcommand is added to the parser: all alike, each with one example."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TypeAlias
+
+__all__ = ["Commands", "Work", "add_command"]
+
+Work: TypeAlias = "Callable[[argparse.Namespace], int]"
+"""Does what was asked for and returns the exit code."""
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    work: Work,
+    *,
+    summary: str,
+    description: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """Return the parser of a new subcommand, to which its arguments are added.
+
+    Parameters
+    ----------
+    commands
+        All subcommands.
+    name
+        As it is typed.
+    work
+        What it does; modules are imported there, not before.
+    summary
+        A line for the list of commands.
+    description
+        What it does, in some sentences.
+    example
+        A command line.
+    """
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=f"example: {example}",
+    )
+    parser.set_defaults(work=work)
+    return parser

@@ -1,0 +1,204 @@
+"""`nbkit doctor`: what works here, and what to do about the rest.
+
+It only gathers: each room has its checks in ``nbkit/<room>/health.py``, which run side
+by side, each in a process of its own that is given up when it hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from typing import IO
+
+from nbkit.cli.command import Commands, add_command
+from nbkit.cli.text import wrapped, write_json, write_lines
+from nbkit.health import Finding
+
+__all__ = ["Examination", "add_to", "doctor", "examine", "lines_of"]
+
+_ROOMS = {
+    "This machine": ("nbkit.telemetry.health",),
+    "Training": ("nbkit.worker.health",),
+    "Starting runs": ("nbkit.launch.health",),
+    "Store": ("nbkit.store.health", "nbkit.readspeed.health"),
+    "Images": ("nbkit.datasets.health",),
+    "JupyterLab": ("nbkit.server.health", "nbkit.study.health"),
+}
+"""Headings, and the modules whose findings stand below each."""
+
+_LIMIT_SECONDS = 120.0
+"""To import torch from a slow file server takes a minute."""
+_KILLED_SECONDS = 2.0
+_WIDTH = 80
+_WHAT_WIDTH = 17
+_INDENT = " " * 9
+
+
+@contextmanager
+def examine(module: str) -> Iterator[Examination]:
+    """Run the checks of a module beside this process; at the end they have ended.
+
+    Parameters
+    ----------
+    module
+        Such as ``nbkit.telemetry.health``.
+    """
+    # Files take any length; a pipe that nobody reads yet would hold it up.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        # -P: a notebook's folder may hold a signal.py or a json.py.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+        )
+        try:
+            yield Examination(module, process, output, errors)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                # One that hangs in a driver is left to it.
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_KILLED_SECONDS)
+
+
+class Examination:
+    """The checks of one module, under way; made by `examine`."""
+
+    def __init__(
+        self,
+        module: str,
+        process: subprocess.Popen[bytes],
+        output: IO[bytes],
+        errors: IO[bytes],
+    ) -> None:
+        self._module = module
+        self._process = process
+        self._output = output
+        self._errors = errors
+
+    def findings(self, deadline: float) -> Iterator[Finding]:
+        """Yield what it has found by then, and whether it came to its end.
+
+        Parameters
+        ----------
+        deadline
+            Of `time.monotonic`, in seconds.
+        """
+        code: int | None = None
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(max(0.0, deadline - time.monotonic()))
+        last = "its beginning"
+        for line in _read(self._output).splitlines(keepends=True):
+            if line.endswith("\n"):
+                finding = Finding(**json.loads(line))
+                last = repr(finding.what)
+                yield finding
+        if code is None:
+            found = f"{self._module} hangs behind {last}"
+            remedy = (
+                "a driver, a file server or an import does not answer: see dmesg; "
+                f"python -m {self._module} shows where"
+            )
+            yield Finding("Checks", "failure", found, remedy)
+        elif code:
+            said = _read(self._errors).strip().splitlines()[-1:] or ["no word"]
+            found = f"{self._module} ended behind {last} with exit code {code}: "
+            remedy = f"python -m {self._module} shows all it says"
+            yield Finding("Checks", "failure", found + said[0], remedy)
+
+
+def doctor(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[tuple[str, Finding]]:
+    """Yield the heading and the finding of every check, in the order of headings.
+
+    Parameters
+    ----------
+    limit_seconds
+        For all of them together; what has not answered by then is a failure.
+    """
+    deadline = time.monotonic() + limit_seconds
+    with ExitStack() as stack:
+        under_way = [
+            (heading, stack.enter_context(examine(module)))
+            for heading, modules in _ROOMS.items()
+            for module in modules
+        ]
+        for heading, examination in under_way:
+            for finding in examination.findings(deadline):
+                yield heading, finding
+
+
+def lines_of(finding: Finding) -> list[str]:
+    """Return a finding as lines of at most 80 letters; a long word is not cut."""
+    indent = _INDENT + " " * (_WHAT_WIDTH + 1)
+    lines = wrapped(finding.found, _WIDTH, indent) or [""]
+    what = f"{finding.state:<9}{finding.what:<{_WHAT_WIDTH}} "
+    if len(what) > len(indent):
+        lines.insert(0, what)
+    else:
+        lines[0] = what + lines[0].removeprefix(indent)
+    if finding.remedy:
+        lines += wrapped(f"-> {finding.remedy}", _WIDTH, indent)
+    return [line.rstrip() for line in lines]
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "doctor",
+        _work,
+        summary="say what works here, and what to do about the rest",
+        description="Check Python, CPUs, memory, GPUs and driver, torch and DALI, the "
+        "pool of devices, Slurm, the store, JupyterLab and the notebooks. A warning "
+        "is worse than it could be, or matters for one purpose only; a failure is "
+        "something that a user of this machine needs. No GPU is a fact; a GPU that "
+        "torch does not see is a failure. Exit code 0 without a failure, else 1.",
+        example="nbkit doctor --json > doctor.json",
+    )
+    parser.add_argument("--json", action="store_true", help="JSON for programs")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=_LIMIT_SECONDS,
+        metavar="SECONDS",
+        help="time for all checks together; what hangs is then a failure (default: "
+        "%(default)g)",
+    )
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    findings: list[tuple[str, Finding]] = []
+    before = ""
+    for heading, finding in doctor(arguments.limit):
+        findings.append((heading, finding))
+        if not arguments.json:
+            title = [] if heading == before else ["", heading] if before else [heading]
+            write_lines([*title, *lines_of(finding)])
+            before = heading
+    failed = sum(finding.state == "failure" for _, finding in findings)
+    warned = sum(finding.state == "warning" for _, finding in findings)
+    if arguments.json:
+        rows = [{"part": heading, **asdict(finding)} for heading, finding in findings]
+        write_json({"works": not failed, "findings": rows})
+    else:
+        write_lines(["", _verdict(failed, warned)])
+    return 1 if failed else 0
+
+
+def _verdict(failed: int, warned: int) -> str:
+    counts = [(failed, "failure"), (warned, "warning")]
+    words = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts if n]
+    return f"{' and '.join(words)}." if words else "Everything works."
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

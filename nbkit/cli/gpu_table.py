@@ -1,0 +1,144 @@
+"""GPUs with their holders as lines of text, of one sample of the feed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nbkit.cli.text import aligned
+from nbkit.study.wording import UNKNOWN, duration
+
+__all__ = ["gpu_table"]
+
+_HEADING = ("GPU", "Name", "Util", "Memory GiB", "Power W", "Temp", "SM MHz")
+_MARKS = "><>>>>>"
+_MIB_PER_GIB = 1024
+
+Values = Mapping[str, Any]
+
+
+def gpu_table(inventory: Values, sample: Values) -> list[str]:
+    """Return what the sidebar shows of this machine's GPUs, as lines.
+
+    Parameters
+    ----------
+    inventory, sample
+        Lines of `nbkit.telemetry.feed`; the sample is one behind that inventory.
+    """
+    lines = [_title(inventory, sample)]
+    if inventory["source"] == "replay":
+        lines.append(f"REPLAY of {inventory['replay']}: not this machine's GPUs")
+    if inventory["gpus_unavailable"]:
+        lines.append(inventory["gpus_unavailable"]["message"])
+    rows: list[tuple[str, ...]] = [_HEADING]
+    below: list[list[str]] = []
+    for place, gpu in enumerate(inventory["gpus"]):
+        row = _readings(inventory, sample["gpus"][place])
+        rows.append(_cells(gpu, row))
+        below.append([*_warnings(inventory, gpu, row), *_held(gpu, sample, place)])
+    if inventory["gpus"]:
+        heading, *cells = aligned(rows, _MARKS)
+        lines += ["", heading]
+        for line, more in zip(cells, below, strict=True):
+            lines += [line, *(f"       {text}" for text in more)]
+    return [*lines, "", _host(inventory, sample)]
+
+
+def _title(inventory: Values, sample: Values) -> str:
+    parts = [inventory["host"]]
+    if inventory["driver_version"]:
+        parts.append(f"driver {inventory['driver_version']}")
+        parts.append(f"CUDA {inventory['cuda_driver_version'] or UNKNOWN}")
+    moment = time.strftime("%H:%M:%S", time.localtime(sample["t"]))
+    return "  ".join([*parts, moment])
+
+
+def _readings(inventory: Values, row: Sequence[float | None] | None) -> Values:
+    columns = inventory["gpu_columns"]
+    return dict(zip(columns, row or [None] * len(columns), strict=True))
+
+
+def _cells(gpu: Values, row: Values) -> tuple[str, ...]:
+    used, total = row["memory_used_mib"], gpu["memory_total_mib"]
+    return (
+        str(gpu["index"]),
+        gpu["name"] or UNKNOWN,
+        _number(row["utilization_percent"], " %"),
+        f"{_gib(used)} / {_gib(total)}",
+        f"{_number(row['power_watts'])} / {_number(gpu['power_limit_watts'])}",
+        _number(row["temperature_celsius"], " C"),
+        _number(row["sm_clock_mhz"]),
+    )
+
+
+def _warnings(inventory: Values, gpu: Values, row: Values) -> Iterator[str]:
+    """Yield what is wrong or slow; nothing where all is well."""
+    if gpu["error"]:
+        yield f"! {gpu['error']}"
+    if gpu["xid"]:
+        yield f"! XID {gpu['xid']['code']}"
+    if gpu["ecc_uncorrected_count"]:
+        yield f"! {gpu['ecc_uncorrected_count']} ECC errors that stay uncorrected"
+    bits = int(row["clock_events"] or 0)
+    for place, word in enumerate(inventory["clock_event_words"]):
+        if bits >> place & 1 and word in inventory["slowdown_words"]:
+            yield f"! slowed: {word}"
+
+
+def _held(gpu: Values, sample: Values, place: int) -> Iterator[str]:
+    """Yield the MIG instances of a GPU, and who holds its memory."""
+    instances = gpu["mig_instances"] or ()
+    used = sample["mig"][place] or [None] * len(instances)
+    for number, (one, mib) in enumerate(zip(instances, used, strict=True)):
+        total = _gib(one["memory_total_mib"])
+        yield f"MIG {number}: {_gib(mib)} / {total} GiB"
+    if gpu["holders"] is None:
+        reason = gpu["unavailable"].get("processes")
+        yield f"who holds it is unknown{f' ({reason})' if reason else ''}"
+        return
+    labels = {one["uuid"]: f"MIG {number}" for number, one in enumerate(instances)}
+    memory = sample["holders"][place]
+    for holder, mib in zip(gpu["holders"], memory, strict=True):
+        where = labels.get(holder["mig_uuid"], "")
+        parts = [f"{_gib(mib):>6} GiB", where, _holder(holder, sample["t"])]
+        yield "  ".join(filter(None, parts))
+
+
+def _holder(holder: Values, now: float) -> str:
+    """Return who it is: run or kernel, user, process, command, and since when idle."""
+    words = []
+    if holder["kind"] == "run":
+        words.append(f"run {holder['name'] or holder['run_id'] or UNKNOWN}")
+    elif holder["kind"] == "kernel":
+        words.append(f"kernel {holder['path'] or holder['name'] or UNKNOWN}")
+    if holder["user"]:
+        words.append(holder["user"])
+    if holder["pid"] is not None:
+        words.append(f"pid {holder['pid']}")
+    if holder["idle_since"] is not None:
+        words.append(f"idle for {duration(now - holder['idle_since'])}")
+    told = ", ".join(words) or UNKNOWN
+    # What a run or a kernel was started by says nothing more.
+    return f"{told}: {holder['command']}" if _is_outside(holder) else told
+
+
+def _is_outside(holder: Values) -> bool:
+    return holder["kind"] == "outside" and bool(holder["command"])
+
+
+def _host(inventory: Values, sample: Values) -> str:
+    row = dict(zip(inventory["host_columns"], sample["host_values"], strict=True))
+    used, total = row["memory_used_mib"], inventory["memory_total_mib"]
+    return (
+        f"{inventory['cpus']} CPUs {_number(row['cpu_percent'], ' %')}, load "
+        f"{row['load_average_1_minute']}, memory {_gib(used)} / {_gib(total)} GiB"
+    )
+
+
+def _gib(mib: float | None) -> str:
+    return UNKNOWN if mib is None else f"{mib / _MIB_PER_GIB:.1f}"
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return UNKNOWN if value is None else f"{value:.0f}{unit}"

@@ -1,0 +1,72 @@
+"""The parser of `nbkit`, and how every subcommand ends.
+
+Exit codes: 0 done; 1 the answer is no (`nbkit doctor` found a failure); 2 nbkit or the
+parser refused, and said why; 130 Ctrl-C; 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from nbkit.cli import doctor, monitor, runs, show, studies
+from nbkit.errors import NbkitError
+
+__all__ = ["main", "make_parser"]
+
+_REFUSED = 2
+_BY_SIGNAL = 128
+"""A shell's code for an end by a signal is this and the signal's number."""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="nbkit",
+        description="Launch, record and compare multi-GPU training runs. Runs are "
+        "launched from notebooks or Python; this command looks after them.",
+        epilog="RUN is a run's id, or the end of it if no other ends so. "
+        "`nbkit COMMAND --help` says more.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"nbkit {metadata.version('nbkit')}"
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for room in (doctor, runs, show, studies, monitor):
+        room.add_to(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for; return the exit code."""
+    try:
+        return _do(argv)
+    except BrokenPipeError:
+        # What is left in the buffer would fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BY_SIGNAL + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return _BY_SIGNAL + signal.SIGINT
+    except NbkitError as error:
+        sys.stderr.write(f"nbkit: {error}\n")
+        return _REFUSED
+
+
+def _do(argv: Sequence[str] | None) -> int:
+    parser = make_parser()
+    try:
+        arguments = parser.parse_args(argv)
+        if hasattr(arguments, "work"):
+            return arguments.work(arguments)
+        sys.stdout.write(parser.format_help())
+        return 0
+    finally:
+        sys.stdout.flush()  # here, where a broken pipe is caught
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""`nbkit monitor`: the sidebar's table of GPUs with their holders, in a terminal.
+
+The readings come from the process that the Jupyter server reads, too, and end with this
+one. A Jupyter server knows its kernels; here a notebook's kernel is a process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import IO, Any
+
+from nbkit.cli.command import Commands, add_command
+from nbkit.cli.text import write_lines
+from nbkit.errors import StoreError, TelemetryError
+
+__all__ = ["add_to"]
+
+_INTERVAL_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
+"""How often the store is looked at for runs that go on."""
+_END_SECONDS = 5.0
+_HOME = "\x1b[H"
+_REST_OF_LINE = "\x1b[K"
+_REST_OF_SCREEN = "\x1b[J"
+
+Values = dict[str, Any]
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "monitor",
+        _monitor,
+        summary="show the GPUs and who holds them, as the sidebar does",
+        description="Show GPUs with utilization, memory (GiB), power (W), temperature "
+        "(C) and clock (MHz), and below each who holds its memory, until Ctrl-C. "
+        "NBKIT_GPU_SOURCE=replay:eight-gpus plays a trace, and the table says so.",
+        example="nbkit monitor --interval 5",
+    )
+    parser.add_argument(
+        "--interval",
+        type=_interval,
+        default=_INTERVAL_SECONDS,
+        metavar="SECONDS",
+        help="time between two readings, at least 0.25 (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="show one reading and end, for scripts"
+    )
+
+
+def _interval(text: str) -> float:
+    from nbkit.telemetry.sampler import to_interval
+
+    try:
+        return to_interval(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _monitor(arguments: argparse.Namespace) -> int:
+    # The first sample has no shares and rates, which need two readings.
+    skip = 1 if arguments.once else 0
+    is_terminal = sys.stdout.isatty() and not arguments.once
+    with closing(_tables(arguments.interval)) as tables:
+        for number, table in enumerate(tables):
+            if number < skip:
+                continue
+            if is_terminal:
+                _redraw(table)
+            else:
+                write_lines(table if arguments.once else [*table, ""])
+            if arguments.once:
+                break
+    return 0
+
+
+def _redraw(lines: Sequence[str]) -> None:
+    """Replace what is on the screen; a line that is too long is cut."""
+    columns, rows = shutil.get_terminal_size()
+    shown = [f"{line[:columns]}{_REST_OF_LINE}\n" for line in lines[: rows - 1]]
+    sys.stdout.write(_HOME + "".join(shown) + _REST_OF_SCREEN)
+    sys.stdout.flush()
+
+
+def _tables(interval_seconds: float) -> Generator[list[str], None, None]:
+    """Yield the table of each sample, without end."""
+    from nbkit.cli.gpu_table import gpu_table
+    from nbkit.server.runs import RunTable
+
+    runs = RunTable(None)
+    looked_at = -_LOOK_SECONDS
+    inventory: Values = {}
+    with _feeding(interval_seconds) as feed:
+        feed.say(hide_commands_of_others=False)
+        while True:
+            if time.monotonic() - looked_at >= _LOOK_SECONDS:
+                looked_at = time.monotonic()
+                feed.say(runs=_going_on(runs))
+            line = feed.read()
+            if line["kind"] == "inventory":
+                inventory = line
+            elif line["kind"] == "sample":
+                yield gpu_table(inventory, line)
+
+
+def _going_on(runs: Any) -> list[Values]:
+    """Return the runs that go on, as the sampler's process wants to know them."""
+    try:
+        return runs.look([]).active
+    except (StoreError, OSError):
+        return []  # the GPUs are shown also where the store is out of reach
+
+
+@contextmanager
+def _feeding(interval_seconds: float) -> Iterator[_Feed]:
+    """Run the sampler's process, which ends when its standard input is closed."""
+    from nbkit.server.monitor import FEED_COMMAND
+
+    with tempfile.TemporaryFile() as errors:
+        # -P: the current folder may hold a signal.py or a json.py.
+        command = [sys.executable, "-P", *FEED_COMMAND]
+        process = subprocess.Popen(
+            [*command, "--interval", f"{interval_seconds:g}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+        try:
+            yield _Feed(process, errors)
+        finally:
+            for pipe in filter(None, (process.stdout, process.stdin)):
+                with suppress(BrokenPipeError):  # it has ended already
+                    pipe.close()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()  # one that hangs in the driver is left to the kernel
+
+
+class _Feed:
+    """The sampler's process, as this one hears it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+        self._process = process
+        self._errors = errors
+
+    def say(self, **values: Any) -> None:
+        """Tell it something; of one that has ended, `read` says why."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(values).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def read(self) -> Values:
+        """Return the next line.
+
+        Raises
+        ------
+        TelemetryError
+            If the process has ended.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if line.endswith(b"\n"):
+            return json.loads(line)
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        message = (
+            f"the sampler's process has ended ({said[-1] if said else 'no word'}); "
+            "nbkit doctor says what is wrong here."
+        )
+        raise TelemetryError(message)

@@ -1,0 +1,195 @@
+"""`nbkit runs`, `nbkit stop` and `nbkit sweep`: the runs of the store."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from nbkit.cli.command import Commands, add_command
+from nbkit.cli.text import aligned, say, write_json, write_lines
+from nbkit.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from nbkit.launch.run import Run
+
+__all__ = ["add_to"]
+
+_LIMIT = 20
+_COLUMNS = ("Run", "Name", "State", "Model", "Ranks", "Images/s", "Duration", "Age")
+_MARKS = "<<<<>>>>"
+_OF_A_MODEL = ("train", "inference")
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands."""
+    parser = add_command(
+        commands,
+        "runs",
+        _runs,
+        summary="list the runs of the store, newest first",
+        description="List the runs of the store, newest first. Images/s is the median "
+        "of the measured steps, all ranks together; of a run that goes on, of its "
+        "last 20 steps. Duration is the time in which ranks ran; age, since they "
+        "first did. A dash is unknown.",
+        example="nbkit runs --state running",
+    )
+    parser.add_argument(
+        "--state",
+        help="only runs in this state: queued, starting, running, stopping, finished, "
+        "failed, stopped or lost",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_limit,
+        default=_LIMIT,
+        metavar="N",
+        help="at most so many, or: all (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="JSON for programs")
+
+    parser = add_command(
+        commands,
+        "stop",
+        _stop,
+        summary="end runs, each with a checkpoint at its next step",
+        description="Ask runs to end at their next step, with a checkpoint; behind "
+        "the time for that they are ended by force. Returns when all have ended.",
+        example="nbkit stop k3f9",
+    )
+    parser.add_argument("run", nargs="*", metavar="RUN", help="which runs")
+    parser.add_argument(
+        "--all", action="store_true", help="every run of this store that goes on"
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        metavar="SECONDS",
+        help="time before force; without it, what each run was launched with",
+    )
+
+    parser = add_command(
+        commands,
+        "sweep",
+        _sweep,
+        summary="end processes of runs whose supervisor is gone",
+        description="Find and end what runs of this host left behind when their "
+        "supervisor was killed. Ordinarily there is nothing.",
+        example="nbkit sweep",
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="this run only")
+
+
+def _limit(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdecimal():
+        message = f"{text!r} is no whole number of 0 or more; use one, or all"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.run import runs
+
+    found = runs(arguments.state)
+    shown = found[: arguments.limit]
+    rows = _rows(list(shown))
+    if arguments.json:
+        write_json(rows)
+        return 0
+    if not rows:
+        say("No runs." if arguments.state is None else f"No {arguments.state} runs.")
+        return 0
+    write_lines(aligned([_COLUMNS, *map(_cells, rows)], _MARKS))
+    if len(found) > len(shown):
+        say(f"{len(found) - len(shown):,} more: nbkit runs --limit all")
+    return 0
+
+
+def _rows(found: list[Run]) -> list[dict[str, Any]]:
+    """Return rows as a notebook's table has them, with the model."""
+    from nbkit.analysis.live.rows import run_numbers, run_rows
+
+    handles = {run.run_id: run for run in found}
+    rows: list[dict[str, Any]] = []
+    for row in run_rows(found):
+        run = handles[row["run_id"]]
+        numbers = run_numbers(run)
+        if numbers is None:
+            continue  # removed a moment ago
+        rows.append({**row, "model": _model(run), **numbers})
+    return rows
+
+
+def _model(run: Run) -> str | None:
+    """Return the model, or the task of a run without one; None if nobody knows."""
+    from nbkit.store.record import read_json
+
+    try:
+        config = read_json(run.paths.config) or {}
+    except StoreError:
+        return None  # one damaged run must not hide the others
+    task = config.get("task", "train")
+    return config.get("model") if task in _OF_A_MODEL else task
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    from nbkit.study.wording import UNKNOWN, duration, rate
+
+    started = row["started_at"]
+    age_seconds = None if started is None else time.time() - started
+    return (
+        row["run_id"],
+        row["name"] or UNKNOWN,
+        row["state"],
+        row["model"] or UNKNOWN,
+        UNKNOWN if row["gpus"] is None else str(row["gpus"]),
+        rate(row["images_per_second"]),
+        duration(row["duration_seconds"]),
+        duration(age_seconds),
+    )
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.run import attach, runs
+
+    if bool(arguments.run) == arguments.all:
+        given = "both" if arguments.run else "neither"
+        message = f"nbkit stop takes runs or --all, and {given} was given; give one."
+        raise ConfigError(message)
+    chosen: list[Run] = (
+        [run for run in runs() if not run.state.is_final]
+        if arguments.all
+        else [attach(name) for name in arguments.run]
+    )
+    if not chosen:
+        say("No run goes on.")
+    going = [run for run in chosen if not run.state.is_final]
+    # All are asked before one is waited for.
+    for run in going:
+        run.stop(arguments.grace, wait=False)
+    for run in chosen:
+        if run in going:
+            say(f"{run.run_id}: saves a checkpoint at its next step and ends")
+        run.stop(arguments.grace)
+        write_lines([f"{run.run_id} {run.state}"])
+    return 0
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.run import attach
+    from nbkit.launch.sweep import sweep
+
+    run_id = attach(arguments.run).run_id if arguments.run else None
+    found = sweep(run_id)
+    if not found:
+        write_lines(["Nothing was left behind."])
+        return 0
+    rows = [("Run", "Process", "")]
+    for one in found:
+        left = "is a zombie: its parent has to end" if one.is_zombie else "still there"
+        word = "ended" if one.ended else left
+        rows.append((one.run_id, str(one.process.pid), word))
+    write_lines(aligned(rows, "<><"))
+    return 0 if all(one.ended or one.is_zombie for one in found) else 1

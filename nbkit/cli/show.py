@@ -1,0 +1,103 @@
+"""`nbkit show`: one run in full."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nbkit.cli.command import Commands, add_command
+from nbkit.cli.text import aligned, write_json, write_lines
+
+if TYPE_CHECKING:
+    from nbkit.analysis.live.run import LiveRun
+
+__all__ = ["add_to"]
+
+_LOG_LINES = 20
+_MOST_DEVICES = 16
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "show",
+        _show,
+        summary="show one run: state, cause, configuration, devices, rates, log",
+        description="Show one run: its state and why it ended, its progress and rates "
+        "(images per second, the median with quartiles and n, the number of measured "
+        "steps), the fields of its configuration that are not at their defaults, its "
+        "devices, and of a failure the end of the log of the rank that failed first.",
+        example="nbkit show k3f9",
+    )
+    parser.add_argument("run", metavar="RUN", help="a run's id, or the end of it")
+    parser.add_argument(
+        "--lines",
+        type=int,
+        default=_LOG_LINES,
+        metavar="N",
+        help="so many lines of the log, at most 500 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="the run's record as JSON, for programs"
+    )
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.run import attach
+
+    run = attach(arguments.run)
+    if arguments.json:
+        write_json({"run_id": run.run_id, "state": str(run.state), **run.record})
+        return 0
+    # Here, since it takes half a second: the words are those of a notebook.
+    from nbkit.analysis.live.run import LiveRun
+    from nbkit.config.fields import changed_fields
+    from nbkit.store.record import read_json
+    from nbkit.widgets.picture import picture
+
+    live = LiveRun(run)
+    live.read()
+    lines = picture(live)["text/plain"].splitlines()
+    changed = changed_fields(read_json(run.paths.config) or {})
+    lines += _block("Not at the default", changed)
+    lines += _block("Devices", _devices(run.worker))
+    lines += ["", f"Folder: {run.paths.root}"]
+    if live.snapshot()["head"]["can_resume"]:
+        lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() goes on from its ")
+        lines[-1] += "newest checkpoint"
+    write_lines([*lines, *_log(live, max(0, arguments.lines))])
+    return 0
+
+
+def _block(title: str, values: Mapping[str, Any]) -> list[str]:
+    if not values:
+        return []
+    rows = [(f"  {name}", str(value)) for name, value in values.items()]
+    return ["", f"{title}:", *aligned(rows)]
+
+
+def _devices(worker: Mapping[str, Any]) -> dict[str, str]:
+    """Return on what each rank computes, once the ranks have met."""
+    devices = worker.get("devices") or []
+    found = {
+        f"rank {one['rank']}": " ".join(filter(None, [one["name"], one["uuid"]]))
+        for one in devices[:_MOST_DEVICES]
+    }
+    if len(devices) > _MOST_DEVICES:
+        found["more"] = f"{len(devices) - _MOST_DEVICES} ranks"
+    return found
+
+
+def _log(live: LiveRun, count: int) -> list[str]:
+    """Return the end of the log of the rank that failed first, or the supervisor's."""
+    from nbkit.store.record import RunState
+
+    if not count or live.state not in (RunState.FAILED, RunState.LOST):
+        return []
+    rank = (live.run.cause or {}).get("rank")
+    last = live.log(-1 if rank is None else rank, "stderr").last()
+    lines = [*last["lines"], *filter(None, [last["open_line"]])][-count:]
+    who = "the supervisor" if rank is None else f"rank {rank}"
+    return ["", f"Last lines of {who}:", *(f"  {line}" for line in lines)]

@@ -1,0 +1,124 @@
+"""`nbkit compare`, `export`, `import`, `report`, `notebook`: from runs to reports."""
+
+from __future__ import annotations
+
+import argparse
+
+from nbkit.cli.command import Commands, add_command
+from nbkit.cli.text import aligned, say, write_lines
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands."""
+    parser = add_command(
+        commands,
+        "compare",
+        _compare,
+        summary="compare two finished runs: speed, and what else is different",
+        description="Compare two finished runs: the ratio of their images per second, "
+        "and every recorded fact that differs: configuration, code, environment, "
+        "machine. One run each has no interval; a study has.",
+        example="nbkit compare k3f9 p2wd",
+    )
+    parser.add_argument("a", metavar="RUN", help="a finished run")
+    parser.add_argument("b", metavar="RUN", help="another finished run")
+
+    parser = add_command(
+        commands,
+        "export",
+        _export,
+        summary="write a run or a study into one file, for another machine",
+        description="Write a run that has ended, or a study with all its runs, into "
+        "one zip file, readable for you only.",
+        example="nbkit export k3f9 run.zip",
+    )
+    parser.add_argument("run", metavar="RUN", help="a run or a study, by id")
+    parser.add_argument("file", metavar="FILE", help="the file; one there is replaced")
+    parser.add_argument(
+        "--checkpoints", action="store_true", help="take checkpoints along, too"
+    )
+
+    parser = add_command(
+        commands,
+        "import",
+        _import,
+        summary="take the runs of an exported file into the store",
+        description="Take the runs of a file that nbkit export wrote, and its study, "
+        "into the store. Nothing of it is executed.",
+        example="nbkit import run.zip",
+    )
+    parser.add_argument("file", metavar="FILE", help="what nbkit export wrote")
+
+    parser = add_command(
+        commands,
+        "report",
+        _report,
+        summary="make the report of a study: page, charts and tables",
+        description="Make the report of a study from the store: report.html, "
+        "result.json, every chart as PNG, every table as CSV.",
+        example="nbkit report 20260822-141200-scaling-k3f9 --folder report",
+    )
+    parser.add_argument("study", metavar="STUDY", help="a study's whole id")
+    parser.add_argument(
+        "--folder", help="where the files go; without it, the study's own folder"
+    )
+
+    parser = add_command(
+        commands,
+        "notebook",
+        _notebook,
+        summary="print where a notebook of nbkit is, for papermill",
+        description="Print the path of a notebook of nbkit; without a name, what each "
+        "of them answers.",
+        example='papermill "$(nbkit notebook scaling)" out.ipynb -p gpus 8',
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="such as scaling")
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from nbkit.study.compare import compare
+
+    write_lines([str(compare(arguments.a, arguments.b))])
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from nbkit.store.bundle import export
+    from nbkit.study.wording import size
+
+    say(f"Writing {arguments.file} ...")
+    made = export(arguments.run, arguments.file, checkpoints=arguments.checkpoints)
+    write_lines([f"{made} ({size(made.stat().st_size)})"])
+    return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from nbkit.store.bundle_import import import_bundle
+
+    say(f"Reading {arguments.file} ...")
+    write_lines([str(import_bundle(arguments.file))])
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from nbkit.study.report_study import report
+
+    say("Making the report ...")
+    write_lines([repr(report(arguments.study, folder=arguments.folder))])
+    return 0
+
+
+def _notebook(arguments: argparse.Namespace) -> int:
+    if arguments.name is not None:
+        from nbkit.study.notebooks import notebook
+
+        write_lines([str(notebook(arguments.name))])
+        return 0
+    from nbkit.study.sources import questions
+
+    rows = [("NOTEBOOK", "QUESTION")]
+    rows += [(one.notebook, one.question) for one in questions()]
+    write_lines(aligned(rows))
+    return 0

@@ -1,0 +1,109 @@
+"""Tables of the documentation, made from what they describe.
+
+``python -m nbkit.cli.tables --write`` puts them into README.md and
+nbkit/config/README.md of a checkout, each between two comments; a test holds that they
+are there as they are made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbkit.cli.main import make_parser
+from nbkit.config.fields import described_fields
+from nbkit.errors import StoreError
+
+__all__ = ["TABLES", "command_table", "configuration_table", "main", "with_table"]
+
+_ROOT = Path(__file__).parents[2]
+
+
+def command_table() -> str:
+    """Return the subcommands of `nbkit` as a Markdown table."""
+    [commands] = (
+        action
+        for action in make_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    summaries = {one.dest: one.help or "" for one in commands._choices_actions}
+    rows = [
+        (f"`{_usage(parser)}`", summaries[name])
+        for name, parser in commands.choices.items()
+    ]
+    return _markdown(("command", ""), rows)
+
+
+def configuration_table() -> str:
+    """Return the fields of `ExperimentConfig` as Markdown tables, one a heading."""
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for field in described_fields():
+        row = (f"`{field.path}`", f"`{_written(field.default)}`", field.meaning)
+        groups.setdefault(field.group, []).append(row)
+    heading = ("field", "default", "meaning")
+    return "\n\n".join(
+        f"### {group}\n\n{_markdown(heading, rows)}" for group, rows in groups.items()
+    )
+
+
+TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
+    "commands": (_ROOT / "README.md", command_table),
+    "configuration": (_ROOT / "nbkit/config/README.md", configuration_table),
+}
+"""By the name in the comments: the file, and what makes the table."""
+
+
+def with_table(text: str, name: str, table: str) -> str:
+    """Return a text with a table between ``<!-- name -->`` and ``<!-- /name -->``.
+
+    Raises
+    ------
+    StoreError
+        If the text lacks one of the comments.
+    """
+    before, opening, rest = text.partition(f"<!-- {name} -->")
+    _, closing, after = rest.partition(f"<!-- /{name} -->")
+    if not opening or not closing:
+        message = (
+            f"no <!-- {name} --> with <!-- /{name} --> behind it; write both where the "
+            "table belongs."
+        )
+        raise StoreError(message)
+    return f"{before}{opening}\n{table}\n{closing}{after}"
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    words = " ".join(parser.format_usage().split())
+    return words.removeprefix("usage: ").replace(" [-h]", "")
+
+
+def _written(default: Any) -> str:
+    """Return a default as Python spells it."""
+    return repr(tuple(default) if isinstance(default, list) else default)
+
+
+def _markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the tables, or write them with ``--write``; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m nbkit.cli.tables")
+    parser.add_argument("--write", action="store_true", help="into the files")
+    write = parser.parse_args(arguments).write
+    for name, (file, make) in TABLES.items():
+        if write:
+            text = file.read_text(encoding="utf-8")
+            file.write_text(with_table(text, name, make()), encoding="utf-8")
+        else:
+            sys.stdout.write(f"{make()}\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""Text for a terminal: aligned columns, wrapped lines, no colours."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["NUMBER", "aligned", "say", "wrapped", "write_json", "write_lines"]
+
+NUMBER = ">"
+"""Mark of a column that is aligned to the right."""
+
+
+def aligned(rows: Sequence[Sequence[str]], marks: str = "") -> list[str]:
+    """Return rows as lines with aligned columns.
+
+    Parameters
+    ----------
+    rows
+        The heading first; each with the same number of cells.
+    marks
+        A letter for each column: ``>`` is a number, anything else is text.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = marks.ljust(len(widths), "<")
+    return [
+        "  ".join(
+            cell.rjust(width) if side == NUMBER else cell.ljust(width)
+            for cell, width, side in zip(row, widths, sides, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def wrapped(text: str, width: int, indent: str) -> list[str]:
+    """Return a text in lines of at most `width` letters, each behind the indent."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def write_lines(lines: Sequence[str]) -> None:
+    """Write lines to standard output, at once."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def write_json(values: Any) -> None:
+    """Write JSON for other programs to standard output."""
+    write_lines([json.dumps(values, indent=1)])
+
+
+def say(line: str) -> None:
+    """Write a line about what is going on to standard error."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

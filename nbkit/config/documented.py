@@ -1,0 +1,97 @@
+"""What `help` says of a configuration: every field, from its declaration."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+__all__ = ["choices", "documentation", "short_signature"]
+
+_WIDTH = 84
+
+
+def documentation(cls: type[BaseModel]) -> str:
+    """Return the class's own words, and below them its fields in numpy style.
+
+    Parameters
+    ----------
+    cls
+        A configuration whose fields have docstrings.
+    """
+    own = inspect.cleandoc(cls.__doc__ or "")
+    if not cls.model_fields:
+        return own
+    lines = [own, "", "Parameters", "----------"]
+    for name, field in cls.model_fields.items():
+        default = repr(field.default)
+        lines.append(f"{name} : {_values(field)}, default {default}")
+        words = " ".join((field.description or "").split())
+        lines.append(textwrap.indent(textwrap.fill(words, _WIDTH - 4), "    "))
+    return "\n".join(lines)
+
+
+def short_signature(cls: type[BaseModel]) -> inspect.Signature:
+    """Return names and defaults; what values there are, the documentation says."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature(
+        [
+            inspect.Parameter(name, keyword, default=field.default)
+            for name, field in cls.model_fields.items()
+        ]
+    )
+
+
+def choices(annotation: Any) -> list[str]:
+    """Return the texts that an annotation allows, if it names them."""
+    if get_origin(annotation) is Literal:
+        return [one for one in get_args(annotation) if isinstance(one, str)]
+    return [text for part in get_args(annotation) for text in choices(part)]
+
+
+def _values(field: FieldInfo) -> str:
+    return _type(field.annotation) + _range(field.metadata)
+
+
+def _type(annotation: Any) -> str:
+    """Return which values there are, as in ``int, 1 or more, or None``."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation in (None, NoneType):
+        return "None"
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if origin in (Union, UnionType):
+        return " or ".join(map(_type, parts))
+    if origin is Annotated:
+        inner = [each for part in parts[1:] for each in _constraints(part)]
+        return _type(parts[0]) + _range(inner)
+    if origin is tuple:
+        return f"tuple of {_type(parts[0])}"
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def _constraints(part: Any) -> list[Any]:
+    return part.metadata if isinstance(part, FieldInfo) else [part]
+
+
+def _range(constraints: list[Any]) -> str:
+    """Return the limits of a number in words."""
+    words = []
+    for one in constraints:
+        match one:
+            case annotated_types.Ge(ge=limit):
+                words.append(f"from {limit}")
+            case annotated_types.Gt(gt=limit):
+                words.append(f"above {limit}")
+            case annotated_types.Le(le=limit):
+                words.append(f"to {limit}")
+            case annotated_types.Lt(lt=limit):
+                words.append(f"below {limit}")
+            case _:
+                pass
+    return " " + " ".join(words) if words else ""

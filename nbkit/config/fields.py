@@ -1,0 +1,90 @@
+"""The fields of `ExperimentConfig` as people read them: paths, defaults, meanings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.config.experiment import GROUPS, ExperimentConfig
+
+__all__ = ["Field", "changed_fields", "described_fields"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field, or one of a configuration inside."""
+
+    group: str
+    """The heading below which the form shows it."""
+    path: str
+    """Such as ``loader_config.num_workers``."""
+    default: Any
+    """As JSON has it."""
+    meaning: str
+    """The first sentence of its docstring."""
+
+
+def described_fields() -> list[Field]:
+    """Return every field in the order of the class."""
+    schema = ExperimentConfig.model_json_schema()
+    found: list[Field] = []
+    group = ""
+    for name, field in schema["properties"].items():
+        group = GROUPS.get(name, group)
+        found += _described(group, name, field, field.get("default"), schema["$defs"])
+    return found
+
+
+def changed_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a configuration that are not at their defaults.
+
+    Parameters
+    ----------
+    stored
+        JSON values, as a run's ``config.json`` holds them. Of another version of
+        nbkit, fields that this one does not know are returned too.
+
+    Returns
+    -------
+    dict
+        Values by path, such as ``loader_config.num_workers``.
+    """
+    defaults = dict(_flat(ExperimentConfig().model_dump(mode="json")))
+    return {
+        path: value
+        for path, value in _flat(stored)
+        if path not in defaults or defaults[path] != value
+    }
+
+
+def _described(
+    group: str,
+    path: str,
+    field: Mapping[str, Any],
+    default: Any,
+    definitions: Mapping[str, Any],
+) -> Iterator[Field]:
+    if "$ref" in field:
+        inside = definitions[field["$ref"].rpartition("/")[2]]
+        for name, each in inside["properties"].items():
+            at = (default or {}).get(name, each.get("default"))
+            yield from _described(group, f"{path}.{name}", each, at, definitions)
+        return
+    yield Field(group, path, default, _first_sentence(field["description"]))
+
+
+def _first_sentence(text: str) -> str:
+    words = " ".join(text.split())
+    match = re.match(r".+?\.(?= [A-Z`]|$)", words)
+    return match[0] if match else words
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested values by dotted paths; an empty mapping is a value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

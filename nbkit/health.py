@@ -1,0 +1,57 @@
+"""What a check of this installation found: one form for every room.
+
+Each room's checks are in ``nbkit/<room>/health.py``, a function ``findings``. They are
+run as a process of their own (``python -m nbkit.telemetry.health``), since a driver, a
+file server or an import may hang: then only that process is given up, and what it had
+found before is kept. `nbkit.cli.doctor` runs them all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Literal, TypeAlias
+
+__all__ = ["Finding", "State", "installed", "tell"]
+
+State: TypeAlias = Literal["ok", "info", "warning", "failure"]
+"""``ok`` works; ``info`` is a fact, such as that there is no GPU; ``warning`` is worse
+than it could be, or matters for one purpose only; ``failure`` is what somebody who
+works here needs, and it does not work.
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    what: str
+    """What was looked at, in a word or three."""
+    state: State
+    found: str
+    """What is there, with units; a sentence or less."""
+    remedy: str = ""
+    """What to do now; empty where there is nothing to do."""
+
+
+def tell(findings: Iterable[Finding]) -> None:
+    """Write each finding as a line of JSON to standard output as soon as it is there.
+
+    What a check itself prints goes to standard error instead: libraries greet.
+    """
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
+        os.dup2(2, 1)
+        for finding in findings:
+            output.write(json.dumps(asdict(finding)) + "\n")
+            output.flush()
+
+
+def installed(package: str) -> str | None:
+    """Return the version of an installed package; None without it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

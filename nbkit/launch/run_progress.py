@@ -1,0 +1,132 @@
+"""Where a run is, in a line: for whoever waits for it.
+
+In a notebook one line is overwritten in place. Each overwrite is a message to
+papermill, which saves the notebook only when it hears something.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nbkit import statistics
+from nbkit.store.metrics import JsonLinesReader
+from nbkit.store.progress import queue_words, total_steps
+from nbkit.store.record import RunState, read_json
+
+if TYPE_CHECKING:
+    from nbkit.launch.run import Run
+
+__all__ = [
+    "IN_PLACE_SECONDS",
+    "RunPosition",
+    "line_in_place",
+    "plain",
+    "result",
+    "shown_in_notebook",
+]
+
+IN_PLACE_SECONDS = 1.0
+"""Between two overwrites in a notebook."""
+
+
+class RunPosition:
+    """Follows a run's metrics, and says where it is."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Any] = {}
+        self._reader: JsonLinesReader | None = None
+
+    def read(self, run: Run) -> None:
+        """Read what is new."""
+        self._reader = self._reader or JsonLinesReader(run.paths.metrics)
+        for line in self._reader.read():
+            told = ("step", "log", "allreduce", "inference")
+            if line["kind"] in told and not line.get("beside_steps"):
+                self._latest = line
+
+    def words(self, run: Run) -> str:
+        """Return where the run is as of the last `read`."""
+        return _position(self._latest, run) or _state(run)
+
+
+def shown_in_notebook() -> Callable[[Run], None] | None:
+    """Return what shows a run in a notebook, to be called often; None elsewhere."""
+    line = line_in_place()
+    if line is None:
+        return None
+    position = RunPosition()
+    began = time.monotonic()
+    shown_at = 0.0
+
+    def show(run: Run) -> None:
+        nonlocal shown_at
+        position.read(run)
+        over = run.state.is_final
+        now = time.monotonic()
+        if over or now - shown_at >= IN_PLACE_SECONDS:
+            shown_at = now
+            words = result(run) if over else position.words(run)
+            text = f"{run.run_id}: {words} ({now - began:.0f} s)"
+            line.update(plain(text), raw=True)
+
+    return show
+
+
+def line_in_place() -> Any:
+    """Return a display that can be overwritten; None outside a notebook."""
+    # Not imported: where no IPython runs, there is none to tell.
+    module = sys.modules.get("IPython.core.getipython")
+    shell = module.get_ipython() if module else None
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display
+
+    return display(plain(""), raw=True, display_id=True)
+
+
+def plain(text: str) -> dict[str, str]:
+    """Return a text as a notebook's output."""
+    return {"text/plain": text}
+
+
+def result(run: Run) -> str:
+    """Return how a run has ended, in words."""
+    state = run.state
+    if state is not RunState.FINISHED:
+        cause = run.cause or {}
+        rank = "" if cause.get("rank") is None else f" on rank {cause['rank']}"
+        return f"{state}{rank}: {cause.get('message')}"
+    timings = map(statistics.allreduce_timing, run.metrics("allreduce"))
+    best = max((t.bus_bandwidth_bytes_per_second for t in timings), default=None)
+    if best is not None:
+        return f"finished, up to {best / 1e9:.2f} GB/s bus bandwidth"
+    rate = run.summary.images_per_second
+    return "finished" if rate is None else f"finished, {rate:,.1f} images/s"
+
+
+def _position(line: dict[str, Any], run: Run) -> str | None:
+    if not line:
+        return None
+    if line["kind"] == "allreduce":
+        return f"message of {line['message_bytes']:,} bytes"
+    if line["kind"] == "inference":
+        [timing] = statistics.latency_timings([line]).values()
+        rate = timing.images_per_second
+        return f"batches of {timing.batch_size:,}, {rate:,.0f} images/s"
+    if line["kind"] == "log":
+        return f"step {line['step']:,}"
+    rate = line["images"] / line["step_time_seconds"]
+    # Another version of nbkit may have launched it, with other fields.
+    steps = total_steps(read_json(run.paths.config) or {})
+    of = f" of {steps:,}" if steps else ""
+    warmup = ", warm-up" if line["warmup"] else ""
+    return f"step {line['step']:,}{of}, {rate:,.0f} images/s{warmup}"
+
+
+def _state(run: Run) -> str:
+    """Return the state; of a run that waits for devices, its place and why."""
+    queue = run.queue
+    return str(run.state) if queue is None else f"queued, {queue_words(queue)}"

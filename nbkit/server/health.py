@@ -1,0 +1,127 @@
+"""What `nbkit doctor` says of JupyterLab: the extension's two parts, and widgets.
+
+Jupyter is asked as ``jupyter server extension list`` and ``jupyter labextension list``
+ask it: by its folders of settings and of extensions, without a server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jupyter_core.paths import jupyter_config_path, jupyter_path
+from jupyter_server.extension.config import ExtensionConfigManager
+from jupyter_server.extension.manager import ExtensionPackage
+from jupyterlab_server.config import get_federated_extensions, get_page_config
+
+from nbkit.health import Finding, installed, tell
+
+__all__ = ["findings"]
+
+_EXTENSION = "nbkit.server"
+_PAGE = "nbkit"
+_WIDGETS = {
+    "@jupyter-widgets/jupyterlab-manager": "jupyterlab_widgets",
+    "anywidget": "anywidget",
+}
+"""What shows widgets in a page, and the package that brings it."""
+_AGAIN = "pip install --force-reinstall --no-deps nbkit, then reload the page"
+
+
+def findings() -> Iterator[Finding]:
+    """Yield what is found in the environment of this Python."""
+    yield from _jupyterlab()
+    yield _server_extension()
+    labextensions = jupyter_path("labextensions")
+    pages = get_federated_extensions(labextensions)
+    disabled = get_page_config(labextensions).get("disabledExtensions") or {}
+    yield _page(pages, disabled)
+    yield _widgets(pages, disabled)
+
+
+def _jupyterlab() -> Iterator[Finding]:
+    version = installed("jupyterlab")
+    if version is None:
+        yield Finding("JupyterLab", "failure", "not installed", "pip install nbkit")
+    elif not version.startswith("4."):
+        remedy = 'pip install "jupyterlab>=4.2,<5"'
+        yield Finding("JupyterLab", "failure", f"{version} is none of 4", remedy)
+    else:
+        yield Finding("JupyterLab", "ok", version)
+    notebook = installed("notebook")
+    if notebook is not None and int(notebook.partition(".")[0]) < 7:
+        remedy = "pip install notebook>=7, or use jupyter lab"
+        yield Finding("Notebook", "warning", f"{notebook} shows no sidebar", remedy)
+    elif notebook is not None:
+        yield Finding("Notebook", "ok", notebook)
+
+
+def _server_extension() -> Finding:
+    """Look whether a Jupyter server would load the extension, and could."""
+    what = "Server extension"
+    manager = ExtensionConfigManager(read_config_path=jupyter_config_path())
+    enabled: Mapping[str, bool] = manager.get_jpserver_extensions()
+    if not enabled.get(_EXTENSION):
+        found = "disabled" if _EXTENSION in enabled else "not known to Jupyter"
+        remedy = f"jupyter server extension enable {_EXTENSION}"
+        return Finding(what, "failure", found, remedy)
+    try:
+        valid = ExtensionPackage(name=_EXTENSION, enabled=True).validate()
+    except ImportError as error:
+        found = f"enabled, and cannot be imported: {error}"
+        return Finding(what, "failure", found, _AGAIN)
+    if not valid:
+        return Finding(what, "failure", "enabled, and not valid", _AGAIN)
+    return Finding(what, "ok", "enabled")
+
+
+def _page(pages: Mapping[str, Any], disabled: Mapping[str, bool]) -> Finding:
+    """Look whether the browser gets the part that belongs to this nbkit."""
+    what, version = "Lab extension", installed("nbkit")
+    if _PAGE not in pages:
+        return Finding(what, "failure", "not installed", _AGAIN)
+    if disabled.get(_PAGE):
+        remedy = f"jupyter labextension enable {_PAGE}"
+        return Finding(what, "failure", "disabled", remedy)
+    own = pages[_PAGE]
+    if _python_version(own["version"]) != version:
+        found = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"
+        return Finding(what, "failure", found, _AGAIN)
+    return Finding(what, "ok", f"{own['version']}, enabled")
+
+
+def _widgets(pages: Mapping[str, Any], disabled: Mapping[str, bool]) -> Finding:
+    what = "Widgets"
+    missing = [
+        package
+        for page, package in _WIDGETS.items()
+        if page not in pages or disabled.get(page)
+    ]
+    if missing:
+        found = f"JupyterLab lacks {' and '.join(missing)}, or it is disabled there"
+        remedy = f"pip install {' '.join(missing)}, then reload the page"
+        return Finding(what, "failure", found, remedy)
+    found = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7"
+    return Finding(what, "ok", f"{found}; VS Code and others are untested")
+
+
+def _python_version(version: str) -> str:
+    """Return a version of npm's as Python spells it: ``0.1.0-dev`` is ``0.1.0.dev0``.
+
+    References
+    ----------
+    https://semver.org and https://peps.python.org/pep-0440/
+    """
+    number, _, mark = version.partition("-")
+    if not mark:
+        return number
+    match = re.fullmatch(r"(dev|alpha|beta|rc)\.?(\d*)", mark)
+    if match is None:
+        return version
+    short = {"dev": ".dev", "alpha": "a", "beta": "b"}.get(match[1], match[1])
+    return f"{number}{short}{match[2] or 0}"
+
+
+if __name__ == "__main__":
+    tell(findings())

@@ -1,0 +1,126 @@
+"""What `nbkit doctor` says of the store: where it is, and what can be done there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from nbkit.errors import StoreError
+from nbkit.health import Finding, tell
+from nbkit.store.metrics import store_error
+from nbkit.store.paths import store_folder
+from nbkit.store.record import read_json, write_json, write_json_once
+from nbkit.store.runs import list_run_folders
+
+__all__ = ["findings", "try_writing"]
+
+_LEAST_FREE_BYTES = 5 * 2**30
+"""Two checkpoints of a large vision model (300 M weights and momenta in FP32)."""
+
+_MOVE = "or set NBKIT_HOME to another folder"
+
+
+def findings() -> Iterator[Finding]:
+    """Yield what is found; a folder of its own is made in the store, and removed."""
+    store = store_folder()
+    there = _nearest(store)
+    yield _place(store)
+    yield _space(there)
+    yield _writing(store, there)
+
+
+def try_writing(folder: Path) -> str | None:
+    """Do all that a run does with its files, in a folder of its own.
+
+    Returns
+    -------
+    str or None
+        What the file system cannot do; None if it can do everything.
+
+    Raises
+    ------
+    StoreError
+        If nothing can be written there.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=".nbkit-doctor-", dir=folder) as made:
+            return _try(Path(made))
+    except StoreError:
+        raise
+    except OSError as error:
+        raise store_error(folder, error) from error
+
+
+def _try(folder: Path) -> str | None:
+    file = folder / "record.json"
+    write_json(file, {"value": 1})
+    write_json(file, {"value": 2})
+    if read_json(file) != {"value": 2}:
+        return "a file that was replaced still reads as the one before"
+    try:
+        once = folder / "once.json"
+        if not write_json_once(once, {}) or write_json_once(once, {}):
+            return "a file that exists is made a second time"
+    except StoreError:
+        return "it has no hard links, by which a run is stopped once"
+    return None if _locks(folder / "lock") else "it has no file locks (flock)"
+
+
+def _locks(path: Path) -> bool:
+    """Tell whether who locks a file keeps others out."""
+    with path.open("w") as mine, path.open("w") as another:
+        try:
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    return True
+
+
+def _nearest(store: Path) -> Path:
+    """Return the store, or the nearest folder above that exists."""
+    # To look at a folder below one that nobody may enter is an error of its own.
+    seen = (path for path in (store, *store.parents) if os.access(path, os.F_OK))
+    return next(path for path in seen if path.is_dir())
+
+
+def _place(store: Path) -> Finding:
+    origin = "NBKIT_HOME" if os.environ.get("NBKIT_HOME") else "default"
+    if _nearest(store) != store:
+        found = f"{store} ({origin}); the first run makes it"
+        return Finding("Store", "ok", found)
+    count = len(list_run_folders())
+    found = f"{store} ({origin}), {count:,} run{'' if count == 1 else 's'}"
+    return Finding("Store", "ok", found)
+
+
+def _space(folder: Path) -> Finding:
+    space = shutil.disk_usage(folder)
+    found = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
+    if space.free >= _LEAST_FREE_BYTES:
+        return Finding("Space", "ok", found)
+    remedy = f"checkpoints may take {_LEAST_FREE_BYTES / 2**30:.0f} GiB; free some, "
+    return Finding("Space", "warning", found, remedy + _MOVE)
+
+
+def _writing(store: Path, folder: Path) -> Finding:
+    what = "Writing"
+    try:
+        lacking = try_writing(folder)
+    except StoreError as error:
+        return Finding(what, "failure", str(error), f"mend that, {_MOVE}")
+    if lacking:
+        return Finding(what, "failure", lacking, f"use another file system: {_MOVE}")
+    where = "" if folder == store else f", tried in {folder}"
+    return Finding(what, "ok", f"replacing, linking and locking files works{where}")
+
+
+if __name__ == "__main__":
+    tell(findings())

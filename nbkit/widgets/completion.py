@@ -1,0 +1,143 @@
+"""Tab completion of fields, and of the names that a field may have.
+
+IPython asks after every press of the key. Where a configuration is called for, as in
+``nbkit.launch(``, ``ExperimentConfig(`` or ``config.replace(``, it is told the fields,
+and inside the quotes of a field the values that there are: the models by their names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nbkit.config import Model
+
+__all__ = ["complete", "register"]
+
+_VALUE = re.compile(r"(\w+)\s*=\s*([\"'])([^\"']*)$")
+_CALLEE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*$")
+
+
+def register(shell: Any) -> None:
+    """Let a kernel's IPython complete calls of nbkit.
+
+    Parameters
+    ----------
+    shell
+        The `InteractiveShell` of a kernel.
+    """
+    from IPython.core.completer import SimpleCompletion, context_matcher
+
+    @context_matcher(identifier="nbkit")
+    def match(context: Any) -> dict[str, Any]:
+        lines = context.full_text.split("\n")[: context.cursor_line]
+        before = "\n".join([*lines, context.text_until_cursor])
+        fragment, found, kind = complete(before, shell.user_ns)
+        return {
+            "completions": [SimpleCompletion(text, type=kind) for text in found],
+            "matched_fragment": fragment,
+            # Inside quotes nothing else is meant.
+            "suppress": bool(found) and kind == "value",
+        }
+
+    shell.Completer.custom_matchers.append(match)
+
+
+def complete(before: str, namespace: Mapping[str, Any]) -> tuple[str, list[str], str]:
+    """Return what may follow.
+
+    Parameters
+    ----------
+    before
+        The cell's text up to the cursor.
+    namespace
+        The notebook's variables.
+
+    Returns
+    -------
+    tuple
+        The part of the text that is completed, what may take its place, and whether
+        these are of kind ``param`` or ``value``.
+    """
+    value = _VALUE.search(before)
+    call = before[: value.start()] if value else before
+    fragment = value[3] if value else re.split(r"\W", before)[-1]
+    fields = _fields_called_for(call, namespace)
+    if fields is None:
+        return fragment, [], "param"
+    if value is None:
+        return fragment, [f"{n}=" for n in fields if n.startswith(fragment)], "param"
+    found = _values(fields, value[1])
+    return fragment, [text for text in found if text.startswith(fragment)], "value"
+
+
+def _values(fields: Mapping[str, Any], name: str) -> list[str]:
+    from nbkit import registry
+    from nbkit.config.documented import choices
+    from nbkit.datasets.cache import NAMED
+
+    registered: dict[str, registry.Kind] = {
+        "model": "models",
+        "loader": "loaders",
+        "engine": "engines",
+    }
+    if name in registered:
+        return registry.names(registered[name])
+    if name == "data":
+        return ["synthetic", *NAMED]
+    return choices(fields[name].annotation) if name in fields else []
+
+
+def _fields_called_for(
+    before: str, namespace: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return the fields that the innermost open call takes; None for other calls."""
+    place = _open_bracket(before)
+    callee = None if place is None else _CALLEE.search(before[:place])
+    if callee is None:
+        return None
+    config = _configuration_of(callee[1], namespace)
+    return None if config is None else config.model_fields
+
+
+def _open_bracket(text: str) -> int | None:
+    """Return where the innermost open call's bracket is."""
+    # Texts hold brackets that are none.
+    blank = re.sub(r"([\"'])(?:\\.|(?!\1)[^\\\n])*\1", lambda m: " " * len(m[0]), text)
+    depth = 0
+    for place in range(len(blank) - 1, -1, -1):
+        depth += (blank[place] in ")]}") - (blank[place] in "([{")
+        if depth < 0:
+            return place if blank[place] == "(" else None
+    return None
+
+
+def _configuration_of(name: str, namespace: Mapping[str, Any]) -> type[Model] | None:
+    """Return the configuration whose fields a callable takes; None if it takes none."""
+    first, *rest = name.split(".")
+    found = namespace.get(first)
+    owner = None
+    for part in rest:
+        # Only nbkit's own objects are asked: an attribute may be somebody's program.
+        if not _is_ours(found):
+            return None
+        owner, found = found, getattr(found, part, None)
+    from nbkit.config import ExperimentConfig, Model
+
+    if isinstance(found, type):
+        return found if issubclass(found, Model) else None
+    if rest[-1:] == ["replace"] and isinstance(owner, Model):
+        return type(owner)
+    takes_fields = ("launch", "nbkit.launch", "config")
+    if _is_ours(found) and getattr(found, "__name__", "") in takes_fields:
+        return ExperimentConfig
+    return None
+
+
+def _is_ours(value: Any) -> bool:
+    module = getattr(value, "__module__", None) or getattr(value, "__name__", None)
+    of_type = type(value).__module__
+    return any(str(each).split(".")[0] == "nbkit" for each in (module, of_type))

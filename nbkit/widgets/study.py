@@ -1,0 +1,44 @@
+"""A study as a page: how far each arm is, and what its runs have measured so far."""
+
+from __future__ import annotations
+
+from nbkit import statistics
+from nbkit.launch.run import Run
+from nbkit.study.report_parts import Note, Table
+from nbkit.study.study import Study
+from nbkit.study.wording import UNKNOWN, rate
+
+__all__ = ["study_html"]
+
+
+def study_html(study: Study) -> str:
+    """Return a page's part that needs neither a style sheet nor a kernel.
+
+    Parameters
+    ----------
+    study
+        A study in any state.
+    """
+    planned = {arm: 1 if arm in study.once else study.repeats for arm in study.arms}
+    rows = [
+        [arm, f"{len(runs)} of {planned[arm]}", *_rates(runs)]
+        for arm, runs in study.runs_by_arm().items()
+    ]
+    missing = len(study.missing)
+    what_next = (
+        f"{'1 run is' if missing == 1 else f'{missing} runs are'} missing: study.run() "
+        "does what is missing."
+        if missing
+        else "All runs have finished: nbkit.report(study) says what they show."
+    )
+    caption = f"{study.name} ({study.study_id})"
+    columns = ["arm", "finished", "images/s, median of runs", "lowest", "highest"]
+    return Table(caption, columns, rows).to_html() + Note([what_next]).to_html()
+
+
+def _rates(runs: list[Run]) -> list[str]:
+    known = [one for run in runs if (one := run.summary.images_per_second) is not None]
+    if not known:
+        return [UNKNOWN] * 3
+    found = statistics.summarise(known)
+    return [rate(found.median), rate(found.minimum), rate(found.maximum)]

@@ -1,0 +1,277 @@
+"""What `nbkit doctor` says of torch and its companions, asked in their own process.
+
+Only what a run would use is asked: the GPUs that torch shows, the instructions that it
+was built for, and one all-reduce of one rank. No context is made on any GPU, so that
+nobody who trains there has less memory for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from nbkit.errors import NvmlUnavailableError
+from nbkit.health import Finding, State, installed, tell
+from nbkit.telemetry.nvml import open_nvml
+from nbkit.telemetry.visible import visible
+
+if TYPE_CHECKING:
+    from nbkit.telemetry.sample import GpuDevice
+
+__all__ = ["DriverGpus", "TorchGpus", "findings", "judge_gpus"]
+
+_TRAIN = 'pip install "nbkit[train]"'
+_VOLTA = "7.0"
+_VOLTA_REMEDY = (
+    'a V100 needs another build: pip install "torch<2.11", the last whose ordinary '
+    "wheels have sm_70"
+)
+
+
+@dataclass(frozen=True)
+class DriverGpus:
+    """What NVML says of the GPUs that runs may use."""
+
+    cuda: str | None = None
+    """Newest CUDA that the driver runs."""
+    capabilities: tuple[str, ...] = ()
+    """Compute capability of each GPU, such as ``9.0``."""
+    uuids: tuple[str, ...] = ()
+    divided: bool = False
+    """Whether MIG divides one of them: torch then shows a single instance."""
+
+
+@dataclass(frozen=True)
+class TorchGpus:
+    """What torch says of GPUs."""
+
+    version: str
+    cuda: str | None = None
+    """CUDA that it was built with; None for a build without."""
+    uuids: tuple[str, ...] = ()
+    arches: tuple[str, ...] = ()
+    """What its kernels were built for, such as ``sm_90`` and ``compute_120``."""
+    words: str = ""
+    """What it warned of when it looked for GPUs."""
+
+
+def findings() -> Iterator[Finding]:
+    """Yield what is found; torch before its companions."""
+    driver = _driver_gpus()
+    torch = yield from _import("PyTorch", "torch", missing=_missing_torch(driver))
+    if torch is not None:
+        yield from judge_gpus(driver, _torch_gpus(torch))
+        yield from _collectives(torch, driver)
+        vision = Finding("torchvision", "failure", "not installed", _TRAIN)
+        yield from _import("torchvision", "torchvision", missing=vision)
+        words = "not installed: trainings fail, unless tensorboard=False"
+        board = Finding("TensorBoard", "failure", words, _TRAIN)
+        yield from _version("TensorBoard", "tensorboard", board)
+    yield from _dali(driver.cuda)
+    words = "not installed; only INT8 on GPUs needs it"
+    int8 = Finding("torchao", "info", words, 'pip install "nbkit[int8]"')
+    yield from _version("torchao", "torchao", int8)
+
+
+def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
+    """Yield whether torch can use the GPUs that the driver shows.
+
+    Parameters
+    ----------
+    driver, torch
+        What each says.
+    """
+    if not driver.uuids:
+        return
+    count = len(driver.uuids)
+    if torch.cuda is None:
+        found = f"{torch.version} is built without CUDA; {count} GPUs are here"
+        remedy = f"pip uninstall torch torchvision; {_TRAIN}"
+        yield Finding("torch on GPUs", "failure", found, remedy)
+        return
+    seen = len(torch.uuids)
+    if (seen < count and not driver.divided) or not seen:
+        why = f" ({torch.words})" if torch.words else ""
+        found = f"torch shows {seen} of {count} GPUs{why}"
+        remedy = (
+            f"torch is built with CUDA {torch.cuda}, the driver runs up to "
+            f"{driver.cuda}; update the driver, or install a torch for its CUDA"
+        )
+        yield Finding("torch on GPUs", "failure", found, remedy)
+        return
+    missing = sorted(
+        {one for one in driver.capabilities if not _covers(torch.arches, one)}
+    )
+    if missing:
+        found = (
+            f"{torch.version} has no kernels for compute capability "
+            f"{', '.join(missing)}, only {' '.join(torch.arches)}"
+        )
+        remedy = "install a torch built for these GPUs"
+        remedy = _VOLTA_REMEDY if _VOLTA in missing else remedy
+        yield Finding("torch on GPUs", "failure", found, remedy)
+        return
+    if not driver.divided and set(torch.uuids) != set(driver.uuids):
+        remedy = "look for a CUDA_VISIBLE_DEVICES that something sets in between"
+        yield Finding("torch on GPUs", "failure", "torch shows others", remedy)
+        return
+    yield Finding("torch on GPUs", "ok", f"{seen} of {count}, CUDA {torch.cuda}")
+
+
+def _covers(arches: Sequence[str], capability: str) -> bool:
+    """Tell whether a build has code that a GPU runs.
+
+    Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
+    compiled by the driver for any later GPU. Letters behind (``sm_90a``) mean that GPU
+    alone.
+
+    References
+    ----------
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
+    """
+    major, minor = map(int, capability.split("."))
+    for arch in arches:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", arch)
+        if match is None:
+            continue
+        kind, built, letter = match[1], (int(match[2]), int(match[3])), match[4]
+        if letter:
+            fits = built == (major, minor)
+        elif kind == "sm":
+            fits = built[0] == major and built[1] <= minor
+        else:
+            fits = built <= (major, minor)
+        if fits:
+            return True
+    return False
+
+
+def _driver_gpus() -> DriverGpus:
+    try:
+        with open_nvml() as nvml:
+            devices = [gpu for gpu in nvml.devices() if gpu.uuid and not gpu.error]
+            cuda = nvml.cuda_driver_version
+    except NvmlUnavailableError:
+        return DriverGpus()  # the machine's own check says why
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    divided = any(gpu.mig_enabled for gpu in devices)
+    gpus: Sequence[GpuDevice] = devices if divided else visible(devices, setting)
+    capabilities = tuple(one.compute_capability or "" for one in gpus)
+    uuids = tuple(str(gpu.uuid) for gpu in gpus)
+    return DriverGpus(cuda, tuple(filter(None, capabilities)), uuids, divided)
+
+
+def _torch_gpus(torch: ModuleType) -> TorchGpus:
+    """Return what torch says; it says in a warning why it cannot use a GPU."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        uuids = tuple(
+            f"GPU-{torch.cuda.get_device_properties(number).uuid}"
+            for number in range(count)
+        )
+        arches = tuple(torch.cuda.get_arch_list()) if count else ()
+    words = str(said[0].message).strip().partition("\n")[0] if said else ""
+    return TorchGpus(torch.__version__, torch.version.cuda, uuids, arches, words)
+
+
+def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[Finding]:
+    if driver.uuids and torch.version.cuda is not None:
+        if torch.distributed.is_nccl_available():
+            number = ".".join(map(str, torch.cuda.nccl.version()))
+            yield Finding("NCCL", "ok", number)
+        else:
+            found = "this torch has none: several GPUs cannot train together"
+            yield Finding("NCCL", "failure", found, _TRAIN)
+    try:
+        _reduce(torch)
+    except (OSError, RuntimeError) as error:
+        found = f"an all-reduce of one rank fails: {error}".partition("\n")[0]
+        remedy = "see that this host's name has an address (getent hosts $(hostname))"
+        yield Finding("gloo", "failure", found, remedy)
+    else:
+        yield Finding("gloo", "ok", "an all-reduce of one rank works")
+
+
+def _reduce(torch: ModuleType) -> None:
+    group = torch.distributed
+    group.init_process_group("gloo", store=group.HashStore(), rank=0, world_size=1)
+    try:
+        group.all_reduce(torch.ones(1))
+    finally:
+        group.destroy_process_group()
+
+
+def _dali(driver_cuda: str | None) -> Iterator[Finding]:
+    built = {cuda: installed(f"nvidia-dali-cuda{cuda}0") for cuda in (11, 12, 13)}
+    found = {cuda: version for cuda, version in built.items() if version}
+    if not found:
+        words = 'not installed; only loader="dali" needs it'
+        yield Finding("DALI", "info", words, 'pip install "nbkit[dali]"')
+        return
+    if len(found) > 1:
+        words = f"for CUDA {' and '.join(map(str, found))}, over each other"
+        remedy = "pip uninstall both, then install one"
+        yield Finding("DALI", "warning", words, remedy)
+        return
+    [(cuda, version)] = found.items()
+    newest = driver_cuda and int(driver_cuda.partition(".")[0])
+    if newest and newest < cuda:
+        words = f"{version} is for CUDA {cuda}; the driver runs up to {driver_cuda}"
+        yield Finding("DALI", "warning", words, 'pip install "nbkit[dali]"')
+        return
+    of = f" for CUDA {cuda}"
+    yield from _import("DALI", "nvidia.dali", state="warning", note=of)
+
+
+def _missing_torch(driver: DriverGpus) -> Finding:
+    if driver.uuids:
+        found = f"not installed, and {len(driver.uuids)} GPUs are here"
+        return Finding("PyTorch", "failure", found, _TRAIN)
+    found = "not installed: runs can be looked at here, not started"
+    return Finding("PyTorch", "warning", found, _TRAIN)
+
+
+def _version(what: str, package: str, missing: Finding) -> Iterator[Finding]:
+    version = installed(package)
+    yield missing if version is None else Finding(what, "ok", version)
+
+
+def _import(
+    what: str,
+    module: str,
+    *,
+    missing: Finding | None = None,
+    state: State = "failure",
+    note: str = "",
+) -> Generator[Finding, None, ModuleType | None]:
+    """Yield a module's version, or why it cannot be imported; return the module."""
+    try:
+        found: ModuleType = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if missing is None or error.name != module:
+            yield _broken(what, state, error)
+        else:
+            yield missing
+        return None
+    except (ImportError, OSError, RuntimeError) as error:
+        yield _broken(what, state, error)
+        return None
+    yield Finding(what, "ok", f"{getattr(found, '__version__', 'installed')}{note}")
+    return found
+
+
+def _broken(what: str, state: State, error: Exception) -> Finding:
+    words = f"{type(error).__name__}: {error}".partition("\n")[0]
+    remedy = f"install it anew, with what it belongs to: {_TRAIN}"
+    return Finding(what, state, f"cannot be imported ({words})", remedy)
+
+
+if __name__ == "__main__":
+    tell(findings())

@@ -1,0 +1,250 @@
+"""What works here, asked of every room; and rooms where something does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+
+from nbkit.cli.doctor import doctor, examine, lines_of
+from nbkit.health import Finding
+from nbkit.launch import health as launch_health
+from nbkit.readspeed import health as readspeed_health
+from nbkit.server import health as server_health
+from nbkit.store import health as store_health
+from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
+from tests.slurm_programs import SlurmPrograms
+from tests.telemetry.conftest import drive_child, no_setting
+from tests.waiting import wait_until
+
+__all__ = ["drive_child", "no_setting"]
+
+H100 = DriverGpus("12.8", ("9.0", "9.0"), ("GPU-a", "GPU-b"))
+BUILD = ("sm_75", "sm_80", "sm_90", "compute_90")
+
+
+@pytest.fixture
+def examined():
+    """Return what runs the checks of a module as doctor does, by what they look at."""
+
+    def run(module, hangs_when=None):
+        limit_seconds = 60.0
+        with examine(module) as examination:
+            if hangs_when is not None:
+                wait_until(hangs_when, f"{module} hangs")
+                limit_seconds = 0.0
+            found = list(examination.findings(time.monotonic() + limit_seconds))
+        return {finding.what: finding for finding in found}
+
+    return run
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Return what makes a module of checks from a program, and gives its name."""
+
+    def make(program):
+        (tmp_path / "some_checks.py").write_text(
+            "from nbkit.health import Finding, tell\n"
+            "def findings():\n"
+            "    yield Finding('First', 'ok', 'here')\n"
+            f"    {program}\n"
+            "tell(findings())\n"
+        )
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        monkeypatch.setenv("PYTHONPATH", path)
+        return "some_checks"
+
+    return make
+
+
+def test_this_machine_is_told_room_by_room(nbkit_command):
+    done = nbkit_command("doctor", "--json", "--limit", 280)
+
+    told = json.loads(done.stdout)
+    states = {one["what"]: one["state"] for one in told["findings"]}
+    assert "Checks" not in states, told
+    assert {one["part"] for one in told["findings"]} == {
+        "This machine", "Training", "Starting runs", "Store", "Images", "JupyterLab"
+    }  # fmt: skip
+    # What the tests need themselves works here.
+    needed = ("PyTorch", "torchvision", "gloo", "Pool of devices", "Writing")
+    assert {states[what] for what in needed} == {"ok"}
+    assert told["works"] == ("failure" not in states.values())
+    assert done.returncode == (0 if told["works"] else 1)
+
+
+def test_a_check_that_hangs_is_given_up_and_those_before_it_are_kept(
+    examined, module, tmp_path
+):
+    sign = tmp_path / "sign"
+    name = module(f"import signal; open({str(sign)!r}, 'w').close(); signal.pause()")
+
+    found = examined(name, hangs_when=sign.exists)
+
+    assert set(found) == {"First", "Checks"}
+    assert found["Checks"].state == "failure"
+    assert "some_checks hangs behind 'First'" in found["Checks"].found
+
+
+def test_a_check_that_breaks_says_how(examined, module):
+    found = examined(module("raise ValueError('no such thing')"))
+
+    assert set(found) == {"First", "Checks"}
+    assert "exit code 1: ValueError: no such thing" in found["Checks"].found
+
+
+def test_what_a_library_prints_does_not_spoil_what_is_told(examined, module):
+    found = examined(module("print('Welcome!')"))
+
+    assert set(found) == {"First"}
+
+
+def test_a_finding_fits_into_80_columns_with_what_to_do_below():
+    long = "something with a good many words that say what was found here, in full"
+
+    lines = lines_of(Finding("Thing", "warning", long, "mend it; " * 12))
+
+    assert lines[0].startswith("warning  Thing")
+    assert max(map(len, lines)) <= 80
+    assert sum("-> mend it" in line for line in lines) == 1
+    named = lines_of(Finding("Partition of a long name", "ok", long))
+    assert named[0] == "ok       Partition of a long name"
+    assert max(map(len, named)) <= 80
+
+
+def test_gpus_are_told_by_kind_with_those_that_are_lost_or_hidden(
+    examined, drive_child, monkeypatch
+):
+    lost = {"uuid": "GPU-2", "errors": {"*": 15}}
+    drive_child({"uuid": "GPU-0"}, {"uuid": "GPU-1"}, lost)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    found = examined("nbkit.telemetry.health")
+
+    assert found["GPUs"].found.startswith("2 x NVIDIA H100 80GB HBM3")
+    assert found["GPU 2"].state == "failure"
+    assert found["Visible GPUs"].found.endswith("leaves 1 of 3")
+
+
+def test_a_driver_that_hangs_does_not_hide_the_machine(examined, drive_child, tmp_path):
+    calls, last = tmp_path / "calls", "nvmlDeviceGetName"
+    calls.touch()
+    drive_child({"uuid": "GPU-0", "hangs_in": last}, calls_file=str(calls))
+
+    found = examined(
+        "nbkit.telemetry.health", hangs_when=lambda: last in calls.read_text()
+    )
+
+    assert found["Memory"].state == "ok"
+    assert "hangs" in found["Checks"].found
+
+
+@pytest.mark.parametrize(
+    ("driver", "torch", "said"),
+    [
+        (H100, TorchGpus("2.15", None), "built without CUDA"),
+        (H100, TorchGpus("2.15", "13.2", words="driver too old"), "0 of 2 GPUs"),
+        (H100, TorchGpus("2.15", "12.8", ("GPU-a",), BUILD), "1 of 2 GPUs"),
+        (H100, TorchGpus("2.15", "12.8", ("GPU-a", "GPU-c"), BUILD), "others"),
+        (
+            DriverGpus("12.8", ("7.0",), ("GPU-a",)),
+            TorchGpus("2.15", "12.8", ("GPU-a",), BUILD),
+            "no kernels for compute capability 7.0",
+        ),
+    ],
+)
+def test_a_torch_that_cannot_use_the_gpus_is_a_failure(driver, torch, said):
+    [finding] = judge_gpus(driver, torch)
+
+    assert finding.state == "failure"
+    assert said in finding.found
+    assert finding.remedy
+    assert ("torch<2.11" in finding.remedy) == ("7.0" in driver.capabilities)
+
+
+@pytest.mark.parametrize(
+    "arches", [BUILD, ("sm_90a",), ("compute_80",)], ids=["sm", "own", "compiled"]
+)
+def test_a_torch_that_shows_all_gpus_and_has_their_code_works(arches):
+    torch = TorchGpus("2.15", "12.8", ("GPU-b", "GPU-a"), arches)
+
+    [finding] = judge_gpus(H100, torch)
+
+    assert finding.state == "ok"
+    assert list(judge_gpus(DriverGpus(), TorchGpus("2.15"))) == []
+
+
+def test_a_store_that_cannot_be_written_is_a_failure(monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", "/proc/nbkit")
+
+    found = {one.what: one for one in store_health.findings()}
+
+    assert found["Writing"].state == "failure"
+    assert "set NBKIT_HOME" in found["Writing"].remedy
+
+
+def test_a_store_in_memory_is_a_warning(monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", "/dev/shm/nbkit")
+
+    found = {one.what: one for one in readspeed_health.findings()}
+
+    assert found["Store lies on"].state == "warning"
+
+
+def test_the_store_is_left_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+
+    assert {one.state for one in store_health.findings()} <= {"ok", "warning"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_slurm_is_told_by_partition_or_by_why_it_is_silent(tmp_path, monkeypatch):
+    slurm = SlurmPrograms(tmp_path, monkeypatch)
+    _, none = launch_health.findings()
+    assert none.state == "info"
+    slurm.tell("sbatch", "slurm 21.08.8")
+    slurm.tell("squeue")
+    slurm.tell("sinfo", "gpu*|up|infinite|n1|idle|gpu:a100:4|gpu:a100:1|")
+
+    _, version, partition = launch_health.findings()
+
+    assert version.state == "warning"
+    assert partition.found.startswith("1 of 1 node idle, GPUs: 3 of 4 a100 free")
+    slurm.tell("sinfo", status=1, words="slurm_load_partitions: no contact")
+    *_, silent = launch_health.findings()
+    assert silent.state == "warning"
+    assert "no contact" in silent.found
+
+
+def test_a_disabled_server_extension_and_an_old_page_are_failures(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "jupyter_server_config.d"
+    folder.mkdir()
+    off = {"ServerApp": {"jpserver_extensions": {"nbkit.server": False}}}
+    (folder / "nbkit.json").write_text(json.dumps(off))
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path))
+    page = tmp_path / "labextensions" / "nbkit"
+    page.mkdir(parents=True)
+    (page / "package.json").write_text(json.dumps({"name": "nbkit", "version": "9.9"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+
+    found = {one.what: one for one in server_health.findings()}
+
+    assert found["Server extension"].found == "disabled"
+    assert "enable nbkit.server" in found["Server extension"].remedy
+    assert found["Lab extension"].state == "failure"
+    assert found["Lab extension"].found.startswith("9.9 in ")
+
+
+def test_doctor_gives_every_check_up_together(monkeypatch):
+    rooms = {"Nothing": ("no_such_module",)}
+    monkeypatch.setattr("nbkit.cli.doctor._ROOMS", rooms)
+
+    [(heading, finding)] = doctor()
+
+    assert heading == "Nothing"
+    assert "no_such_module" in finding.found

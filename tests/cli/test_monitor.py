@@ -1,0 +1,80 @@
+"""GPUs with their holders in a terminal: traces are played, and labelled so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.cli.conftest import COMMAND
+from tests.widgets.stored_run import WrittenRun
+
+
+def test_a_replay_is_labelled_and_names_who_holds_each_gpu(nbkit_command):
+    done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE="replay:eight-gpus")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "driver 570.86.15  CUDA 12.8" in lines[0]
+    assert lines[1] == "REPLAY of eight-gpus: not this machine's GPUs"
+    places = [place for place, line in enumerate(lines) if "NVIDIA H100" in line]
+    assert [lines[place].split()[0] for place in places] == [str(n) for n in range(8)]
+    of_first, of_fifth = lines[places[0] + 1], lines[places[5] + 1]
+    assert of_first.strip() == "62.5 GiB  run resnet50, 4 GPUs, ann, pid 3000"
+    assert "bob, pid 3205: python finetune.py" in of_fifth
+    assert "explore.ipynb, ann, pid 3104, idle for 90.0 min" in lines[places[4] + 1]
+    # Two readings make a share: it is of this machine's processors.
+    assert " CPUs " in lines[-1]
+    assert "–" not in lines[-1]
+
+
+def test_a_run_of_the_store_is_named_on_the_gpus_that_it_holds(nbkit_command, store):
+    last = "GPU-5c810007-7e1a-4b0d-9c2f-6e6270690007"
+    WrittenRun(store).record("running", launch={"devices": [last]})
+
+    done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE="replay:eight-gpus")
+
+    lines = done.stdout.splitlines()
+    [place] = (place for place, line in enumerate(lines) if line.startswith("  7  "))
+    assert lines[place + 1].strip() == "– GiB  run written"
+
+
+@pytest.mark.parametrize(
+    ("trace", "said"),
+    [
+        ("no-gpu", "GPUs cannot be read (driver not loaded): "),
+        ("mig", "MIG 0: "),
+        ("throttling", "! slowed: "),
+        ("nosuchtrace", "NBKIT_GPU_SOURCE=replay:nosuchtrace cannot be used"),
+    ],
+)
+def test_what_is_unusual_is_said(nbkit_command, trace, said):
+    done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE=f"replay:{trace}")
+
+    assert done.returncode == 0
+    assert said in done.stdout
+
+
+def test_table_follows_table_where_no_terminal_is(nbkit_command):
+    with subprocess.Popen(
+        [*COMMAND, "monitor", "--interval", "0.25"],
+        env={**os.environ, "NBKIT_GPU_SOURCE": "replay:one-gpu"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        tables = 0
+        while tables < 3:
+            tables += " CPUs " in process.stdout.readline()
+        process.stdout.close()  # as `head` does
+        said = process.stderr.read()
+
+    assert (process.returncode, said) == (141, "")
+
+
+def test_an_interval_is_refused_that_nvml_cannot_keep(nbkit_command):
+    done = nbkit_command("monitor", "--interval", "0.1")
+
+    assert done.returncode == 2
+    assert "0.25" in done.stderr

@@ -1,0 +1,182 @@
+"""The runs of a store, listed, shown, ended and moved from a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.store.record import RunState
+from tests.cli.conftest import COMMAND
+from tests.waiting import wait_until
+from tests.widgets.stored_run import WrittenRun, step
+
+
+@pytest.fixture
+def written(store):
+    """A run of which the test writes the files."""
+    return WrittenRun(store, model="resnet18", precision="bf16")
+
+
+def test_runs_are_listed_with_model_and_rate(study, nbkit_command):
+    done = nbkit_command("runs", NBKIT_HOME=study.home)
+
+    heading, *lines = done.stdout.splitlines()
+    assert heading.split() == (
+        ["Run", "Name", "State", "Model", "Ranks", "Images/s", "Duration", "Age"]
+    )
+    assert {line.split()[0] for line in lines} == {run.run_id for run in study.runs}
+    assert all(" finished  tiny " in line for line in lines)
+
+
+def test_runs_for_programs_are_those_asked_for(written, nbkit_command):
+    written.record("finished")
+    written.append(*(step(number) for number in (1, 2)))
+
+    [row] = json.loads(nbkit_command("runs", "--json").stdout)
+    none = json.loads(nbkit_command("runs", "--state", "failed", "--json").stdout)
+
+    assert row["run_id"] == written.run.run_id
+    assert (row["model"], row["images_per_second"]) == ("resnet18", 100)
+    assert none == []
+    refused = nbkit_command("runs", "--state", "broken")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("nbkit: state='broken' is not one of queued, ")
+
+
+def test_a_long_list_is_cut_and_says_so(study, nbkit_command):
+    done = nbkit_command("runs", "--limit", "1", NBKIT_HOME=study.home)
+    every = nbkit_command("runs", "--limit", "all", NBKIT_HOME=study.home)
+
+    assert len(done.stdout.splitlines()) == 2
+    assert "1 more" in done.stderr
+    assert len(every.stdout.splitlines()) == 3
+
+
+def test_a_failed_run_is_shown_with_its_cause_and_the_log_of_its_rank(
+    written, nbkit_command
+):
+    written.append(*(step(number) for number in range(1, 4)))
+    written.print("first\nsecond\nthird\n", rank=1)
+    written.print("not this one\n", rank=0)
+    cause = {"kind": "exception", "rank": 1, "message": "ValueError: no such image"}
+    written.record("failed", cause={**cause, "traceback": None, "log": "stderr.log"})
+
+    done = nbkit_command("show", "aaaa", "--lines", "2")
+
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"written ({written.run.run_id}): failed")
+    assert "failed on rank 1: ValueError: no such image" in lines
+    assert any("n = 3" in line and "100" in line for line in lines)
+    where = lines.index("Not at the default:")
+    changed = dict(line.split() for line in lines[where + 1 :][:4])
+    assert changed == (
+        {"model": "resnet18", "precision": "bf16", "steps": "1000", "gpus": "2"}
+    )
+    assert lines[-3:] == ["Last lines of rank 1:", "  second", "  third"]
+
+
+def test_show_for_programs_is_the_record(study, nbkit_command):
+    run = study.runs[0]
+
+    done = nbkit_command("show", run.run_id, "--json", NBKIT_HOME=study.home)
+
+    told = json.loads(done.stdout)
+    assert (told["run_id"], told["state"]) == (run.run_id, "finished")
+    assert told["machine"] == run.record["machine"]
+
+
+def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
+    written.record("finished")
+    run = nbkit.launch(small(model="slow", steps=100_000, gpus=1))
+    wait_until(lambda: run.metrics(), "its first step")
+
+    shown = nbkit_command("show", run.run_id)
+    done = nbkit_command("stop", "--all")
+
+    assert f"{run.run_id}): running" in shown.stdout
+    assert (done.returncode, done.stdout) == (0, f"{run.run_id} stopped\n")
+    assert run.state is RunState.STOPPED
+    assert run.cause["message"].startswith("stopped by user")
+
+
+def test_stop_wants_to_be_told_which_runs(nbkit_command):
+    for arguments in ([], ["--all", "k3f9"]):
+        done = nbkit_command("stop", *arguments)
+        assert done.returncode == 2
+        assert "takes runs or --all" in done.stderr
+
+
+def test_sweep_ends_what_a_dead_supervisor_left(written, nbkit_command):
+    assert nbkit_command("sweep").stdout == "Nothing was left behind.\n"
+    files = written.run.paths
+    submission = json.loads(files.submission.read_text())
+    submission["supervisor"]["start_ticks"] += 1  # another process has its pid now
+    files.submission.write_text(json.dumps(submission))
+    program = "import signal; print(flush=True); signal.pause()"
+    left = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "NBKIT_RUN_ID": written.run.run_id},
+        stdout=subprocess.PIPE,
+    )
+    left.stdout.readline()
+
+    with subprocess.Popen(
+        [*COMMAND, "sweep"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        left.communicate()  # else it would stay a zombie
+        told = process.stdout.read()
+
+    assert process.returncode == 0
+    assert told.splitlines()[1].split() == (
+        [written.run.run_id, str(left.pid), "ended"]
+    )
+
+
+def test_two_runs_are_compared(study, nbkit_command):
+    a, b = study.runs
+
+    done = nbkit_command("compare", a.run_id, b.run_id, NBKIT_HOME=study.home)
+
+    assert done.returncode == 0
+    assert done.stdout == f"{nbkit.compare(a, b)}\n"
+    assert "batch_size_per_gpu" in done.stdout
+
+
+def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):
+    file = tmp_path / "study.zip"
+
+    made = nbkit_command("export", study.study_id, file, NBKIT_HOME=study.home)
+    taken = nbkit_command("import", file, NBKIT_HOME=tmp_path / "there")
+    again = nbkit_command("import", file, NBKIT_HOME=tmp_path / "there")
+
+    assert made.stdout.startswith(f"{file} (")
+    assert taken.stdout.startswith("imported 2 runs: ")
+    assert f"study {study.study_id}" in taken.stdout
+    assert again.stdout.startswith("nothing to do for 2 runs: ")
+
+
+def test_a_study_is_reported(study, nbkit_command, tmp_path):
+    done = nbkit_command(
+        "report", study.study_id, "--folder", tmp_path / "here", NBKIT_HOME=study.home
+    )
+
+    assert done.returncode == 0
+    assert f"Report: {tmp_path / 'here' / 'report.html'}" in done.stdout
+    assert (tmp_path / "here" / "report.html").is_file()
+
+
+def test_a_notebook_is_found_by_its_name_and_all_are_listed_with_their_questions(
+    nbkit_command,
+):
+    assert Path(nbkit_command("notebook", "scaling").stdout.strip()).is_file()
+    assert "storage" in nbkit_command("notebook").stdout
+    missed = nbkit_command("notebook", "scling")
+    assert missed.returncode == 2
+    assert "Did you mean 'scaling'?" in missed.stderr

@@ -1,0 +1,111 @@
+"""A plug-in that is broken says what is wrong with it, and in which package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import nbkit
+from nbkit import registry
+from nbkit.errors import ConfigError, RunFailedError
+
+MODULES = {
+    "broken_import": "import no_such_package\n",
+    "broken_name": "",
+    "broken_code": "raise ValueError('no licence')\n",
+    "broken_calls": (
+        "def hidden(hidden_size, num_classes): pass\n"
+        "def nothing(): pass\n"
+        "number = 3\n"
+        "class Half:\n"
+        "    def check(self, config): pass\n"
+        "    def submit(self, paths, attempt, wanted): pass\n"
+        "def fine(num_classes, weights=None): pass\n"
+    ),
+}
+ENTRIES = """
+[nbkit.models]
+imports = broken_import:model
+lacks = broken_name:model
+raises = broken_code:model
+hidden = broken_calls:hidden
+number = broken_calls:number
+fine = broken_calls:fine
+twice = broken_calls:fine
+
+[nbkit.loaders]
+nothing = broken_calls:nothing
+
+[nbkit.engines]
+half = broken_calls:Half
+"""
+OTHER = """
+[nbkit.models]
+fine = broken_calls:fine
+twice = broken_calls:hidden
+"""
+
+
+@pytest.fixture(autouse=True)
+def broken(tmp_path, monkeypatch):
+    """Install two distributions, here and in every child."""
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    for name, entries in (("one", ENTRIES), ("other", OTHER)):
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(entries)
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.forget()
+    yield
+    registry.forget()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("models", "imports", r"of one, cannot be imported \(ModuleNotFoundError: No "),
+        (
+            "models",
+            "lacks",
+            r"broken_name:model of one, .*\(AttributeError: .*model",
+        ),
+        ("models", "raises", r"\(ValueError: no licence\); mend or uninstall"),
+        ("models", "hidden", r"hidden\(weights=..., num_.*=...\): .*'hidden_size'"),
+        ("models", "number", r"it is a int; change it"),
+        ("models", "twice", r"2 times, .*fine of one and by .*hidden of other; ren"),
+        ("loaders", "nothing", r"nothing\(config, manifest, .*too many positional"),
+        ("engines", "half", r"it lacks nudge, reap"),
+    ],
+)
+def test_a_broken_plugin_is_named_with_its_package(kind, name, said):
+    with pytest.raises(ConfigError, match=said):
+        registry.resolve(kind, name)
+
+
+def test_two_packages_may_mean_the_same_by_a_name():
+    assert registry.resolve("models", "fine").__name__ == "fine"
+
+
+def test_what_nbkit_itself_registers_can_be_called_as_it_does():
+    program = """
+from nbkit import registry
+for kind in ("models", "loaders", "engines"):
+    for entry in registry._entries(kind):
+        if entry.dist.name == "nbkit":
+            registry.resolve(kind, entry.name)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_broken_plugin_ends_the_run_with_one_sentence():
+    run = nbkit.launch(model="imports", image_size=32, steps=2, warmup_steps=0)
+
+    with pytest.raises(RunFailedError, match=r"model='imports', which is .* of one, "):
+        run.wait()
+    assert run.cause["kind"] == "config"

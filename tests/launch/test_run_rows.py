@@ -1,0 +1,42 @@
+"""Runs as plain rows: what a data frame is made of."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+
+import nbkit
+
+
+def test_runs_become_a_data_frame_without_nbkit_knowing_pandas(small):
+    nbkit.launch(small(precision="bf16", steps=4), tags={"arm": "half"}).wait()
+    logged = nbkit.launch(
+        lambda: nbkit.log({"loss": 0.5, "spread": 2.0}),
+        device="cpu",
+        oversubscribe=True,
+    ).wait()
+
+    frame = pd.DataFrame(nbkit.runs().to_dicts())
+
+    function, trained = json.loads(str(frame.to_json(orient="records")))
+    assert trained["state"] == "finished"
+    assert (trained["precision"], trained["gpus"]) == ("bf16", 2)
+    assert trained["tags.arm"] == "half"
+    assert trained["batch_size_per_gpu"] == 4
+    assert trained["loader_config.prefetch_factor"] == 2
+    assert trained["images_per_second"] > 0
+    assert trained["duration_seconds"] > 0
+    assert (function["run_id"], function["logged.spread"]) == (logged.run_id, 2.0)
+    assert trained["logged.spread"] is None
+
+
+def test_a_run_that_another_version_launched_is_a_row_too(small):
+    run = nbkit.launch(small(steps=3)).wait()
+    text = run.paths.config.read_text()
+    run.paths.config.write_text(text.replace("{", '{"field_of_tomorrow": 1,', 1))
+
+    (row,) = nbkit.runs().to_dicts()
+
+    assert (row["run_id"], row["state"]) == (run.run_id, "finished")
+    assert "precision" not in row

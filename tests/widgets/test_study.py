@@ -1,0 +1,46 @@
+"""A study at the end of a cell is a table of its arms."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+from PIL import Image
+
+import nbkit
+from nbkit.widgets.study import study_html
+from tests.launch.conftest import plugins, small, store
+
+__all__ = ["plugins", "small", "store"]
+
+
+def test_a_study_shows_how_far_each_arm_is_and_what_comes_next(small):
+    base = small(gpus=1, steps=4, warmup_steps=1)
+    study = nbkit.Study.create("rates", {"a<b": base}, repeats=1)
+
+    before = study_html(study)
+    study.run(progress=False)
+    after = study_html(study)
+
+    assert cells(before) == ["a&lt;b", "0 of 1", "–", "–", "–"]
+    assert "1 run is missing: study.run()" in before
+    (run,) = study.runs_by_arm()["a<b"]
+    assert cells(after)[:2] == ["a&lt;b", "1 of 1"]
+    assert float(cells(after)[2].replace(",", "")) > 0
+    assert run.summary.images_per_second is not None
+    assert "nbkit.report(study)" in after
+
+
+def cells(page):
+    return re.findall(r"<td[^>]*>(.*?)</td>", page)
+
+
+def test_the_chart_of_a_report_can_be_saved_as_a_picture(tmp_path):
+    bundle = resources.files("nbkit") / "study/bundles/one-cpu-vm.zip"
+    study = nbkit.import_bundle(str(bundle)).study_id
+
+    figure, *_ = nbkit.report(study).report.figures
+    figure.chart.save(str(tmp_path / "chart.png"))
+
+    with Image.open(tmp_path / "chart.png") as picture:
+        assert picture.width > 200
