@@ -78,6 +78,7 @@ lock: setup-lock
 # Everything that make has made.
 clean:
 	rm -rf build dist .venv .venv-lower .venv-peers
+	rm -rf nbkit/labextension $(addprefix labextension/,lib node_modules .yarn)
 	rm -rf .pytest_cache .ruff_cache .import_linter_cache
 	find nbkit tests -name __pycache__ -prune -exec rm -rf {} +
 

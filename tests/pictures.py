@@ -8,7 +8,6 @@ picture itself.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
+import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -68,8 +68,9 @@ def _sidebar(browser: Browser, folder: Path, picture: Path) -> None:
     with (
         _lab(folder, "replay:eight-gpus") as lab,
         _page(browser, 1240, 980) as page,
-        _environment(NBKIT_HOME=str(lab.store)),
+        pytest.MonkeyPatch.context() as patch,
     ):
+        patch.setenv("NBKIT_HOME", str(lab.store))
         small = nbkit.ExperimentConfig(
             model="resnet20",
             device="cpu",
@@ -99,7 +100,11 @@ def _sidebar(browser: Browser, folder: Path, picture: Path) -> None:
 
 
 def _live_run(browser: Browser, folder: Path, picture: Path) -> None:
-    with _lab(folder, "replay:no-gpu") as lab, _page(browser, 1000, 900) as page:
+    with (
+        _lab(folder, "replay:no-gpu") as lab,
+        _page(browser, 1000, 900) as page,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         kernel = {"name": "python3", "display_name": "Python 3"}
         cell = nbformat.v4.new_code_cell(CELL)
         notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
@@ -113,21 +118,21 @@ def _live_run(browser: Browser, folder: Path, picture: Path) -> None:
         expect(view.locator(".nbkv-state")).to_have_text(
             "running", timeout=LIMIT_MILLISECONDS
         )
-        with _environment(NBKIT_HOME=str(lab.store)), _ended(nbkit.runs()[0]) as run:
+        patch.setenv("NBKIT_HOME", str(lab.store))
+        with _ended(nbkit.runs()[0]) as run:
             wait_until(lambda: len(run.metrics()) > 400, "400 steps", 600)
             page.locator(".jp-Cell").first.screenshot(path=picture)
 
 
 def _scaling_report(browser: Browser, folder: Path, picture: Path) -> None:
-    with _environment(NBKIT_HOME=str(folder / "store")):
-        command = [sys.executable, "-m", "papermill", "--no-progress-bar"]
-        command += [ROOT / "notebooks/scaling.ipynb", folder / "out.ipynb"]
-        subprocess.run(command, check=True, cwd=folder, env=environment_below(folder))
-        (report,) = (folder / "store/studies").glob("*/report.html")
-        with _page(browser, 900, 900) as page:
-            page.goto(report.as_uri())
-            page.wait_for_load_state("networkidle")
-            page.screenshot(path=picture)
+    command = [sys.executable, "-m", "papermill", "--no-progress-bar"]
+    command += [ROOT / "notebooks/scaling.ipynb", folder / "out.ipynb"]
+    subprocess.run(command, check=True, cwd=folder, env=environment_below(folder))
+    (report,) = (folder / "store/studies").glob("*/report.html")
+    with _page(browser, 900, 900) as page:
+        page.goto(report.as_uri())
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=picture)
 
 
 _TAKERS: dict[str, Callable[[Browser, Path, Path], None]] = {
@@ -168,20 +173,6 @@ def _ended(run: nbkit.Run) -> Iterator[nbkit.Run]:
     finally:
         if not run.state.is_final:
             run.stop()
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _widen(page: Page, width: int) -> None:

@@ -6,7 +6,10 @@ import argparse
 from collections.abc import Callable
 from typing import TypeAlias
 
-__all__ = ["Commands", "Work", "add_command"]
+__all__ = ["REFUSED", "Commands", "Work", "add_command"]
+
+REFUSED = 2
+"""Exit code where nbkit refused, as argparse does."""
 
 Work: TypeAlias = "Callable[[argparse.Namespace], int]"
 """Does what was asked for and returns the exit code."""

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import IO
 
 from nbkit.cli.command import Commands, add_command
-from nbkit.cli.text import wrapped, write_json, write_lines
+from nbkit.cli.text import say, wrapped, write_json, write_lines
 from nbkit.health import Finding
 
 __all__ = ["Examination", "add_to", "doctor", "examine", "lines_of"]
@@ -175,6 +175,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _work(arguments: argparse.Namespace) -> int:
+    if sys.stderr.isatty():
+        say("Looking at everything; to import torch may take a minute.")
     findings: list[tuple[str, Finding]] = []
     before = ""
     for heading, finding in doctor(arguments.limit):

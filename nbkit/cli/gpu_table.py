@@ -120,7 +120,9 @@ def _holder(holder: Values, now: float) -> str:
         words.append(f"idle for {duration(now - holder['idle_since'])}")
     told = ", ".join(words) or UNKNOWN
     # What a run or a kernel was started by says nothing more.
-    return f"{told}: {holder['command']}" if _is_outside(holder) else told
+    text = f"{told}: {holder['command']}" if _is_outside(holder) else told
+    # Another user's command line may hold what moves or colours this terminal.
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _is_outside(holder: Values) -> bool:

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from nbkit.cli import doctor, monitor, runs, show, studies
+from nbkit.cli.command import REFUSED
+from nbkit.cli.text import write_in_any_encoding
 from nbkit.errors import NbkitError
 
 __all__ = ["main", "make_parser"]
 
-_REFUSED = 2
 _BY_SIGNAL = 128
 """A shell's code for an end by a signal is this and the signal's number."""
 
@@ -43,17 +44,26 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; return the exit code."""
+    write_in_any_encoding()
     try:
         return _do(argv)
     except BrokenPipeError:
-        # What is left in the buffer would fail once more when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return _BY_SIGNAL + signal.SIGPIPE
     except KeyboardInterrupt:
         return _BY_SIGNAL + signal.SIGINT
     except NbkitError as error:
         sys.stderr.write(f"nbkit: {error}\n")
-        return _REFUSED
+        return REFUSED
+    except OSError as error:
+        _drop_output()  # the disk that it is written to may be full
+        sys.stderr.write(f"nbkit: {error}\n")
+        return REFUSED
+
+
+def _drop_output() -> None:
+    """Forget what is left in the buffer: it would fail once more when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _do(argv: Sequence[str] | None) -> int:

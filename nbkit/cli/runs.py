@@ -6,9 +6,9 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from nbkit.cli.command import Commands, add_command
+from nbkit.cli.command import REFUSED, Commands, add_command
 from nbkit.cli.text import aligned, say, write_json, write_lines
-from nbkit.errors import ConfigError, StoreError
+from nbkit.errors import ConfigError, NbkitError, StoreError
 
 if TYPE_CHECKING:
     from nbkit.launch.run import Run
@@ -165,16 +165,36 @@ def _stop(arguments: argparse.Namespace) -> int:
     )
     if not chosen:
         say("No run goes on.")
+    refused = _stop_each(chosen, arguments.grace)
+    for run_id, error in refused.items():
+        say(f"nbkit: {run_id} was not stopped: {error}")
+    return REFUSED if refused else 0
+
+
+def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, NbkitError]:
+    """Stop runs and wait for them; return why some were not, by their ids."""
     going = [run for run in chosen if not run.state.is_final]
+    refused: dict[str, NbkitError] = {}
+
+    def stop(run: Run, *, wait: bool) -> bool:
+        """Stop one; one that cannot be stopped must not keep the others going."""
+        try:
+            run.stop(grace_seconds, wait=wait)
+        except NbkitError as error:
+            refused[run.run_id] = error
+        return run.run_id not in refused
+
     # All are asked before one is waited for.
     for run in going:
-        run.stop(arguments.grace, wait=False)
+        stop(run, wait=False)
     for run in chosen:
+        if run.run_id in refused:
+            continue
         if run in going:
             say(f"{run.run_id}: saves a checkpoint at its next step and ends")
-        run.stop(arguments.grace)
-        write_lines([f"{run.run_id} {run.state}"])
-    return 0
+        if stop(run, wait=True):
+            write_lines([f"{run.run_id} {run.state}"])
+    return refused
 
 
 def _sweep(arguments: argparse.Namespace) -> int:

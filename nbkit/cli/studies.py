@@ -70,9 +70,10 @@ def add_to(commands: Commands) -> None:
         "notebook",
         _notebook,
         summary="print where a notebook of nbkit is, for papermill",
-        description="Print the path of a notebook of nbkit; without a name, what each "
-        "of them answers.",
-        example='papermill "$(nbkit notebook scaling)" out.ipynb -p gpus 8',
+        description="Print the path of a notebook of nbkit, as for "
+        '`papermill "$(nbkit notebook scaling)" out.ipynb -p gpus 8`; without a name, '
+        "what each of them answers.",
+        example="nbkit notebook scaling",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="such as scaling")
 

@@ -16,8 +16,16 @@ from typing import Any
 from nbkit.cli.main import make_parser
 from nbkit.config.fields import described_fields
 from nbkit.errors import StoreError
+from nbkit.study.sources import questions
 
-__all__ = ["TABLES", "command_table", "configuration_table", "main", "with_table"]
+__all__ = [
+    "TABLES",
+    "command_table",
+    "configuration_table",
+    "main",
+    "notebook_table",
+    "with_table",
+]
 
 _ROOT = Path(__file__).parents[2]
 
@@ -49,8 +57,15 @@ def configuration_table() -> str:
     )
 
 
+def notebook_table() -> str:
+    """Return the notebooks and what each answers as a Markdown table."""
+    rows = [(f"`{one.notebook}`", one.question) for one in questions()]
+    return _markdown(("notebook", "what it answers"), rows)
+
+
 TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "commands": (_ROOT / "README.md", command_table),
+    "notebooks": (_ROOT / "README.md", notebook_table),
     "configuration": (_ROOT / "nbkit/config/README.md", configuration_table),
 }
 """By the name in the comments: the file, and what makes the table."""
@@ -76,6 +91,7 @@ def with_table(text: str, name: str, table: str) -> str:
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
+    vars(parser).update(color=False)  # Python 3.14 would colour it for a terminal
     words = " ".join(parser.format_usage().split())
     return words.removeprefix("usage: ").replace(" [-h]", "")
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["NUMBER", "aligned", "say", "wrapped", "write_json", "write_lines"]
+__all__ = [
+    "NUMBER",
+    "aligned",
+    "say",
+    "wrapped",
+    "write_in_any_encoding",
+    "write_json",
+    "write_lines",
+]
 
 NUMBER = ">"
 """Mark of a column that is aligned to the right."""
@@ -45,6 +54,16 @@ def wrapped(text: str, width: int, indent: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def write_in_any_encoding() -> None:
+    """Let a terminal of Latin-1 show ``?`` for a letter that it lacks, such as a dash.
+
+    Else the letter would be an error.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def write_lines(lines: Sequence[str]) -> None:

@@ -285,10 +285,10 @@ class ExperimentChecks(Model):
         minutes = math.ceil((delay + _START_SECONDS) / 60)
         if value.timeout_min is not None and value.timeout_min < minutes:
             message = (
-                f"timeout_min={value.timeout_min} leaves no time for a step: the run "
-                f"saves and ends {delay} s before it (slurm_signal_delay_s, else "
-                f"stop_grace_seconds={grace:g} and 60 s); set timeout_min={minutes} or "
-                "more, or these lower"
+                f"timeout_min={value.timeout_min} is too short: a run may need "
+                f"{_START_SECONDS} s to start, and saves and ends {delay} s before its "
+                f"limit; set timeout_min={minutes} or more, or slurm_signal_delay_s "
+                f"down to {needed}"
             )
             raise ValueError(message)
         return value

@@ -29,7 +29,7 @@ def documentation(cls: type[BaseModel]) -> str:
         return own
     lines = [own, "", "Parameters", "----------"]
     for name, field in cls.model_fields.items():
-        default = repr(field.default)
+        default = repr(_default(field))
         lines.append(f"{name} : {_values(field)}, default {default}")
         words = " ".join((field.description or "").split())
         lines.append(textwrap.indent(textwrap.fill(words, _WIDTH - 4), "    "))
@@ -41,7 +41,7 @@ def short_signature(cls: type[BaseModel]) -> inspect.Signature:
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature(
         [
-            inspect.Parameter(name, keyword, default=field.default)
+            inspect.Parameter(name, keyword, default=_default(field))
             for name, field in cls.model_fields.items()
         ]
     )
@@ -52,6 +52,10 @@ def choices(annotation: Any) -> list[str]:
     if get_origin(annotation) is Literal:
         return [one for one in get_args(annotation) if isinstance(one, str)]
     return [text for part in get_args(annotation) for text in choices(part)]
+
+
+def _default(field: FieldInfo) -> Any:
+    return field.get_default(call_default_factory=True)
 
 
 def _values(field: FieldInfo) -> str:

@@ -120,7 +120,7 @@ def _sentence(error: Any, fields: list[str]) -> str:
         near = suggest(where, fields)
         # A long list would hide the one name that is meant.
         known = f" Known: {', '.join(fields)}." if len(fields) <= _LISTED else ""
-        return f"{where}={value} is not a field.{near or known or ' Remove it.'}"
+        return f"{where}={value} is not a field.{near + known or ' Remove it.'}"
     texts = {
         "greater_than_equal": "is below {ge}; use {ge} or more.",
         "greater_than": "must be above {gt}; use a larger value.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.health import Finding, installed, tell
@@ -21,16 +20,22 @@ def findings() -> Iterator[Finding]:
         yield Finding("scikit-image", "warning", found, remedy)
     else:
         yield Finding("scikit-image", "ok", version)
-    yield _cache(cache_path("photos").parent)
+    yield _cache()
 
 
-def _cache(folder: Path) -> Finding:
+def _cache() -> Finding:
     what = "Built-in images"
-    there = next(path for path in (folder, *folder.parents) if path.is_dir())
+    remedy = "set XDG_CACHE_HOME to a folder that you may write"
+    try:
+        folder = cache_path("photos").parent
+    except RuntimeError:
+        return Finding(what, "warning", "this user has no home folder", remedy)
+    # To look at a folder below one that nobody may enter is an error of its own.
+    seen = (path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    there = next(path for path in seen if path.is_dir())
     if not os.access(there, os.W_OK | os.X_OK):
-        remedy = "set XDG_CACHE_HOME to a folder that you may write"
         return Finding(what, "warning", f"{there} may not be written", remedy)
-    made = [name for name in NAMED if cache_path(name).is_dir()]
+    made = [name for name in NAMED if os.access(cache_path(name), os.F_OK)]
     words = f"{', '.join(made)} made" if made else "none made yet"
     return Finding(what, "ok", f"{folder}: {words}")
 

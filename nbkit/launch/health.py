@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nbkit.errors import DeviceError
 from nbkit.health import Finding, tell
+from nbkit.launch.local import refuse_network_pool
 from nbkit.launch.partitions import Partition, partitions
 from nbkit.launch.pool_folder import POOL_VARIABLE, allocating, pool_folder
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
@@ -33,6 +34,7 @@ def findings() -> Iterator[Finding]:
 def _pool() -> Finding:
     try:
         pool = pool_folder()
+        refuse_network_pool(pool)
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:

@@ -21,7 +21,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["LocalEngine", "detach", "passed_on"]
+__all__ = ["LocalEngine", "detach", "passed_on", "refuse_network_pool"]
 
 # The shell ends at once, so that the supervisor's parent is not the kernel: whoever
 # ends the kernel's tree of children does not find it, and no zombie waits for a busy
@@ -94,7 +94,7 @@ class LocalEngine:
                 'pip install "nbkit[train]" adds it.'
             )
             raise LaunchError(message)
-        _refuse_network(pool_folder())
+        refuse_network_pool(pool_folder())
         wanted = request_devices(config)
         return {
             "device_type": wanted.device_type,
@@ -153,8 +153,14 @@ def detach(
         raise LaunchError(message) from None
 
 
-def _refuse_network(pool: Path) -> None:
-    """Raise if the pool's locks would be another host's business too."""
+def refuse_network_pool(pool: Path) -> None:
+    """Raise if the pool's locks would be another host's business too.
+
+    Raises
+    ------
+    DeviceError
+        If the folder is on a file system that hosts share.
+    """
     file_system = describe_storage(pool)["file_system"]
     if file_system in _NETWORK:
         message = (

@@ -60,7 +60,7 @@ class Run(StoredRun):
             Raise if the run did not finish.
         on_poll
             Called about ten times a second with this run, for progress; None shows a
-            line in a notebook, and nothing elsewhere.
+            line in a notebook, and nothing elsewhere or of a run that has ended.
 
         Raises
         ------
@@ -71,7 +71,8 @@ class Run(StoredRun):
         RunStoppedError
             If it was stopped.
         """
-        on_poll = on_poll or shown_in_notebook()
+        if on_poll is None and not self.state.is_final:
+            on_poll = shown_in_notebook()
         start = time.monotonic()
         while not (state := self.state).is_final:
             if on_poll is not None:
@@ -296,6 +297,7 @@ class Run(StoredRun):
         cause = self.cause or {}
         rank = cause.get("rank")
         where = "" if rank is None else f" on rank {rank}"
+        where += f" ({cause['node']})" if where and cause.get("node") else ""
         message = f"run {self.run_id} {state}{where}: {cause.get('message')}"
         if state is RunState.STOPPED:
             raise RunStoppedError(message)

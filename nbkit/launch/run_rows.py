@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from nbkit.errors import ConfigError
+from nbkit.errors import StoreError
+from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
+from nbkit.store.summary import summarise_run
 
 __all__ = ["run_row"]
 
@@ -22,33 +25,51 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     Parameters
     ----------
     run
-        A run in any state. Of one that another version of nbkit launched, with fields
-        that this one does not know, those are missing.
-
-    Raises
-    ------
-    StoreError
-        If its files cannot be read.
+        A run in any state. Fields are those that its ``config.json`` has: of a run
+        that another version of nbkit launched, that version's, without defaults of
+        this one. What a damaged file would say is unknown, and a run whose state
+        cannot be read is lost, as in every list of runs.
     """
-    record, submission = run.record, run.submission
+    paths = run.paths
+    # One damaged run must not hide the others.
+    record, submission = _object(paths.record), _object(paths.submission)
+    summary = summarise_run(_lines(run), _object(paths.worker), record)
     times = record.get("time") or {}
     started, ended = times.get("started"), times.get("ended")
     row = {
         "run_id": run.run_id,
         "name": submission.get("name") or record.get("name"),
-        "state": str(run.state),
+        "state": str(_state(run)),
         "started": started,
         "ended": ended,
         "duration_seconds": _seconds(started, ended),
-        **dict(_flat(asdict(run.summary))),
+        **dict(_flat(asdict(summary))),
         **{f"tags.{name}": it for name, it in (submission.get("tags") or {}).items()},
     }
-    try:
-        fields = run.config.model_dump(mode="json")
-    except ConfigError:
-        fields = {}
+    fields = _object(paths.config)
     known = {name for name, value in row.items() if value is not None}
     return row | {name: it for name, it in _flat(fields) if name not in known}
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path) or {}
+    except StoreError:
+        return {}
+
+
+def _lines(run: StoredRun) -> list[dict[str, Any]]:
+    try:
+        return run.metrics(None)
+    except (OSError, ValueError):
+        return []
+
+
+def _state(run: StoredRun) -> RunState:
+    try:
+        return run.state
+    except StoreError:
+        return RunState.LOST
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

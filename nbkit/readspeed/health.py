@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from nbkit.errors import StoreError
 from nbkit.health import Finding, tell
 from nbkit.readspeed.fio import fio_version
 from nbkit.readspeed.places import describe_place
@@ -27,11 +29,15 @@ def findings() -> Iterator[Finding]:
         yield Finding("fio", "info", found, "apt install fio, to read with both")
     else:
         yield Finding("fio", "ok", version)
-    yield _file_system()
+    try:
+        store = store_folder()
+    except StoreError:
+        return  # the store's own check says why
+    yield _file_system(store)
 
 
-def _file_system() -> Finding:
-    place = describe_place(store_folder())
+def _file_system(store: Path) -> Finding:
+    place = describe_place(store)
     kind = place["file_system"] or "unknown"
     found = f"{kind} ({place['source'] or 'unknown source'})"
     if place["kind"] == "memory":

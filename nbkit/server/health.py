@@ -6,7 +6,6 @@ ask it: by its folders of settings and of extensions, without a server.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,7 +25,8 @@ _WIDGETS = {
     "anywidget": "anywidget",
 }
 """What shows widgets in a page, and the package that brings it."""
-_AGAIN = "pip install --force-reinstall --no-deps nbkit, then reload the page"
+# Not by its name alone, which is another project's on the package index.
+_AGAIN = "pip install --force-reinstall --no-deps nbkit-*.whl, then reload the page"
 
 
 def findings() -> Iterator[Finding]:
@@ -37,15 +37,14 @@ def findings() -> Iterator[Finding]:
     pages = get_federated_extensions(labextensions)
     disabled = get_page_config(labextensions).get("disabledExtensions") or {}
     yield _page(pages, disabled)
-    yield _widgets(pages, disabled)
+    yield from _widgets(pages, disabled)
 
 
 def _jupyterlab() -> Iterator[Finding]:
-    version = installed("jupyterlab")
+    version, remedy = installed("jupyterlab"), 'pip install "jupyterlab>=4.2,<5"'
     if version is None:
-        yield Finding("JupyterLab", "failure", "not installed", "pip install nbkit")
+        yield Finding("JupyterLab", "failure", "not installed", remedy)
     elif not version.startswith("4."):
-        remedy = 'pip install "jupyterlab>=4.2,<5"'
         yield Finding("JupyterLab", "failure", f"{version} is none of 4", remedy)
     else:
         yield Finding("JupyterLab", "ok", version)
@@ -85,42 +84,29 @@ def _page(pages: Mapping[str, Any], disabled: Mapping[str, bool]) -> Finding:
         remedy = f"jupyter labextension enable {_PAGE}"
         return Finding(what, "failure", "disabled", remedy)
     own = pages[_PAGE]
-    if _python_version(own["version"]) != version:
+    if own["version"] != version:
         found = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"
         return Finding(what, "failure", found, _AGAIN)
     return Finding(what, "ok", f"{own['version']}, enabled")
 
 
-def _widgets(pages: Mapping[str, Any], disabled: Mapping[str, bool]) -> Finding:
+def _widgets(
+    pages: Mapping[str, Any], disabled: Mapping[str, bool]
+) -> Iterator[Finding]:
     what = "Widgets"
-    missing = [
-        package
-        for page, package in _WIDGETS.items()
-        if page not in pages or disabled.get(page)
-    ]
+    missing = [package for page, package in _WIDGETS.items() if page not in pages]
     if missing:
-        found = f"JupyterLab lacks {' and '.join(missing)}, or it is disabled there"
+        found = f"JupyterLab lacks {' and '.join(missing)}"
         remedy = f"pip install {' '.join(missing)}, then reload the page"
-        return Finding(what, "failure", found, remedy)
-    found = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7"
-    return Finding(what, "ok", f"{found}; VS Code and others are untested")
-
-
-def _python_version(version: str) -> str:
-    """Return a version of npm's as Python spells it: ``0.1.0-dev`` is ``0.1.0.dev0``.
-
-    References
-    ----------
-    https://semver.org and https://peps.python.org/pep-0440/
-    """
-    number, _, mark = version.partition("-")
-    if not mark:
-        return number
-    match = re.fullmatch(r"(dev|alpha|beta|rc)\.?(\d*)", mark)
-    if match is None:
-        return version
-    short = {"dev": ".dev", "alpha": "a", "beta": "b"}.get(match[1], match[1])
-    return f"{number}{short}{match[2] or 0}"
+        yield Finding(what, "failure", found, remedy)
+    off = [page for page in _WIDGETS if page in pages and disabled.get(page)]
+    for page in off:
+        remedy = f"jupyter labextension enable {page}, then reload the page"
+        yield Finding(what, "failure", f"{page} is disabled", remedy)
+    if not missing and not off:
+        found = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
+        found += "tested in Chromium alone; VS Code and others are untested"
+        yield Finding(what, "ok", found)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,17 @@ _MOVE = "or set NBKIT_HOME to another folder"
 
 def findings() -> Iterator[Finding]:
     """Yield what is found; a folder of its own is made in the store, and removed."""
-    store = store_folder()
+    try:
+        store = store_folder()
+    except StoreError as error:
+        what, _, remedy = str(error).removesuffix(".").partition("; ")
+        yield Finding("Store", "failure", what, remedy)
+        return
+    lowest = next(path for path in (store, *store.parents) if os.path.lexists(path))
+    if not lowest.is_dir():
+        remedy = "set NBKIT_HOME to a folder"
+        yield Finding("Store", "failure", f"{lowest} is no folder", remedy)
+        return
     there = _nearest(store)
     yield _place(store)
     yield _space(there)

@@ -23,6 +23,8 @@ from nbkit.store.record import RunState, read_json
 
 __all__ = ["Standing", "may_go_on", "standing"]
 
+_LAST_BYTES = 8192
+"""Of a job's log, where it says why it ended."""
 _RUNNING_SECONDS = 15.0
 """A run that goes on tells how by its files; Slurm is asked only whether it does."""
 
@@ -67,7 +69,7 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
         return _again(paths, submission, known) or ended if may_go_on(known) else ended
     if written is not None and _is_alive_here(known):
         return Standing(written, queue=known.get("queue"))
-    job = _job(paths, submission["job"], written)
+    job = _job(paths, submission, written)
     if job is not None and job.has_ended:
         return _ended(paths, submission, job)
     has_begun = written not in (None, RunState.QUEUED)
@@ -94,7 +96,7 @@ def may_go_on(record: Line) -> bool:
 
 def _again(paths: RunPaths, submission: Line, known: Line) -> Standing | None:
     """Return where a run stands that has ended and may go on; None if it does not."""
-    job = _job(paths, submission["job"], None)
+    job = _job(paths, submission, None)
     if job is None or job.has_ended:
         return None
     if job.waits:
@@ -111,7 +113,7 @@ def _is_alive_here(record: Line) -> bool:
     )
 
 
-def _job(paths: RunPaths, job: Line, written: RunState | None) -> Job | None:
+def _job(paths: RunPaths, submission: Line, written: RunState | None) -> Job | None:
     """Return Slurm's word; None if it says nothing, or would speak of another job."""
     # Of other users Slurm may tell nothing, which must not look like an end; and
     # another cluster's number is somebody else's job here.
@@ -119,7 +121,9 @@ def _job(paths: RunPaths, job: Line, written: RunState | None) -> Job | None:
         return None
     is_running = written is RunState.RUNNING
     age_seconds = _RUNNING_SECONDS if is_running else ANSWER_SECONDS
-    return find_job(str(job["id"]), job.get("cluster"), age_seconds)
+    job, submitted = submission["job"], submission.get("time")
+    moment = submitted and datetime.datetime.fromisoformat(submitted).timestamp()
+    return find_job(str(job["id"]), job.get("cluster"), age_seconds, moment)
 
 
 def _is_own(paths: RunPaths) -> bool | None:
@@ -202,13 +206,28 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
     log = paths.job_log(job.id)
     see_anew(log.parent)
     if log.exists():
-        return f"its supervisor had not begun, {log} may say why"
+        last = _last_words(log)
+        said = f": {last}" if last else ""
+        return f"its supervisor had not begun{said}; all that it printed is in {log}"
     if not job.nodes:
         return f"its supervisor had not begun, and there is no {log}"
     return (
         f"{job.nodes} wrote no {log}: the store must be on a file system that all "
         "nodes share; set NBKIT_HOME to a folder of one"
     )
+
+
+def _last_words(log: Path) -> str:
+    """Return the last line that nbkit has printed to a job's log, else the last one."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LAST_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    own = [line for line in said if line.startswith("nbkit: ")]
+    return (own or said or [""])[-1][:300]
 
 
 def _advice(paths: RunPaths) -> str:

@@ -32,6 +32,9 @@ _LIMIT_SECONDS = 20.0
 _REST_SECONDS = 30.0
 """Until the next question, after one that had no answer."""
 
+_OTHER_CLOCK_SECONDS = 60.0
+"""By so much the clock of another login node may be wrong."""
+
 GONE = "GONE"
 """The state of a job that Slurm has forgotten; all others are Slurm's own words."""
 
@@ -75,7 +78,10 @@ class Job:
 
 
 def find_job(
-    job_id: str, cluster: str | None = None, max_age_seconds: float = ANSWER_SECONDS
+    job_id: str,
+    cluster: str | None = None,
+    max_age_seconds: float = ANSWER_SECONDS,
+    submitted_at: float | None = None,
 ) -> Job | None:
     """Return what Slurm says of one of this user's jobs.
 
@@ -87,6 +93,9 @@ def find_job(
         Name of the cluster; None is this machine's.
     max_age_seconds
         An answer of that age will do.
+    submitted_at
+        Unix time; a job that is older than the last question, and missing in its
+        answer, is looked up at once.
 
     Returns
     -------
@@ -94,7 +103,7 @@ def find_job(
         None if Slurm has not answered; see `why_unknown`. A job that came behind the
         last question is None till the next.
     """
-    return _cluster(cluster).find(job_id, max_age_seconds)
+    return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
 
 
 def why_unknown(cluster: str | None = None) -> str:
@@ -119,11 +128,17 @@ class _Cluster:
         self._has_accounts = True
         self.trouble = ""
 
-    def find(self, job_id: str, max_age_seconds: float) -> Job | None:
+    def find(
+        self, job_id: str, max_age_seconds: float, submitted_at: float | None
+    ) -> Job | None:
         with self._lock:
             if job_id in self._gone:
                 return self._gone[job_id]
             self._wanted.add(job_id)
+            if job_id not in self._found and self._was_missing(submitted_at):
+                if not self._has_accounts:
+                    return self._gone.setdefault(job_id, Job(job_id, GONE))
+                max_age_seconds = 0.0
             question = self._begin_if_due(max_age_seconds)
             left = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
         if question is not None and left > 0:
@@ -133,6 +148,13 @@ class _Cluster:
             if found is None or self._heard_at is None:
                 return None
             return replace(found, age_seconds=time.monotonic() - self._heard_at)
+
+    def _was_missing(self, submitted_at: float | None) -> bool:
+        """Return whether a job that nobody had asked for is old enough to be gone."""
+        if submitted_at is None or self._heard_at is None:
+            return False
+        heard_at = time.time() - (time.monotonic() - self._heard_at)
+        return submitted_at < heard_at - _OTHER_CLOCK_SECONDS
 
     def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
         """Return the question that is to be waited for; None needs no other answer."""

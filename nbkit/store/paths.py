@@ -44,6 +44,8 @@ from pathlib import Path
 
 import platformdirs
 
+from nbkit.errors import StoreError
+
 __all__ = [
     "ID_PATTERN",
     "RunPaths",
@@ -72,11 +74,23 @@ def store_folder() -> Path:
 
     A relative path is meant from where this process first asked for its store; it stays
     the same store when the process changes its folder.
+
+    Raises
+    ------
+    StoreError
+        If it lies in the user's home folder, and there is none.
     """
     home = os.environ.get("NBKIT_HOME")
-    if home:
-        return _absolute(home)
-    return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
+    try:
+        if home:
+            return _absolute(home)
+        return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
+    except RuntimeError as error:
+        message = (
+            "this user has no home folder; set NBKIT_HOME to a folder that you may "
+            "write."
+        )
+        raise StoreError(message) from error
 
 
 @functools.cache

@@ -388,7 +388,8 @@ class Study:
             if entry.get("start") != entries[-1].get("start"):
                 continue
             try:
-                attach(entry["run_id"]).wait(raise_on_failure=False)
+                run = attach(entry["run_id"])
+                run.wait(raise_on_failure=False, on_poll=lambda _: None)
             except RunNotFoundError:
                 continue
 

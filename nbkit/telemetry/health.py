@@ -17,6 +17,7 @@ from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.health import Finding, State, installed, tell
+from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
 from nbkit.telemetry.machine import describe_machine
@@ -39,14 +40,17 @@ _FEWEST_PROCESSES = 4096
 
 def findings() -> Iterator[Finding]:
     """Yield what is found, the driver last."""
+    if platform.system() != "Linux":
+        remedy = "runs are launched on Linux; here a store can be read and compared"
+        yield Finding("System", "failure", platform.system(), remedy)
+        return
     machine = describe_machine(gpus=False)
     yield Finding("System", "ok", _system(machine))
     yield Finding("Python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield Finding("nbkit", "ok", str(installed("nbkit")))
     yield _cpus(machine)
     yield _binding(machine)
-    memory_bytes = machine["memory_total_bytes"]
-    yield Finding("Memory", "ok", f"{memory_bytes / 2**30:.1f} GiB")
+    yield _memory(machine["memory_total_bytes"])
     yield _shared_memory(_SHARED_MEMORY)
     yield _open_files()
     yield _processes()
@@ -85,6 +89,14 @@ def _binding(machine: Mapping[str, Any]) -> Finding:
     return Finding("CPU binding", "ok", f"possible; {count}{plural}")
 
 
+def _memory(total_bytes: int) -> Finding:
+    granted = smallest_limit("memory")
+    if granted is None or granted >= total_bytes:
+        return Finding("Memory", "ok", f"{total_bytes / 2**30:.1f} GiB")
+    found = f"{granted / 2**30:.1f} GiB (control group)"
+    return Finding("Memory", "ok", f"{found} of {total_bytes / 2**30:.1f} GiB")
+
+
 def _shared_memory(folder: Path) -> Finding:
     try:
         space = shutil.disk_usage(folder)
@@ -115,6 +127,16 @@ def _open_files() -> Finding:
 
 def _processes() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    granted = smallest_limit("pids")
+    if granted is not None and (granted < soft or soft == resource.RLIM_INFINITY):
+        found = f"{granted:,} (control group)"
+        if granted >= _FEWEST_PROCESSES:
+            return Finding("Processes", "ok", found)
+        remedy = (
+            f"each thread counts: ask for {_FEWEST_PROCESSES} or more (docker run "
+            "--pids-limit; systemd: TasksMax)"
+        )
+        return Finding("Processes", "warning", found, remedy)
     found = f"{_count(soft)} (at most {_count(hard)})"
     if soft in range(_FEWEST_PROCESSES):
         remedy = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
@@ -168,7 +190,10 @@ def _gpus() -> Iterator[Finding]:
             yield Finding("GPUs", "info", "none here: runs compute on CPUs")
         else:
             what, _, remedy = str(error).partition(": ")
-            yield Finding("GPUs", "failure", what, remedy)
+            # A container may be meant to compute on CPUs, beside the host's GPUs.
+            state: State = "warning" if error.reason == "no library" else "failure"
+            remedy = f"{remedy.removesuffix('.')}; runs compute on CPUs until then"
+            yield Finding("GPUs", state, what, remedy)
         return
     yield Finding("NVIDIA driver", "ok", f"{driver}, CUDA up to {cuda}")
     kinds = Counter(_kind(gpu) for gpu in devices if not gpu.error)

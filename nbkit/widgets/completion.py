@@ -8,7 +8,10 @@ and inside the quotes of a field the values that there are: the models by their 
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from nbkit.errors import NbkitError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +22,7 @@ __all__ = ["complete", "register"]
 
 _VALUE = re.compile(r"(\w+)\s*=\s*([\"'])([^\"']*)$")
 _CALLEE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*$")
+_TAKES_FIELDS = re.compile(r"launch$|config$|replace$|[A-Z]")
 
 
 def register(shell: Any) -> None:
@@ -120,11 +124,16 @@ def _configuration_of(name: str, namespace: Mapping[str, Any]) -> type[Model] | 
     first, *rest = name.split(".")
     found = namespace.get(first)
     owner = None
+    if rest and not _TAKES_FIELDS.match(rest[-1]):
+        return None
     for part in rest:
         # Only nbkit's own objects are asked: an attribute may be somebody's program.
-        if not _is_ours(found):
+        if not _is_ours(found) or _is_computed(found, part):
             return None
-        owner, found = found, getattr(found, part, None)
+        try:
+            owner, found = found, getattr(found, part, None)
+        except (NbkitError, ValueError):
+            return None  # a form that is not valid, or a damaged file
     from nbkit.config import ExperimentConfig, Model
 
     if isinstance(found, type):
@@ -135,6 +144,12 @@ def _configuration_of(name: str, namespace: Mapping[str, Any]) -> type[Model] | 
     if _is_ours(found) and getattr(found, "__name__", "") in takes_fields:
         return ExperimentConfig
     return None
+
+
+def _is_computed(owner: Any, name: str) -> bool:
+    """Return whether reading an attribute may take long, or run what was pickled."""
+    declared = getattr(type(owner), name, None)
+    return name != "config" and isinstance(declared, property | cached_property)
 
 
 def _is_ours(value: Any) -> bool:

@@ -265,6 +265,7 @@ def _cause_lines(head: Bundle) -> list[str]:
     if not cause:
         return []
     where = "" if cause["rank"] is None else f" on rank {cause['rank']}"
+    where += f" ({cause['node']})" if where and cause["node"] else ""
     message = cause["message"]
     # "stopped: stopped by user" says it twice.
     if not message.startswith(head["state"]):

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["DriverGpus", "TorchGpus", "findings", "judge_gpus"]
 
 _TRAIN = 'pip install "nbkit[train]"'
+_TORCH_ANEW = "pip install --force-reinstall torch torchvision"
+"""Together: each torchvision belongs to one torch."""
+_OLDEST_DALI_CUDA = 12
+"""The oldest CUDA of the driver for which nbkit names a DALI."""
 _VOLTA = "7.0"
 _VOLTA_REMEDY = (
     'a V100 needs another build: pip install "torch<2.11", the last whose ordinary '
@@ -64,12 +68,16 @@ class TorchGpus:
 def findings() -> Iterator[Finding]:
     """Yield what is found; torch before its companions."""
     driver = _driver_gpus()
-    torch = yield from _import("PyTorch", "torch", missing=_missing_torch(driver))
+    torch = yield from _import(
+        "PyTorch", "torch", remedy=_TORCH_ANEW, missing=_missing_torch(driver)
+    )
     if torch is not None:
         yield from judge_gpus(driver, _torch_gpus(torch))
         yield from _collectives(torch, driver)
         vision = Finding("torchvision", "failure", "not installed", _TRAIN)
-        yield from _import("torchvision", "torchvision", missing=vision)
+        yield from _import(
+            "torchvision", "torchvision", remedy=_TORCH_ANEW, missing=vision
+        )
         words = "not installed: trainings fail, unless tensorboard=False"
         board = Finding("TensorBoard", "failure", words, _TRAIN)
         yield from _version("TensorBoard", "tensorboard", board)
@@ -99,10 +107,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
     if (seen < count and not driver.divided) or not seen:
         why = f" ({torch.words})" if torch.words else ""
         found = f"torch shows {seen} of {count} GPUs{why}"
-        remedy = (
-            f"torch is built with CUDA {torch.cuda}, the driver runs up to "
-            f"{driver.cuda}; update the driver, or install a torch for its CUDA"
-        )
+        remedy = _unseen_remedy(torch.cuda, driver.cuda)
         yield Finding("torch on GPUs", "failure", found, remedy)
         return
     missing = sorted(
@@ -122,6 +127,23 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
         yield Finding("torch on GPUs", "failure", "torch shows others", remedy)
         return
     yield Finding("torch on GPUs", "ok", f"{seen} of {count}, CUDA {torch.cuda}")
+
+
+def _unseen_remedy(built: str, driver: str | None) -> str:
+    """Say what to do where torch shows no GPU: its CUDA is too new, or the machine."""
+    if driver is not None and _major(built) > _major(driver):
+        return (
+            f"torch is built with CUDA {built}, the driver runs up to {driver}; "
+            "update the driver, or install a torch for its CUDA"
+        )
+    return (
+        "run nvidia-smi; on a machine with NVSwitch: systemctl status "
+        "nvidia-fabricmanager; in a container look whether it has /dev/nvidia*"
+    )
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
 
 
 def _covers(arches: Sequence[str], capability: str) -> bool:
@@ -221,13 +243,21 @@ def _dali(driver_cuda: str | None) -> Iterator[Finding]:
         yield Finding("DALI", "warning", words, remedy)
         return
     [(cuda, version)] = found.items()
-    newest = driver_cuda and int(driver_cuda.partition(".")[0])
-    if newest and newest < cuda:
+    package = f"nvidia-dali-cuda{cuda}0"
+    if driver_cuda and _major(driver_cuda) < cuda:
         words = f"{version} is for CUDA {cuda}; the driver runs up to {driver_cuda}"
-        yield Finding("DALI", "warning", words, 'pip install "nbkit[dali]"')
+        remedy = f'pip uninstall {package}; pip install "nbkit[dali]"'
+        if _major(driver_cuda) < _OLDEST_DALI_CUDA:
+            remedy = "update the driver, or use another loader"
+        yield Finding("DALI", "warning", words, remedy)
         return
-    of = f" for CUDA {cuda}"
-    yield from _import("DALI", "nvidia.dali", state="warning", note=of)
+    yield from _import(
+        "DALI",
+        "nvidia.dali",
+        remedy=f"pip install --force-reinstall {package}",
+        state="warning",
+        note=f" for CUDA {cuda}",
+    )
 
 
 def _missing_torch(driver: DriverGpus) -> Finding:
@@ -247,6 +277,7 @@ def _import(
     what: str,
     module: str,
     *,
+    remedy: str,
     missing: Finding | None = None,
     state: State = "failure",
     note: str = "",
@@ -256,20 +287,19 @@ def _import(
         found: ModuleType = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if missing is None or error.name != module:
-            yield _broken(what, state, error)
+            yield _broken(what, state, error, remedy)
         else:
             yield missing
         return None
     except (ImportError, OSError, RuntimeError) as error:
-        yield _broken(what, state, error)
+        yield _broken(what, state, error, remedy)
         return None
     yield Finding(what, "ok", f"{getattr(found, '__version__', 'installed')}{note}")
     return found
 
 
-def _broken(what: str, state: State, error: Exception) -> Finding:
+def _broken(what: str, state: State, error: Exception, remedy: str) -> Finding:
     words = f"{type(error).__name__}: {error}".partition("\n")[0]
-    remedy = f"install it anew, with what it belongs to: {_TRAIN}"
     return Finding(what, state, f"cannot be imported ({words})", remedy)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 
 import pytest
 
 from nbkit.cli.doctor import doctor, examine, lines_of
+from nbkit.cli.main import main
 from nbkit.health import Finding
 from nbkit.launch import health as launch_health
 from nbkit.readspeed import health as readspeed_health
@@ -45,8 +47,8 @@ def examined():
 def module(tmp_path, monkeypatch):
     """Return what makes a module of checks from a program, and gives its name."""
 
-    def make(program):
-        (tmp_path / "some_checks.py").write_text(
+    def make(program, name="some_checks"):
+        (tmp_path / f"{name}.py").write_text(
             "from nbkit.health import Finding, tell\n"
             "def findings():\n"
             "    yield Finding('First', 'ok', 'here')\n"
@@ -55,7 +57,7 @@ def module(tmp_path, monkeypatch):
         )
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         monkeypatch.setenv("PYTHONPATH", path)
-        return "some_checks"
+        return name
 
     return make
 
@@ -70,8 +72,9 @@ def test_this_machine_is_told_room_by_room(nbkit_command):
         "This machine", "Training", "Starting runs", "Store", "Images", "JupyterLab"
     }  # fmt: skip
     # What the tests need themselves works here.
-    needed = ("PyTorch", "torchvision", "gloo", "Pool of devices", "Writing")
-    assert {states[what] for what in needed} == {"ok"}
+    needed = ["PyTorch", "torchvision", "gloo", "Pool of devices", "Writing"]
+    needed += ["Server extension", "Lab extension", "Widgets", "Notebooks"]
+    assert {what: states[what] for what in needed} == dict.fromkeys(needed, "ok")
     assert told["works"] == ("failure" not in states.values())
     assert done.returncode == (0 if told["works"] else 1)
 
@@ -240,11 +243,35 @@ def test_a_disabled_server_extension_and_an_old_page_are_failures(
     assert found["Lab extension"].found.startswith("9.9 in ")
 
 
-def test_doctor_gives_every_check_up_together(monkeypatch):
-    rooms = {"Nothing": ("no_such_module",)}
-    monkeypatch.setattr("nbkit.cli.doctor._ROOMS", rooms)
+def test_checks_run_side_by_side_and_are_given_up_together(
+    module, monkeypatch, tmp_path
+):
+    signs = [tmp_path / "a", tmp_path / "b"]
+    names = [
+        module(f"import signal; open({str(sign)!r}, 'w').close(); signal.pause()", name)
+        for sign, name in zip(signs, ("some_checks", "more_checks"), strict=True)
+    ]
+    monkeypatch.setattr("nbkit.cli.doctor._ROOMS", {"Both": names})
 
-    [(heading, finding)] = doctor()
+    told = doctor(limit_seconds=0.1)
+    found = [next(told)]
+    # The first was given up; both still go on until all have been asked.
+    wait_until(lambda: all(sign.exists() for sign in signs), "both have begun")
+    found += told
 
-    assert heading == "Nothing"
-    assert "no_such_module" in finding.found
+    hung = [one.found for heading, one in found if one.what == "Checks"]
+    assert [words.partition(" behind ")[0] for words in hung] == (
+        ["some_checks hangs", "more_checks hangs"]
+    )
+    assert {heading for heading, _ in found} == {"Both"}
+
+
+def test_doctor_says_on_a_terminal_that_it_takes_a_while(monkeypatch, capsys):
+    monkeypatch.setattr("nbkit.cli.doctor._ROOMS", {"Nothing": ("no_such_module",)})
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+
+    main(["doctor"])
+
+    assert capsys.readouterr().err.count("\n") == 1

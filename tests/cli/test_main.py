@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from nbkit.cli.main import make_parser
 from tests.cli.conftest import COMMAND
 from tests.house.test_imports import HEAVY
 from tests.waiting import wait_until
+from tests.widgets.stored_run import WrittenRun
 
 REPLAY = "replay:eight-gpus"
 [COMMANDS] = (
@@ -63,6 +65,23 @@ def test_a_refusal_is_a_sentence_and_not_a_traceback(nbkit_command):
     assert done.stdout == ""
     assert done.stderr.startswith("nbkit: run_id='nosuchrun': no run is called so")
     assert done.stderr.count("\n") == 1
+
+
+def test_an_error_of_the_system_is_a_sentence_and_not_a_traceback():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(COMMAND, stdout=full, stderr=subprocess.PIPE, text=True)
+
+    assert done.returncode == 2
+    assert done.stderr == "nbkit: [Errno 28] No space left on device\n"
+
+
+def test_an_encoding_without_a_letter_gets_a_question_mark(nbkit_command, tmp_path):
+    WrittenRun(tmp_path)
+
+    done = nbkit_command("runs", NBKIT_HOME=tmp_path, PYTHONIOENCODING="latin-1")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " ? " in done.stdout
 
 
 def test_a_reader_that_goes_away_ends_it_quietly():

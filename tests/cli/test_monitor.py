@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from nbkit.cli import gpu_table
 from tests.cli.conftest import COMMAND
 from tests.widgets.stored_run import WrittenRun
 
@@ -54,6 +55,18 @@ def test_what_is_unusual_is_said(nbkit_command, trace, said):
 
     assert done.returncode == 0
     assert said in done.stdout
+
+
+def test_a_command_line_of_others_moves_no_cursor_of_this_terminal():
+    holder = {"kind": "outside", "name": None, "path": None, "run_id": None}
+    holder |= {"user": "eve", "pid": 7, "idle_since": None, "mig_uuid": None}
+    holder["command"] = "python\x1b[2J a\nb\u202e.py"
+    gpu = {"holders": [holder], "mig_instances": None}
+    sample = {"t": 0.0, "mig": [None], "holders": [[1024]]}
+
+    [line] = gpu_table._held(gpu, sample, 0)
+
+    assert line.endswith("eve, pid 7: python [2J a b .py")
 
 
 def test_table_follows_table_where_no_terminal_is(nbkit_command):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import nbkit
 from nbkit.store.record import RunState
+from nbkit.study.sources import questions
 from tests.cli.conftest import COMMAND
 from tests.waiting import wait_until
 from tests.widgets.stored_run import WrittenRun, step
@@ -106,6 +108,22 @@ def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
     assert run.cause["message"].startswith("stopped by user")
 
 
+def test_a_run_that_cannot_be_stopped_does_not_keep_others_going(
+    written, store, nbkit_command
+):
+    other = store / "runs" / "20200102-000000-other-bbbb"
+    shutil.copytree(written.run.paths.root, other)
+    record = json.loads(written.run.paths.record.read_text())
+    (other / "record.json").write_text(json.dumps({**record, "state": "finished"}))
+    (other / "config.json").write_text(json.dumps({"engine": "local"}))
+    written.run.paths.submission.unlink()  # as of a run that torchrun started
+
+    done = nbkit_command("stop", "aaaa", "bbbb")
+
+    assert (done.returncode, done.stdout) == (2, f"{other.name} finished\n")
+    assert f"nbkit: {written.run.run_id} was not stopped: run " in done.stderr
+
+
 def test_stop_wants_to_be_told_which_runs(nbkit_command):
     for arguments in ([], ["--all", "k3f9"]):
         done = nbkit_command("stop", *arguments)
@@ -176,7 +194,9 @@ def test_a_notebook_is_found_by_its_name_and_all_are_listed_with_their_questions
     nbkit_command,
 ):
     assert Path(nbkit_command("notebook", "scaling").stdout.strip()).is_file()
-    assert "storage" in nbkit_command("notebook").stdout
+    listed = nbkit_command("notebook").stdout
+    assert all(f"{one.notebook} " in listed for one in questions())
+    assert all(one.question in listed for one in questions())
     missed = nbkit_command("notebook", "scling")
     assert missed.returncode == 2
     assert "Did you mean 'scaling'?" in missed.stderr

@@ -11,7 +11,8 @@ from nbkit.errors import StoreError
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_document_has_the_table_that_the_code_makes(name):
+def test_a_document_has_the_table_that_the_code_makes(name, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # argparse's, from Python 3.14 on
     file, make = TABLES[name]
     text = file.read_text()
 

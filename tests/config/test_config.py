@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torchvision
 
-from nbkit import registry
+from nbkit import config, registry
 from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.errors import ConfigError, NbkitError
 
@@ -14,6 +16,13 @@ def test_every_field_has_a_text_for_the_form():
     for model in (ExperimentConfig, LoaderConfig):
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
+
+
+@pytest.mark.parametrize("name", config.__all__)
+def test_help_says_the_default_of_every_field(name):
+    model = getattr(config, name)
+
+    assert "PydanticUndefined" not in model.__doc__ + str(inspect.signature(model))
 
 
 def test_the_known_models_are_torchvisions_classification_models():

@@ -40,11 +40,11 @@ def test_a_run_that_was_launched_with_them_can_still_be_read():
 @pytest.mark.parametrize(
     ("fields", "advice"),
     [
-        ({"timeout_min": 3}, "timeout_min=3 leaves no time.*set timeout_min=4"),
+        ({"timeout_min": 3}, "timeout_min=3 is too short.*set timeout_min=4"),
         ({"slurm_signal_delay_s": 59}, "=59 is too short.*set slurm_signal_delay_s=60"),
         (
             {"timeout_min": 4, "slurm_signal_delay_s": 121},
-            "timeout_min=4 leaves.*set timeout_min=5",
+            "timeout_min=4 is too short.*set timeout_min=5",
         ),
     ],
 )

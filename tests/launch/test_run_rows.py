@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pandas as pd
 
 import nbkit
+from nbkit.store.paths import RunPaths
 
 
 def test_runs_become_a_data_frame_without_nbkit_knowing_pandas(small):
@@ -39,4 +41,31 @@ def test_a_run_that_another_version_launched_is_a_row_too(small):
     (row,) = nbkit.runs().to_dicts()
 
     assert (row["run_id"], row["state"]) == (run.run_id, "finished")
-    assert "precision" not in row
+    assert (row["field_of_tomorrow"], row["precision"]) == (1, "fp32")
+    assert row["loader_config.dali.roi_decode"] is True
+
+
+def test_a_damaged_run_keeps_what_it_has_and_hides_no_other(small):
+    whole = nbkit.launch(small(steps=4), tags={"arm": "a"}).wait().paths
+    there = whole.root.with_name("20200101-000000000-damaged-aaaa")
+    shutil.copytree(whole.root, there)
+    paths = RunPaths(there)
+    lost = {
+        paths.config: {"precision"},
+        paths.metrics: {"n_steps", "images_per_second"},
+        paths.worker: {"world_size"},
+        paths.record: {"state", "duration_seconds"},
+        paths.submission: {"state", "tags.arm"},
+    }
+    for path, names in lost.items():
+        text = path.read_text()
+        path.write_text("{\n")
+
+        good, bad = nbkit.runs().to_dicts()
+
+        path.write_text(text)
+        assert (good["run_id"], bad["run_id"]) == (whole.run_id, there.name)
+        same = {name for name, value in good.items() if bad.get(name) == value}
+        every = set().union(*lost.values())
+        assert every - same == names, path.name
+        assert bad["state"] == ("lost" if "state" in names else "finished")

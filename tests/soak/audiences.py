@@ -1,8 +1,8 @@
 """What README.md tells each audience, done from nothing and timed: ``make audiences``.
 
-1. The first block below each heading of README's "Install" is typed command by command,
-   in a home and an environment of its own, with the wheel of this checkout. A report is
-   made of small runs on CPUs.
+1. The first block of README's "Install" and that below each of its headings are typed
+   command by command, in a home of its own, with the wheel of this checkout. A report
+   is made of small runs on CPUs.
 2. ``nbkit doctor`` says that all is well, and JupyterLab opens with the sidebar.
 3. ``make run`` in a fresh clone, twice.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -67,7 +68,7 @@ class Step:
 
 
 def commands_of(readme: str, audience: str) -> list[str]:
-    """Return the commands of the first block below an audience's heading.
+    """Return the commands of "Install" for all, and of an audience's first block.
 
     Raises
     ------
@@ -75,41 +76,37 @@ def commands_of(readme: str, audience: str) -> list[str]:
         If README has no such heading below "Install", or no block there.
     """
     install = re.search(r"^## Install\n(.*?)(?=^## |\Z)", readme, re.M | re.S)
-    part = install and re.search(
-        rf"^### {re.escape(audience)}\n(.*?)(?=^### |\Z)", install[1], re.M | re.S
-    )
-    found = part and re.search(r"^```sh\n(.*?)^```", part[1], re.M | re.S)
-    if not found:
-        message = (
-            f"README.md: no ```sh block below '### {audience}' in "
-            "'## Install'; write one."
-        )
-        raise LookupError(message)
-    lines = found[1].replace("\\\n", " ").splitlines()
-    return [line for line in lines if line.strip() and not line.startswith("#")]
+    heading = rf"^### {re.escape(audience)}\n(.*?)(?=^### |\Z)"
+    part = install and re.search(heading, install[1], re.M | re.S)
+    commands: list[str] = []
+    for text in (install and install[1].partition("\n### ")[0], part and part[1]):
+        found = re.search(r"^```sh\n(.*?)^```", text or "", re.M | re.S)
+        if not found:
+            message = (
+                f"README.md: no ```sh block in '## Install' before the first ###, or "
+                f"below '### {audience}'; write one."
+            )
+            raise LookupError(message)
+        lines = found[1].replace("\\\n", " ").splitlines()
+        commands += [line for line in lines if line.strip() and line[0] != "#"]
+    return commands
 
 
 def typed(command: str) -> str:
-    """Return a command as it is typed here: with no clone's address, and no GPUs."""
-    if command.startswith("git clone"):
-        return f"git clone --quiet {ROOT} nbkit"
-    if command.startswith("papermill"):
-        return f"{command} {_SMALL}"
-    return command
+    """Return a command as it is typed here, where there are no GPUs."""
+    return f"{command} {_SMALL}" if command.startswith("papermill") else command
 
 
 def follow(audience: str, wheel: Path, folder: Path) -> Iterator[Step]:
     """Type an audience's commands, up to the first that fails; then look around."""
     person = Newcomer(folder / audience.replace(" ", "-"))
-    person.variables["WHEEL"] = str(wheel)
+    (person.folder / "dist").mkdir()
+    shutil.copy(wheel, person.folder / "dist")
     with ExitStack() as stack:
         if audience == "Slurm":
             cluster = stack.enter_context(_cluster())
             person.variables["SLURM_CONF"] = str(cluster.conf)
-        commands = [
-            'python3 -m venv environment && PATH="$PWD/environment/bin:$PATH"',
-            *commands_of((ROOT / "README.md").read_text(), audience),
-        ]
+        commands = commands_of((ROOT / "README.md").read_text(), audience)
         if "nbkit doctor" not in commands:
             commands.append("nbkit doctor")
         if not any(map(_OPENS, commands)):

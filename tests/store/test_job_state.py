@@ -144,8 +144,12 @@ def test_a_job_that_has_said_something_names_its_log(run, slurm):
     log = run.paths.job_log("7")
     log.parent.mkdir(exist_ok=True)
     log.touch()
+    begun = "its supervisor had not begun"
 
-    assert f"its supervisor had not begun, {log} may say why" in run.cause["message"]
+    assert f"{begun}; all that it printed is in {log}" in run.cause["message"]
+    said = "nbkit: status 127 of this setup line: module load cuda"
+    log.write_text(f"bash: module: not found\n{said}\nslurmstepd: done\n")
+    assert f"{begun}: {said}; all that it" in run.cause["message"]
 
 
 def test_a_run_with_a_checkpoint_is_told_to_go_on_from_it(run, slurm):
@@ -295,7 +299,7 @@ def test_a_run_that_goes_on_asks_less_often(run, slurm, monkeypatch):
     asked = []
     job = jobs.Job("7", "RUNNING")
 
-    def find(job_id, cluster, max_age_seconds):
+    def find(job_id, cluster, max_age_seconds, submitted_at):
         asked.append(max_age_seconds)
         return job
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -36,7 +37,8 @@ def slurm(tmp_path, monkeypatch):
 def clock(monkeypatch):
     """Return a clock that only the test moves, in a list."""
     now = [1000.0]
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
+    monkeypatch.setattr(jobs, "time", clock)
     return now
 
 
@@ -286,3 +288,22 @@ def test_an_end_names_the_nodes_and_what_slurms_word_means():
 
     assert end_words(job) == "NODE_FAIL on n[1-2] (a node has failed, reason NodeDown)"
     assert end_words(Job("1", "SOMETHING_NEW")) == "SOMETHING_NEW"
+
+
+def test_old_jobs_are_known_in_the_first_listing_however_many_there_are(slurm):
+    slurm.tell("squeue", RECORDED[-1])
+    slurm.tell("sacct", "1|COMPLETED|n1", "2|CANCELLED by 0|")
+    assert find_job("14", submitted_at=0).state == "RUNNING"
+
+    assert find_job("1", submitted_at=0).state == "COMPLETED"
+    assert find_job("2", submitted_at=0).state == "CANCELLED"
+    assert find_job("99", submitted_at=time.time()) is None, "it may have come since"
+
+
+def test_old_jobs_of_a_cluster_without_accounts_need_one_question(slurm):
+    slurm.tell("squeue", RECORDED[-1])
+    slurm.tell("sacct", status=1, words=DISABLED)
+    assert find_job("1", submitted_at=0).state == GONE
+
+    assert {find_job(str(n), submitted_at=0).state for n in range(2, 9)} == {GONE}
+    assert len(slurm.calls("squeue")) == 1

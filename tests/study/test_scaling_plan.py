@@ -48,7 +48,7 @@ def cluster(tmp_path, monkeypatch, store):
         folder.mkdir()
         for name in COMMANDS:
             command = folder / name
-            command.write_text(f"#!/bin/sh\necho '{gres}'\n")
+            command.write_text(f"#!/bin/sh\necho 'debug*|{gres}'\n")
             command.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 

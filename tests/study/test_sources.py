@@ -1,11 +1,10 @@
-"""What the notebooks cover: one truth, equal to their folder and to README."""
+"""What the notebooks cover: one truth, equal to their folder."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -16,7 +15,6 @@ from nbkit.study.notebooks import notebooks
 from nbkit.study.parameters import _read_declarations
 from nbkit.study.sources import main, questions, reports, sources_table, state
 
-README = Path(__file__).parents[2] / "README.md"
 QUESTIONS = {one.notebook: one for one in questions()}
 FIELDS = {"model": "tiny", "device": "cpu", "gpus": 1, "image_size": 32}
 FIELDS |= {"batch_size_per_gpu": 2, "steps": 4, "warmup_steps": 1, "tensorboard": False}
@@ -33,14 +31,6 @@ def declared(notebook):
 
 def test_every_notebook_has_a_question_and_every_question_a_notebook():
     assert set(QUESTIONS) == set(notebooks())
-
-
-def test_the_table_of_the_readme_names_the_same_notebooks():
-    head = "| notebook | what it answers |\n"
-    table, _ = README.read_text().split(head)[1].split("\n\n", 1)
-    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-
-    assert sorted(named) == sorted(QUESTIONS)
 
 
 @pytest.mark.parametrize("notebook", QUESTIONS)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nbkit.store.paths import RunPaths
 from nbkit.study import storage_data
 from nbkit.study.storage_over_time import arrived_bytes, epoch_moments
 from nbkit.study.storage_plan import plan
@@ -94,7 +95,7 @@ def run_with(folder, samples):
     ]
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (folder / "system" / "host.jsonl").write_text(text)
-    return SimpleNamespace(paths=SimpleNamespace(root=folder))
+    return SimpleNamespace(paths=RunPaths(folder))
 
 
 def test_what_arrives_is_counted_by_disks_or_by_network_cards(tmp_path):

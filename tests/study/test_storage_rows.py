@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nbkit.store.paths import RunPaths
 from nbkit.study.storage_rows import epoch_row
 
 BYTES_PER_IMAGE = 1000
@@ -37,7 +38,7 @@ def run(tmp_path):
             for epoch in (0, 0, 1, 1)
         ]
         return SimpleNamespace(
-            paths=SimpleNamespace(root=folder),
+            paths=RunPaths(folder),
             metrics=lambda: lines,
             config=SimpleNamespace(emulated_step_seconds=0.0),
             summary=SimpleNamespace(data_wait_share=0.5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbkit
+from nbkit.launch.run import Run
 from nbkit.widgets.completion import complete
 from tests.notebooks.kernel import ANSWERS_WITHIN_SECONDS, running_kernel
 
@@ -15,6 +16,14 @@ NAMES = {
     "recipe": nbkit.recipe("netapp_resnet50"),
     "text": "text",
 }
+
+
+class Asked(Run):
+    """A run that notices who asks what its function returned."""
+
+    @property
+    def returns(self):
+        pytest.fail("Tab has loaded what a run's function returned")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +57,25 @@ def test_a_call_of_nbkit_is_completed(before, found):
 )
 def test_what_is_no_field_of_a_call_is_left_alone(before):
     assert complete(before, NAMES)[1] == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "run.config.replace(gpu",
+        "run.returns(gpu",
+        "run.returns.replace(gpu",
+        "run.returns.config.replace(gpu",
+    ],
+)
+def test_completion_reads_no_results_and_raises_nothing(before, tmp_path):
+    assert complete(before, {"run": Asked(tmp_path)})[1] == []
+    (tmp_path / "config.json").write_text("{")
+    assert complete(before, {"run": Asked(tmp_path)})[1] == []
+    (tmp_path / "config.json").write_text("{}")
+    assert bool(complete(before, {"run": Asked(tmp_path)})[1]) is (
+        "returns" not in before
+    )
 
 
 def test_a_kernel_completes_a_call_and_explains_it():

@@ -290,6 +290,7 @@ def _cause(cause: Values | None) -> Values | None:
     stacks = cause.get("stacks") or {}
     return {
         "rank": cause.get("rank"),
+        "node": cause.get("node"),
         "message": cause.get("message"),
         "traceback": trace,
         "log": cause.get("log"),

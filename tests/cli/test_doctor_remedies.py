@@ -1,0 +1,195 @@
+"""What doctor advises: for each cause what mends it, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import sys
+import time
+
+import pynvml
+import pytest
+
+from nbkit.cli.doctor import examine
+from nbkit.datasets import health as datasets_health
+from nbkit.launch import health as launch_health
+from nbkit.readspeed import health as readspeed_health
+from nbkit.server import health as server_health
+from nbkit.store import health as store_health
+from nbkit.telemetry import health as telemetry_health
+from nbkit.worker import health as worker_health
+from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
+from tests.telemetry.conftest import drive, no_setting, pci
+
+__all__ = ["drive", "no_setting", "pci"]
+
+MANAGER = "@jupyter-widgets/jupyterlab-manager"
+
+
+@pytest.fixture
+def no_home(monkeypatch):
+    """Take the user's home folder away."""
+
+    def unknown(uid):
+        raise KeyError(uid)
+
+    for name in ("HOME", "NBKIT_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+
+def by_name(findings):
+    return {one.what: one for one in findings}
+
+
+@pytest.mark.parametrize(
+    ("built", "remedy"),
+    [("13.2", "the driver runs up to 12.8"), ("12.9", "nvidia-fabricmanager")],
+)
+def test_versions_are_blamed_only_where_they_do_not_fit(built, remedy):
+    driver = DriverGpus("12.8", ("9.0",), ("GPU-a",))
+
+    [finding] = judge_gpus(driver, TorchGpus("2.15", built))
+
+    assert finding.state == "failure"
+    assert remedy in finding.remedy
+
+
+def test_what_cannot_be_imported_is_installed_anew(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12 is missing')")
+    dali = tmp_path / "nvidia" / "dali"
+    dali.mkdir(parents=True)
+    (dali.parent / "__init__.py").touch()
+    (dali / "__init__.py").write_text("raise ImportError('undefined symbol')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+
+    with examine("nbkit.worker.health") as examination:
+        found = by_name(examination.findings(time.monotonic() + 60))
+
+    again = "pip install --force-reinstall"
+    assert found["PyTorch"].remedy == f"{again} torch torchvision"
+    assert found["DALI"].remedy == f"{again} nvidia-dali-cuda120"
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "remedy"),
+    [
+        ("12.8", 13, 'pip uninstall nvidia-dali-cuda130; pip install "nbkit[dali]"'),
+        ("11.4", 12, "update the driver, or use another loader"),
+    ],
+)
+def test_a_dali_that_the_driver_cannot_run_is_replaced(
+    monkeypatch, driver, cuda, remedy
+):
+    gpus = DriverGpus(driver, ("9.0",), ("GPU-a",))
+    packages = {f"nvidia-dali-cuda{cuda}0": "2.2"}
+    monkeypatch.setattr(worker_health, "_driver_gpus", lambda: gpus)
+    monkeypatch.setattr(worker_health, "installed", packages.get)
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    found = by_name(worker_health.findings())
+
+    assert found["DALI"].remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "warning"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "failure"),
+    ],
+)
+def test_a_container_for_cpus_on_a_host_with_gpus_is_no_failure(
+    drive, pci, code, state
+):
+    drive(init_error=code)
+
+    finding = by_name(telemetry_health.findings())["GPUs"]
+
+    assert finding.state == state
+    assert finding.remedy.endswith("; runs compute on CPUs until then")
+
+
+def test_another_system_than_linux_is_told_what_it_is_good_for(monkeypatch):
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+
+    [finding] = telemetry_health.findings()
+
+    assert (finding.state, finding.found) == ("failure", "Darwin")
+    assert "a store can be read" in finding.remedy
+
+
+def test_what_a_control_group_grants_is_told_and_too_few_processes_warned_of(
+    drive, monkeypatch
+):
+    drive()
+    granted = {"memory": 2**30, "pids": 100}
+    monkeypatch.setattr(telemetry_health, "smallest_limit", granted.get)
+
+    found = by_name(telemetry_health.findings())
+
+    assert found["Memory"].found.startswith("1.0 GiB (control group) of ")
+    assert found["Processes"].found == "100 (control group)"
+    assert found["Processes"].state == "warning"
+
+
+@pytest.mark.parametrize("below", [".", "runs/of/mine"])
+def test_a_store_that_is_or_lies_below_a_file_is_a_failure(
+    tmp_path, monkeypatch, below
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "file" / below))
+
+    [finding] = store_health.findings()
+
+    assert (finding.what, finding.state) == ("Store", "failure")
+    assert finding.found == f"{tmp_path / 'file'} is no folder"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(no_home):
+    [store] = store_health.findings()
+    images = by_name(datasets_health.findings())["Built-in images"]
+
+    assert store.state == "failure"
+    assert "set NBKIT_HOME" in store.remedy
+    assert "Store lies on" not in by_name(readspeed_health.findings())
+    assert images.state == "warning"
+    assert "set XDG_CACHE_HOME" in images.remedy
+
+
+def test_a_cache_that_cannot_be_looked_at_ends_no_check(tmp_path, monkeypatch):
+    # pathlib raises for it as for a folder that may not be entered.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("a" * 300)))
+
+    assert (
+        "none made yet" in by_name(datasets_health.findings())["Built-in images"].found
+    )
+
+
+def test_a_pool_that_every_launch_refuses_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
+    storage = {"file_system": "nfs4"}
+    monkeypatch.setattr("nbkit.launch.local.describe_storage", lambda path: storage)
+
+    finding = by_name(launch_health.findings())["Pool of devices"]
+
+    assert finding.state == "failure"
+    assert "is on nfs4" in finding.found
+
+
+def test_widgets_that_are_disabled_are_enabled_and_those_missing_installed(
+    tmp_path, monkeypatch
+):
+    pages = {MANAGER: {"version": "5.0"}}
+    monkeypatch.setattr(server_health, "get_federated_extensions", lambda paths: pages)
+    off = {"disabledExtensions": {MANAGER: True}}
+    monkeypatch.setattr(server_health, "get_page_config", lambda paths: off)
+
+    remedies = [one.remedy for one in server_health.findings() if one.what == "Widgets"]
+
+    assert remedies == [
+        "pip install anywidget, then reload the page",
+        f"jupyter labextension enable {MANAGER}, then reload the page",
+    ]

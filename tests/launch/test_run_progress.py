@@ -1,0 +1,61 @@
+"""What a wait shows of a run in a notebook."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.launch import run_progress
+from nbkit.launch.run import Run
+from tests.widgets.stored_run import WrittenRun
+
+
+class Line:
+    """Stands for the line of a notebook's output that is overwritten."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def update(self, bundle, *, raw):
+        self.texts.append(bundle["text/plain"])
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Return a run whose supervisor, this process, nobody waits for."""
+    monkeypatch.setattr(Run, "_wait_for_supervisor", lambda run: None)
+    return WrittenRun(tmp_path)
+
+
+def test_a_wait_for_a_run_that_has_ended_shows_nothing(written, monkeypatch):
+    lines = []
+
+    def new_line():
+        lines.append(Line())
+        return lines[-1]
+
+    monkeypatch.setattr(run_progress, "line_in_place", new_line)
+    written.record("finished", ended="2020-01-01T00:00:01.000Z")
+
+    for _ in range(3):
+        written.run.wait()
+
+    assert lines == []
+
+
+def test_a_wait_for_a_run_that_goes_on_shows_where_it_is_and_how_it_ended(
+    written, monkeypatch
+):
+    line = Line()
+    monkeypatch.setattr(run_progress, "line_in_place", lambda: line)
+    update = line.update
+
+    def end_it(bundle, *, raw):
+        update(bundle, raw=raw)
+        written.record("finished", ended="2020-01-01T00:00:01.000Z")
+
+    line.update = end_it
+    written.run.wait()
+
+    first, last = line.texts
+    assert "running" in first
+    assert "finished" in last
