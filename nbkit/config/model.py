@@ -44,7 +44,8 @@ class Model(BaseModel):
         fields = type(self).model_fields
         for name in fields:
             value = getattr(self, name)
-            if name in self.model_fields_set and value != fields[name].default:
+            default = fields[name].get_default(call_default_factory=True)
+            if name in self.model_fields_set and value != default:
                 yield name, value
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nbkit.telemetry.storage import Mount, read_mounts
+from nbkit.telemetry.control_groups import group_folders
 
 __all__ = ["usable_cpus"]
 
@@ -36,45 +36,8 @@ def usable_cpus(root: Path = Path("/")) -> float:
 
 def _quotas(root: Path) -> list[float]:
     """Return the quotas, in CPUs, of this process's control group and all above it."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    mounts = read_mounts(root)
-    quotas: list[float | None] = []
-    for line in lines:
-        # Such as "0::/user.slice" (version 2) or "4:cpu,cpuacct:/docker/1f" (1).
-        _, controllers, group = line.split(":", 2)
-        for mount in mounts:
-            if not _carries_cpu(mount, controllers.split(",")):
-                continue
-            quotas += [_quota(folder) for folder in _folders(root, mount, group)]
+    quotas = [_quota(folder) for folder in group_folders("cpu", root)]
     return [quota for quota in quotas if quota is not None]
-
-
-def _carries_cpu(mount: Mount, controllers: list[str]) -> bool:
-    if controllers == [""]:
-        return mount.file_system == "cgroup2"
-    return (
-        "cpu" in controllers
-        and mount.file_system == "cgroup"
-        and "cpu" in mount.options.split(",")
-    )
-
-
-def _folders(root: Path, mount: Mount, group: str) -> list[Path]:
-    """Return the folder of a group and those above it, up to the mount point.
-
-    Inside a container the group's name may be the host's, and only a part of the
-    hierarchy may be mounted: what lies outside it cannot be seen.
-    """
-    top = root / mount.mount_point.relative_to("/")
-    inside = group.removeprefix(mount.root.rstrip("/")).strip("/")
-    folder = top / inside
-    if ".." in folder.parts or not folder.is_dir():
-        return [top]
-    depth = len(folder.parts) - len(top.parts)
-    return [folder, *list(folder.parents)[:depth]]
 
 
 def _quota(folder: Path) -> float | None:

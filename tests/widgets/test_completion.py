@@ -18,14 +18,6 @@ NAMES = {
 }
 
 
-class Asked(Run):
-    """A run that notices who asks what its function returned."""
-
-    @property
-    def returns(self):
-        pytest.fail("Tab has loaded what a run's function returned")
-
-
 @pytest.mark.parametrize(
     ("before", "found"),
     [
@@ -68,14 +60,19 @@ def test_what_is_no_field_of_a_call_is_left_alone(before):
         "run.returns.config.replace(gpu",
     ],
 )
-def test_completion_reads_no_results_and_raises_nothing(before, tmp_path):
-    assert complete(before, {"run": Asked(tmp_path)})[1] == []
+def test_completion_reads_no_results_and_raises_nothing(before, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Run, "returns", property(asked.append))
+
+    def found():
+        return complete(before, {"run": Run(tmp_path)})[1]
+
+    assert found() == []  # its configuration is gone
     (tmp_path / "config.json").write_text("{")
-    assert complete(before, {"run": Asked(tmp_path)})[1] == []
+    assert found() == []
     (tmp_path / "config.json").write_text("{}")
-    assert bool(complete(before, {"run": Asked(tmp_path)})[1]) is (
-        "returns" not in before
-    )
+    assert found() == (["gpus="] if before == "run.config.replace(gpu" else [])
+    assert asked == []
 
 
 def test_a_kernel_completes_a_call_and_explains_it():
