@@ -32,7 +32,7 @@ PICTURES = ROOT / ".github/pictures"
 LIMIT_MILLISECONDS = 120_000
 
 KERNEL_STATUS = (
-    "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status"
+    "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status"
 )
 CELL = """\
 import nbkit
