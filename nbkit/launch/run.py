@@ -16,6 +16,7 @@ from nbkit.launch.run_rows import run_row
 from nbkit.store.paths import runs_folder
 from nbkit.store.pickles import load_on_host
 from nbkit.store.processes import ProcessIdentity
+from nbkit.store.progress import rank_words
 from nbkit.store.record import (
     RunState,
     read_json,
@@ -250,7 +251,7 @@ class Run(StoredRun):
         if state is RunState.FINISHED:
             message = f"run {self.run_id} has finished; launch a new one instead."
             raise RunError(message)
-        if not any(self.paths.checkpoints.glob("*/complete.json")):
+        if not self.paths.has_checkpoint:
             message = (
                 f"run {self.run_id} has no complete checkpoint in "
                 f"{self.paths.checkpoints}; launch its config anew."
@@ -295,10 +296,8 @@ class Run(StoredRun):
         if state is RunState.FINISHED:
             return
         cause = self.cause or {}
-        rank = cause.get("rank")
-        where = "" if rank is None else f" on rank {rank}"
-        where += f" ({cause['node']})" if where and cause.get("node") else ""
-        message = f"run {self.run_id} {state}{where}: {cause.get('message')}"
+        what = f"{state}{rank_words(cause)}: {cause.get('message')}"
+        message = f"run {self.run_id} {what}"
         if state is RunState.STOPPED:
             raise RunStoppedError(message)
         # A wrong value is said in one line; where it was noticed helps nobody.

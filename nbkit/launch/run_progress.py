@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit import statistics
 from nbkit.store.metrics import JsonLinesReader
-from nbkit.store.progress import queue_words, total_steps
+from nbkit.store.progress import queue_words, rank_words, total_steps
 from nbkit.store.record import RunState, read_json
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def result(run: Run) -> str:
     state = run.state
     if state is not RunState.FINISHED:
         cause = run.cause or {}
-        rank = "" if cause.get("rank") is None else f" on rank {cause['rank']}"
-        return f"{state}{rank}: {cause.get('message')}"
+        return f"{state}{rank_words(cause)}: {cause.get('message')}"
     timings = map(statistics.allreduce_timing, run.metrics("allreduce"))
     best = max((t.bus_bandwidth_bytes_per_second for t in timings), default=None)
     if best is not None:

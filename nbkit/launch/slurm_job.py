@@ -293,7 +293,7 @@ def _why_again(
     """Return why the job should be put into the queue again; None if it should not."""
     state, cause = ended
     if state is RunState.STOPPED and cause and cause["by"] == BY_TIME_LIMIT:
-        if cause["forced"] and not _has_checkpoint(paths):
+        if cause["forced"] and not paths.has_checkpoint:
             return None  # the next time would end as this one
         return f"it has reached its time limit, and {_waits_to(paths)}"
     if state is RunState.FAILED and cause and cause["kind"] == "node":
@@ -302,13 +302,9 @@ def _why_again(
 
 
 def _waits_to(paths: RunPaths) -> str:
-    if _has_checkpoint(paths):
+    if paths.has_checkpoint:
         return "waits to go on from its checkpoint"
     return "waits, and starts from the beginning"
-
-
-def _has_checkpoint(paths: RunPaths) -> bool:
-    return any(paths.checkpoints.glob("*/complete.json"))
 
 
 def _requeue(journal: Journal, job: Job, why: str) -> bool:

@@ -231,7 +231,7 @@ def _last_words(log: Path) -> str:
 
 
 def _advice(paths: RunPaths) -> str:
-    if any(paths.checkpoints.glob("*/complete.json")):
+    if paths.has_checkpoint:
         return "resume() goes on from the newest checkpoint"
     return "it has no checkpoint: launch it anew"
 

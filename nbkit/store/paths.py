@@ -185,6 +185,11 @@ class RunPaths:
         return self.root / "checkpoints"
 
     @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a complete checkpoint to go on from."""
+        return any(self.checkpoints.glob("*/complete.json"))
+
+    @property
     def tensorboard(self) -> Path:
         """The folder of TensorBoard event files."""
         return self.root / "tensorboard"

@@ -13,7 +13,14 @@ from typing import Any
 
 from nbkit.statistics import latency_timings, step_images_per_second
 
-__all__ = ["RATE_STEPS", "newest_rate", "progress", "queue_words", "total_steps"]
+__all__ = [
+    "RATE_STEPS",
+    "newest_rate",
+    "progress",
+    "queue_words",
+    "rank_words",
+    "total_steps",
+]
 
 _TAIL_BYTES = 1 << 15
 RATE_STEPS = 20
@@ -70,6 +77,20 @@ def progress(metrics: Path) -> dict[str, Any]:
         return {"step": None, "loss": None, "images_per_second": rate}
     found = _last_steps if newest["kind"] == "step" else _last_logs
     return {"step": newest["step"], **found(itertools.chain([newest], lines))}
+
+
+def rank_words(cause: Mapping[str, Any]) -> str:
+    """Return where a run failed, as in `` on rank 3 (n2)``; empty if on no single rank.
+
+    Parameters
+    ----------
+    cause
+        Why it ended, as a record has it.
+    """
+    if cause.get("rank") is None:
+        return ""
+    node = f" ({cause['node']})" if cause.get("node") else ""
+    return f" on rank {cause['rank']}{node}"
 
 
 def queue_words(queue: Mapping[str, Any]) -> str:

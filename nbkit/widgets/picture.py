@@ -264,12 +264,10 @@ def _cause_lines(head: Bundle) -> list[str]:
     cause = head["cause"]
     if not cause:
         return []
-    where = "" if cause["rank"] is None else f" on rank {cause['rank']}"
-    where += f" ({cause['node']})" if where and cause["node"] else ""
     message = cause["message"]
     # "stopped: stopped by user" says it twice.
     if not message.startswith(head["state"]):
-        message = f"{head['state']}{where}: {message}"
+        message = f"{head['state']}{cause['where']}: {message}"
     lines = [message]
     if cause["traceback"]:
         lines += ["", cause["traceback"].rstrip(), ""]

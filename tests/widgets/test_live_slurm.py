@@ -9,7 +9,7 @@ import pytest
 from nbkit.analysis.live import devices
 from nbkit.analysis.live.devices import LiveDevices
 from nbkit.analysis.live.run import LiveRun
-from nbkit.launch.run_progress import RunPosition
+from nbkit.launch.run_progress import RunPosition, result
 from nbkit.store.progress import queue_words
 from nbkit.store.record import write_json
 from nbkit.widgets.picture import picture
@@ -107,3 +107,16 @@ def test_files_of_many_nodes_are_not_opened_at_every_look(tmp_path, monkeypatch)
     assert [row["gpu_utilization_percent"] for row in live.rows()] == [20, 20]
     live.read([], is_over=True)
     assert [row["gpu_utilization_percent"] for row in live.rows()] == [90, 20]
+
+
+def test_a_failing_rank_is_named_with_its_node_wherever_it_is_told(tmp_path):
+    written = WrittenRun(tmp_path, nnodes=2)
+    cause = {"kind": "exception", "rank": 3, "node": "n2", "message": "no luck"}
+    written.record("failed", cause=cause)
+    live = LiveRun(written.run)
+    live.read()
+
+    said = "failed on rank 3 (n2): no luck"
+    assert said in picture(live)["text/plain"]
+    assert result(written.run) == said
+    assert live.snapshot()["head"]["cause"]["where"] == " on rank 3 (n2)"

@@ -16,7 +16,13 @@ from nbkit.analysis.live.log_tail import LogTail
 from nbkit.analysis.live.metrics import LiveMetrics
 from nbkit.analysis.live.running_time import running_time
 from nbkit.analysis.live.series import Series
-from nbkit.store.progress import RATE_STEPS, WITH_STEPS, progress, total_steps
+from nbkit.store.progress import (
+    RATE_STEPS,
+    WITH_STEPS,
+    progress,
+    rank_words,
+    total_steps,
+)
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
 
@@ -175,8 +181,7 @@ class LiveRun:
             "folder": str(self.run.paths.root),
             "log": (cause or {}).get("log")
             or str(self.run.paths.attempt(self.run.attempt)),
-            "can_resume": is_resumable
-            and any(self.run.paths.checkpoints.glob("*/complete.json")),
+            "can_resume": is_resumable and self.run.paths.has_checkpoint,
             "has_curves": self.run.paths.tensorboard.is_dir(),
         }
 
@@ -290,7 +295,7 @@ def _cause(cause: Values | None) -> Values | None:
     stacks = cause.get("stacks") or {}
     return {
         "rank": cause.get("rank"),
-        "node": cause.get("node"),
+        "where": rank_words(cause),
         "message": cause.get("message"),
         "traceback": trace,
         "log": cause.get("log"),

@@ -209,10 +209,9 @@ function causeParts(head, onRank) {
   if (!cause) {
     return [];
   }
-  const where = cause.rank === null ? '' : ` on rank ${cause.rank}`;
   const message = cause.message ?? '';
   // "stopped: stopped by user" says it twice.
-  const begin = message.startsWith(head.state) ? '' : `${head.state}${where}: `;
+  const begin = message.startsWith(head.state) ? '' : `${head.state}${cause.where}: `;
   const strong = make('strong', { 'data-state': head.state }, begin);
   const parts = [make('p', { class: 'nbkv-cause-words' }, strong, message)];
   if (cause.traceback) {
