@@ -271,7 +271,8 @@ class Run(StoredRun):
         supervisor = self.submission.get("supervisor")
         deadline = time.monotonic() + 5
         while supervisor and time.monotonic() < deadline:
-            if not ProcessIdentity.from_dict(supervisor).exists():
+            # In a container without init nothing collects it: it stays a zombie.
+            if not ProcessIdentity.from_dict(supervisor).is_alive():
                 return
             time.sleep(0.005)
 
