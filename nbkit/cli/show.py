@@ -11,6 +11,7 @@ from nbkit.cli.text import aligned, write_json, write_lines
 
 if TYPE_CHECKING:
     from nbkit.analysis.live.run import LiveRun
+    from nbkit.launch.run import Run
 
 __all__ = ["add_to"]
 
@@ -63,6 +64,7 @@ def _show(arguments: argparse.Namespace) -> int:
     changed = changed_fields(read_json(run.paths.config) or {})
     lines += _block("Not at the default", changed)
     lines += _block("Devices", _devices(run.worker))
+    lines += _block("Slurm", _job(run))
     lines += ["", f"Folder: {run.paths.root}"]
     if live.snapshot()["head"]["can_resume"]:
         lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() goes on from its ")
@@ -88,6 +90,17 @@ def _devices(worker: Mapping[str, Any]) -> dict[str, str]:
     if len(devices) > _MOST_DEVICES:
         found["more"] = f"{len(devices) - _MOST_DEVICES} ranks"
     return found
+
+
+def _job(run: Run) -> dict[str, str]:
+    """Return which job of Slurm it is, or was, and where; nothing of other engines."""
+    submitted = run.submission.get("job") or {}
+    job = submitted | (run.record.get("launch", {}).get("job") or {})
+    nodes = job.get("nodes") or []
+    more = f" and {len(nodes) - _MOST_DEVICES} more" * (len(nodes) > _MOST_DEVICES)
+    named = {"job": job.get("id"), "cluster": job.get("cluster")}
+    named["nodes"] = ", ".join(nodes[:_MOST_DEVICES]) + more
+    return {name: str(value) for name, value in named.items() if value}
 
 
 def _log(live: LiveRun, count: int) -> list[str]:

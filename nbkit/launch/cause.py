@@ -46,6 +46,12 @@ _LAST_WORDS_BYTES = 16_384
 _MOST_STACKS_BYTES = 262_144
 _STACK_CHARACTERS = 4_096
 
+_WHO = {
+    "slurm": "Slurm (cancelled, preempted, or by its administrator)",
+    "time limit": "its time limit",
+}
+"""By who asks, how a reader is told of it."""
+
 _WHAT = {
     Phase.STARTING: "starting",
     Phase.DATA: "waiting for data",
@@ -225,8 +231,8 @@ def stop_cause(
     if not ready:
         how = f"before its ranks were {'ready' if ranks else 'started'}"
     if forced:
-        how = "by force after the grace period"
-    message = f"stopped by {request['by']}, {how}"
+        how = "by force: its ranks had not ended when the grace period was over"
+    message = f"stopped by {_WHO.get(request['by'], request['by'])}, {how}"
     own = [
         rank
         for rank in ranks

@@ -7,13 +7,15 @@ https://slurm.schedmd.com/sinfo.html
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nbkit.store.slurm import ask_slurm
+from nbkit.errors import LaunchError
+from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
-__all__ = ["GpuCount", "Partition", "partitions"]
+__all__ = ["GpuCount", "Partition", "partitions", "refuse_too_many_nodes"]
 
 _LIMIT_SECONDS = 10.0
 _FIELDS = ("Partition", "Available", "Time", "NodeList", "StateCompact")
@@ -71,6 +73,41 @@ def partitions() -> list[Partition]:
         )
         _add_node(one, state, _gpus(gres), _gpus(used))
     return sorted(found.values(), key=lambda it: (not it.is_default, it.name))
+
+
+def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
+    """Refuse a job of more nodes than a partition has: it would wait for ever.
+
+    Slurm takes such a job, since nodes may be added some day. Where it does not tell
+    its partitions now, nothing is refused.
+
+    Parameters
+    ----------
+    nnodes
+        Of the job.
+    wanted
+        Its partition, or several separated by commas; empty for the default one.
+
+    Raises
+    ------
+    LaunchError
+        If every one of them has fewer.
+    """
+    try:
+        every = partitions()
+    except SlurmSilentError:
+        return
+    default = ",".join(one.name for one in every if one.is_default)
+    names = wanted or os.environ.get("SBATCH_PARTITION") or default
+    nodes = {one.name: one.nodes_total for one in every}
+    most = max(nodes.get(name, nnodes) for name in names.split(","))
+    if most >= nnodes:
+        return
+    message = (
+        f"nnodes={nnodes}, but partition {names} has {most} nodes, and the job would "
+        "wait for ever; use fewer, or another partition (sinfo lists them)."
+    )
+    raise LaunchError(message)
 
 
 def _add_node(

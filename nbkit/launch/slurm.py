@@ -17,6 +17,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.launch.local import passed_on
+from nbkit.launch.partitions import refuse_too_many_nodes
 from nbkit.launch.sbatch import sbatch_script, submission_environment
 from nbkit.store.jobs import Job
 from nbkit.store.metrics import store_error
@@ -49,7 +50,8 @@ class SlurmEngine:
         ConfigError
             If it asks for what Slurm decides.
         LaunchError
-            If there is no Slurm here, or torch is missing.
+            If there is no Slurm here, torch is missing, or the partition has too few
+            nodes.
         DeviceError
             If the store is not for other nodes to see.
         """
@@ -62,7 +64,8 @@ class SlurmEngine:
             raise LaunchError(message)
         _refuse_what_slurm_decides(config)
         wanted = software()
-        own_environment = not (config.slurm.setup or config.slurm.container)
+        slurm = config.slurm
+        own_environment = not (slurm.setup or slurm.container)
         if own_environment and wanted["torch"] is None:
             message = (
                 f"torch is not installed for {sys.executable}; pip install "
@@ -70,12 +73,17 @@ class SlurmEngine:
             )
             raise LaunchError(message)
         _refuse_memory(store_folder())
+        # Another cluster's partitions are not listed here.
+        elsewhere = "clusters" in slurm.slurm_additional_parameters
+        elsewhere = elsewhere or "SBATCH_CLUSTERS" in os.environ
+        if config.nnodes > 1 and not elsewhere:
+            refuse_too_many_nodes(config.nnodes, slurm.slurm_partition)
         device_type = _device_type(config)
-        asked = config.slurm.gpus_per_node
+        asked = slurm.gpus_per_node
         on_gpus = config.gpus if device_type == "cuda" else 0
         return {
             "device_type": device_type,
-            "cpus_per_rank": config.slurm.cpus_per_task,
+            "cpus_per_rank": slurm.cpus_per_task,
             "gpus_per_node": on_gpus if asked is None else asked,
             "request": {"kind": device_type},
             # With lines of its own a node may have another environment than this.

@@ -143,7 +143,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
     p = parameters
     _check_counts(p)
     slurm = slurm_fields(p)
-    devices = find_devices(p.device, p.engine, p.gpus, slurm=slurm)
+    devices = find_devices(p.device, p.engine, p.gpus, slurm=slurm, nnodes=p.nnodes)
     if p.strict_gpus:
         _require_gpus(devices, p.gpus)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS

@@ -192,7 +192,7 @@ def test_a_stop_in_the_middle_of_a_training_can_be_by_force(tmp_path):
     cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0, ready=True)
 
     assert cause["forced"] is True
-    assert "by force after the grace period" in cause["message"]
+    assert "by force: its ranks had not ended" in cause["message"]
 
 
 def test_the_node_of_the_first_failure_is_named(tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nbkit.errors import LaunchError
 from nbkit.launch import partitions as partitions_module
-from nbkit.launch.partitions import GpuCount, partitions
+from nbkit.launch.partitions import GpuCount, partitions, refuse_too_many_nodes
 from nbkit.store.slurm import SlurmSilentError
 from tests.slurm_programs import SlurmPrograms
 
@@ -61,3 +62,41 @@ def test_why_slurm_says_nothing_is_said(slurm, monkeypatch):
     slurm.tell("sinfo", also="exec /bin/sleep 1000")
     with pytest.raises(SlurmSilentError, match=r"has not answered for 0\.1 s"):
         partitions()
+
+
+@pytest.mark.parametrize("wanted", ["", "day", "day,cpus"])
+def test_more_nodes_than_there_are_is_refused(slurm, monkeypatch, wanted):
+    tell_partitions(slurm)
+
+    with pytest.raises(LaunchError, match=r"nnodes=3, but partition day.* has 2 nodes"):
+        refuse_too_many_nodes(3, wanted)
+    monkeypatch.setenv("SBATCH_PARTITION", "day")
+    with pytest.raises(LaunchError, match="nnodes=9"):
+        refuse_too_many_nodes(9, wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "variable"),
+    [("long", ""), ("day,long", ""), ("moon", ""), ("moon,day", ""), ("", "long")],
+)
+def test_what_may_begin_some_day_is_not_refused(slurm, monkeypatch, wanted, variable):
+    tell_partitions(slurm)
+    monkeypatch.setenv("SBATCH_PARTITION", variable)
+
+    refuse_too_many_nodes(3, wanted)
+
+
+def test_where_slurm_does_not_tell_nothing_is_refused(slurm):
+    slurm.tell("sinfo", status=1, words="slurm_load_partitions: Unable to contact")
+
+    refuse_too_many_nodes(3, "")
+
+
+def tell_partitions(slurm):
+    """Tell of two nodes by day, one of them down, of three for long, and of one."""
+    slurm.tell(
+        "sinfo",
+        *("day*|up|12:00:00|b1|idle|||", "day*|up|12:00:00|b2|down*|||"),
+        *(f"long|up|infinite|a{node}|mix|||" for node in range(3)),
+        "cpus|up|30:00|c1|idle|||",
+    )

@@ -74,5 +74,5 @@ def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
     slurm.command("scancel", other)
     two_nodes.end(run)
     _expect_the_same(run, finished)
-    assert run.record["attempts"][0]["message"].startswith("stopped by slurm")
+    assert run.record["attempts"][0]["message"].startswith("stopped by Slurm (")
     assert run.record["launch"]["job"]["timeouts"] == 0

@@ -42,6 +42,13 @@ def test_devices_are_for_slurm_to_choose(two_nodes: TwoNodes, store: Path):
     assert not list(store.glob("runs/*"))
 
 
+def test_more_nodes_than_the_cluster_has_are_refused(two_nodes: TwoNodes, store: Path):
+    with pytest.raises(LaunchError, match="partition debug has 2 nodes"):
+        two_nodes.launch(nnodes=3)
+
+    assert not list(store.glob("runs/*"))
+
+
 def test_a_store_in_memory_is_refused(
     two_nodes: TwoNodes, monkeypatch: pytest.MonkeyPatch
 ):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 import nbkit
+from nbkit.cli.main import main
 from nbkit.store.record import RunState
 from tests.slurm.cluster import NODES, SlurmCluster
 from tests.slurm.runs import STEPS, TwoNodes, job_of, losses
@@ -46,6 +48,19 @@ def test_the_record_says_where_each_rank_was(finished: nbkit.Run):
     assert record["tags"] == {"study": "s1"}
     assert record["environment"]["packages"]["torch"]
     assert record["machine"] is not None
+
+
+def test_the_command_line_says_which_job_it_was_and_where(
+    finished: nbkit.Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setenv("NBKIT_HOME", str(finished.paths.root.parents[1]))
+
+    assert main(["show", finished.run_id]) == 0
+
+    shown = re.sub(" +", " ", capsys.readouterr().out)
+    assert f"\nSlurm:\n job {job_of(finished)}\n nodes n1, n2\n" in shown
 
 
 def test_a_run_goes_through_its_states_in_order(finished: nbkit.Run):

@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
-from nbkit.study.sources import questions
+from nbkit.study.sources import Question, questions
 from tests.distributions import ROOT, build, checksums
 from tests.house.test_repository import files
 from tests.server.jupyter import Jupyter
@@ -21,7 +22,6 @@ from tests.waiting import wait_until
 # PyTorch is downloaded where pip has not kept it.
 pytestmark = pytest.mark.timeout(3600)
 
-SMALL = "-p device cpu -p gpus 2 -p steps 4 -p repeats 1"
 BINDER_BYTES = 2 * 2**30
 """What a user of mybinder.org gets at the most."""
 
@@ -65,20 +65,63 @@ def test_an_sdist_becomes_the_same_wheel_in_an_environment_of_its_own(
     assert without_versions(again) == without_versions(wheel)
 
 
-def test_the_command_of_a_question_runs_from_any_folder(
-    newcomer: Newcomer, wheel: Path
-):
-    newcomer.succeeds(f'pip install -qq "{wheel}[train]"')
+@pytest.fixture(scope="module")
+def user(newcomer: Newcomer, wheel: Path) -> Newcomer:
+    """Return the newcomer with everything that trains, away from the checkout."""
+    newcomer.succeeds(f'pip install -qq "{wheel}[all]"')
     newcomer.succeeds("mkdir -p elsewhere && cd elsewhere")
-    said = newcomer.succeeds("python -m nbkit.study.sources")
-    commands = re.findall(r"^command +(papermill .*)$", said, re.MULTILINE)
-    (scaling,) = (one for one in commands if re.search(r"\bscaling\b", one))
+    said = newcomer.succeeds("python -c 'import nbkit; print(nbkit.__file__)'")
+    assert str(newcomer.home) in said
+    return newcomer
 
-    newcomer.succeeds(f"{scaling} {SMALL}")
-    answer = newcomer.succeeds("python -m nbkit.study.headline out.ipynb")
 
-    assert len(commands) == len(questions())
-    assert "2 processes" in answer
+@pytest.mark.parametrize("question", questions(), ids=lambda one: one.notebook)
+def test_the_command_of_a_question_answers_it_without_the_checkout(
+    user: Newcomer, question: Question
+):
+    printed = user.succeeds("python -m nbkit.study.sources")
+    command = shown(printed, question.notebook, "command")
+
+    user.succeeds(f"{command} {small(question.notebook, user.folder)}")
+
+    notebook = nbformat.read(user.folder / "out.ipynb", as_version=4)
+    outputs = [one for cell in notebook.cells for one in cell.get("outputs", ())]
+    assert not [one for one in outputs if one.output_type == "error"]
+    printed = user.succeeds("python -m nbkit.study.sources")
+    became = shown(printed, question.notebook, "in this store")
+    assert re.match(r"finished |report |a tour: ", became), became
+    if not became.startswith("a tour"):
+        assert "Report: " in user.succeeds("python -m nbkit.study.headline out.ipynb")
+
+
+def shown(printed: str, notebook: str, column: str) -> str:
+    """Return what the list of the questions says of a notebook."""
+    (block,) = re.findall(rf"^notebook +{notebook}\n(?:.+\n)+", printed, re.MULTILINE)
+    (said,) = re.findall(rf"^{column} +(.+)$", block, re.MULTILINE)
+    return said
+
+
+def small(notebook: str, folder: Path) -> str:
+    """Return what makes a notebook's command one for two CPUs and small images.
+
+    Paths of the commands are those of a GPU server: a user puts in their own.
+    """
+    train = "-p device cpu -p repeats 1"
+    tiny = f"{train} -p model resnet20 -p image_size 32"
+    own = {
+        "scaling": f"{train} -p gpus 2 -p steps 4",
+        "precision": f"{tiny} -p steps 4",
+        "machines": "",
+        "storage": f"-p device cpu -p paths local={folder}/a,nas={folder}/b",
+        "input_pipeline": f"{train} -p gpus 1 -p steps 4 -p trials 2",
+        "concurrent_jobs": f"{tiny} -p layout 1,1 -p steps 8",
+        "inference": f"{tiny} -p training_steps 4 -p batches 5",
+        "chexnet": f"{tiny} -p gpus 2 -p epochs 1 -p data made-labels",
+        "time_to_accuracy": f"{tiny} -p gpus 1 -p epochs 1 -p data photos "
+        "-p batch_size_per_gpu 16 -p estimate_steps 2",
+        "interactive": "",
+    }
+    return own[notebook]
 
 
 def test_binder_builds_and_opens_the_tour_and_it_fits(tmp_path: Path):
