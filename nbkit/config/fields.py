@@ -9,7 +9,7 @@ from typing import Any
 
 from nbkit.config.experiment import GROUPS, ExperimentConfig
 
-__all__ = ["Field", "changed_fields", "described_fields"]
+__all__ = ["Field", "changed_fields", "described_fields", "flat"]
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,21 @@ def changed_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
     dict
         Values by path, such as ``loader_config.num_workers``.
     """
-    defaults = dict(_flat(ExperimentConfig().model_dump(mode="json")))
+    defaults = dict(flat(ExperimentConfig().model_dump(mode="json")))
     return {
         path: value
-        for path, value in _flat(stored)
+        for path, value in flat(stored)
         if path not in defaults or defaults[path] != value
     }
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested values by dotted paths; an empty mapping is a value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _described(
@@ -79,12 +88,3 @@ def _first_sentence(text: str) -> str:
     words = " ".join(text.split())
     match = re.match(r".+?\.(?= [A-Z`]|$)", words)
     return match[0] if match else words
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested values by dotted paths; an empty mapping is a value."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nbkit.config.fields import flat
 from nbkit.errors import StoreError
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
@@ -43,12 +43,14 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "started": started,
         "ended": ended,
         "duration_seconds": _seconds(started, ended),
-        **dict(_flat(asdict(summary))),
+        **dict(flat(asdict(summary))),
         **{f"tags.{name}": it for name, it in (submission.get("tags") or {}).items()},
     }
     fields = _object(paths.config)
     known = {name for name, value in row.items() if value is not None}
-    return row | {name: it for name, it in _flat(fields) if name not in known}
+    others = {name: it for name, it in flat(fields) if name not in known}
+    # An empty mapping is no value of a column.
+    return row | {name: it for name, it in others.items() if it != {}}
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -70,14 +72,6 @@ def _state(run: StoredRun) -> RunState:
         return run.state
     except StoreError:
         return RunState.LOST
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _seconds(started: str | None, ended: str | None) -> float | None:

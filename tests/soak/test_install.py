@@ -69,7 +69,7 @@ def test_an_sdist_becomes_the_same_wheel_in_an_environment_of_its_own(
 def user(newcomer: Newcomer, wheel: Path) -> Newcomer:
     """Return the newcomer with everything that trains, away from the checkout."""
     newcomer.succeeds(f'pip install -qq "{wheel}[all]"')
-    newcomer.succeeds("mkdir -p elsewhere && cd elsewhere")
+    newcomer.succeeds("mkdir -p elsewhere/local elsewhere/nas && cd elsewhere")
     said = newcomer.succeeds("python -c 'import nbkit; print(nbkit.__file__)'")
     assert str(newcomer.home) in said
     return newcomer
@@ -112,7 +112,7 @@ def small(notebook: str, folder: Path) -> str:
         "scaling": f"{train} -p gpus 2 -p steps 4",
         "precision": f"{tiny} -p steps 4",
         "machines": "",
-        "storage": f"-p device cpu -p paths local={folder}/a,nas={folder}/b",
+        "storage": f"-p device cpu -p paths local={folder}/local,nas={folder}/nas",
         "input_pipeline": f"{train} -p gpus 1 -p steps 4 -p trials 2",
         "concurrent_jobs": f"{tiny} -p layout 1,1 -p steps 8",
         "inference": f"{tiny} -p training_steps 4 -p batches 5",
