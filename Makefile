@@ -17,6 +17,7 @@ run: setup
 	  notebooks/scaling.ipynb build/scaling.ipynb
 	@echo
 	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
+	@echo "           make lab opens JupyterLab; the notebook is in its folder build"
 
 # Everything that has to hold before a change is kept.
 test: export COMMANDS = chromium:chromium fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
@@ -31,9 +32,10 @@ check: setup
 	cd labextension && export PATH="$(CURDIR)/$(BIN):$$PATH" && \
 	  jlpm install --immutable >/dev/null && jlpm check
 
-# JupyterLab refuses root unless told.
+# make lab ARGS="--no-browser --port 8889"; JupyterLab refuses root unless told.
 lab: setup
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
+	  --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 # nbkit's own budgets; writes build/bench.json. Images are read from the built-in set, or
 # from another: make bench DATA=/path/to/images.
@@ -68,7 +70,7 @@ gpu: setup
 
 # The wheel, and the sdist, into dist/.
 wheel: setup
-	$(BIN)/python -m hatchling build
+	export PATH="$(CURDIR)/$(BIN):$$PATH" && $(BIN)/python -m hatchling build
 
 # The newest versions that fit together, for every Python, into .ci/constraints.txt.
 lock: setup-lock

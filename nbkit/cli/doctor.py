@@ -166,12 +166,22 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="JSON for programs")
     parser.add_argument(
         "--limit",
-        type=float,
+        type=_seconds,
         default=_LIMIT_SECONDS,
         metavar="SECONDS",
         help="time for all checks together; what hangs is then a failure (default: "
         "%(default)g)",
     )
+
+
+def _seconds(text: str) -> float:
+    try:
+        if (seconds := float(text)) >= 1:
+            return seconds
+    except ValueError:
+        pass
+    message = f"{text!r} is no number of seconds of 1 or more; use one"
+    raise argparse.ArgumentTypeError(message)
 
 
 def _work(arguments: argparse.Namespace) -> int:

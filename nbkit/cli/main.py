@@ -7,10 +7,12 @@ parser refused, and said why; 130 Ctrl-C; 141 nobody reads the output any more.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 
 from nbkit.cli import doctor, monitor, runs, show, studies
@@ -56,14 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"nbkit: {error}\n")
         return REFUSED
     except OSError as error:
-        _drop_output()  # the disk that it is written to may be full
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _drop_output()  # it may be written to the disk that is full
         sys.stderr.write(f"nbkit: {error}\n")
         return REFUSED
 
 
 def _drop_output() -> None:
     """Forget what is left in the buffer: it would fail once more when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # a caller's own standard output may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _do(argv: Sequence[str] | None) -> int:

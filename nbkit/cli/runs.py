@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nbkit.cli.command import REFUSED, Commands, add_command
@@ -52,9 +54,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "stop",
         _stop,
-        summary="end runs, each with a checkpoint at its next step",
+        summary="end runs, each with a checkpoint at its next step, or by force",
         description="Ask runs to end at their next step, with a checkpoint; behind "
-        "the time for that they are ended by force. Returns when all have ended.",
+        "the time for that they are ended by force, without one. Returns when all have "
+        "ended, and says of each how.",
         example="nbkit stop k3f9",
     )
     parser.add_argument("run", nargs="*", metavar="RUN", help="which runs")
@@ -98,10 +101,11 @@ def _runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(rows)
         return 0
-    if not rows:
+    if not found:
         say("No runs." if arguments.state is None else f"No {arguments.state} runs.")
         return 0
-    write_lines(aligned([_COLUMNS, *map(_cells, rows)], _MARKS))
+    if rows:
+        write_lines(aligned([_COLUMNS, *map(_cells, rows)], _MARKS))
     if len(found) > len(shown):
         say(f"{len(found) - len(shown):,} more: nbkit runs --limit all")
     return 0
@@ -159,7 +163,7 @@ def _stop(arguments: argparse.Namespace) -> int:
         message = f"nbkit stop takes runs or --all, and {given} was given; give one."
         raise ConfigError(message)
     chosen: list[Run] = (
-        [run for run in runs() if not run.state.is_final]
+        [run for run in runs() if _may_go_on(run)]
         if arguments.all
         else [attach(name) for name in arguments.run]
     )
@@ -171,29 +175,47 @@ def _stop(arguments: argparse.Namespace) -> int:
     return REFUSED if refused else 0
 
 
+def _end_words(run: Run) -> str:
+    why = (run.cause or {}).get("message") or ""
+    # "stopped: stopped by user" says it twice.
+    is_said = why.startswith(str(run.state))
+    return why if is_said else ": ".join(filter(None, (str(run.state), why)))
+
+
+def _may_go_on(run: Run) -> bool:
+    try:
+        return not run.state.is_final
+    except StoreError:
+        return False  # as every list has it, a damaged run is lost
+
+
 def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, NbkitError]:
     """Stop runs and wait for them; return why some were not, by their ids."""
-    going = [run for run in chosen if not run.state.is_final]
     refused: dict[str, NbkitError] = {}
 
-    def stop(run: Run, *, wait: bool) -> bool:
-        """Stop one; one that cannot be stopped must not keep the others going."""
+    @contextmanager
+    def each(run: Run) -> Iterator[None]:
+        """Keep one that cannot be stopped from keeping the others going."""
         try:
-            run.stop(grace_seconds, wait=wait)
+            yield
         except NbkitError as error:
             refused[run.run_id] = error
-        return run.run_id not in refused
 
     # All are asked before one is waited for.
-    for run in going:
-        stop(run, wait=False)
+    asked: set[str] = set()
+    for run in chosen:
+        with each(run):
+            if not run.state.is_final:
+                asked.add(run.run_id)
+                run.stop(grace_seconds, wait=False)
     for run in chosen:
         if run.run_id in refused:
             continue
-        if run in going:
-            say(f"{run.run_id}: saves a checkpoint at its next step and ends")
-        if stop(run, wait=True):
-            write_lines([f"{run.run_id} {run.state}"])
+        if run.run_id in asked:
+            say(f"{run.run_id}: is asked to end at its next step")
+        with each(run):
+            run.stop(grace_seconds, wait=True)
+            write_lines([f"{run.run_id} {_end_words(run)}"])
     return refused
 
 

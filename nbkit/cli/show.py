@@ -36,9 +36,10 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--lines",
         type=int,
-        default=_LOG_LINES,
         metavar="N",
-        help="so many lines of the log, at most 500 (default: %(default)s)",
+        help="so many lines of the log, at most 500: of a failed run, of the rank that "
+        f"failed first (without it: {_LOG_LINES}); of another, what rank 0 has printed "
+        "(without it: none)",
     )
     parser.add_argument(
         "--json", action="store_true", help="the run's record as JSON, for programs"
@@ -65,11 +66,11 @@ def _show(arguments: argparse.Namespace) -> int:
     lines += _block("Not at the default", changed)
     lines += _block("Devices", _devices(run.worker))
     lines += _block("Slurm", _job(run))
-    lines += ["", f"Folder: {run.paths.root}"]
+    lines += ["", f"Folder: {run.paths.root} (what ranks print: logs/)"]
     if live.snapshot()["head"]["can_resume"]:
         lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() goes on from its ")
         lines[-1] += "newest checkpoint"
-    write_lines([*lines, *_log(live, max(0, arguments.lines))])
+    write_lines([*lines, *_log(live, arguments.lines)])
     return 0
 
 
@@ -95,7 +96,7 @@ def _devices(worker: Mapping[str, Any]) -> dict[str, str]:
 def _job(run: Run) -> dict[str, str]:
     """Return which job of Slurm it is, or was, and where; nothing of other engines."""
     submitted = run.submission.get("job") or {}
-    job = submitted | (run.record.get("launch", {}).get("job") or {})
+    job = submitted | ((run.record.get("launch") or {}).get("job") or {})
     nodes = job.get("nodes") or []
     more = f" and {len(nodes) - _MOST_DEVICES} more" * (len(nodes) > _MOST_DEVICES)
     named = {"job": job.get("id"), "cluster": job.get("cluster")}
@@ -103,14 +104,19 @@ def _job(run: Run) -> dict[str, str]:
     return {name: str(value) for name, value in named.items() if value}
 
 
-def _log(live: LiveRun, count: int) -> list[str]:
-    """Return the end of the log of the rank that failed first, or the supervisor's."""
+def _log(live: LiveRun, wanted: int | None) -> list[str]:
+    """Return the end of a log: of the rank that failed first, or what rank 0 says."""
     from nbkit.store.record import RunState
 
-    if not count or live.state not in (RunState.FAILED, RunState.LOST):
+    has_failed = live.state in (RunState.FAILED, RunState.LOST)
+    count = _LOG_LINES * has_failed if wanted is None else max(0, wanted)
+    if not count:
         return []
-    rank = (live.run.cause or {}).get("rank")
+    rank = (live.run.cause or {}).get("rank") if has_failed else 0
     last = live.log(-1 if rank is None else rank, "stderr").last()
+    if not has_failed:
+        printed = live.log(0, "stdout").last()
+        last = printed if printed["lines"] or printed["open_line"] else last
     lines = [*last["lines"], *filter(None, [last["open_line"]])][-count:]
     who = "the supervisor" if rank is None else f"rank {rank}"
     return ["", f"Last lines of {who}:", *(f"  {line}" for line in lines)]

@@ -58,9 +58,9 @@ def add_to(commands: Commands) -> None:
         summary="make the report of a study: page, charts and tables",
         description="Make the report of a study from the store: report.html, "
         "result.json, every chart as PNG, every table as CSV.",
-        example="nbkit report 20260822-141200-scaling-k3f9 --folder report",
+        example="nbkit report k3f9 --folder report",
     )
-    parser.add_argument("study", metavar="STUDY", help="a study's whole id")
+    parser.add_argument("study", metavar="STUDY", help="a study's id, or the end of it")
     parser.add_argument(
         "--folder", help="where the files go; without it, the study's own folder"
     )

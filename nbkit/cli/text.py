@@ -59,10 +59,11 @@ def wrapped(text: str, width: int, indent: str) -> list[str]:
 def write_in_any_encoding() -> None:
     """Let a terminal of Latin-1 show ``?`` for a letter that it lacks, such as a dash.
 
-    Else the letter would be an error.
+    Else the letter would be an error. Where the stream has an answer of its own, as for
+    the bytes of a path, that stays.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
 
 

@@ -284,11 +284,13 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         minutes = math.ceil((delay + _START_SECONDS) / 60)
         if value.timeout_min is not None and value.timeout_min < minutes:
+            enough = math.ceil((needed + _START_SECONDS) / 60) <= value.timeout_min
+            delayed = f"slurm_signal_delay_s={needed}"
+            less = delayed if enough else "stop_grace_seconds lower"
             message = (
                 f"timeout_min={value.timeout_min} is too short: a run may need "
                 f"{_START_SECONDS} s to start, and saves and ends {delay} s before its "
-                f"limit; set timeout_min={minutes} or more, or slurm_signal_delay_s "
-                f"down to {needed}"
+                f"limit; set timeout_min={minutes} or more, or {less}"
             )
             raise ValueError(message)
         return value

@@ -29,6 +29,7 @@ __all__ = [
     "read_stacks",
     "simple_cause",
     "stop_cause",
+    "stopped_by",
 ]
 
 # What a rank says, or how C++ ends it, when a neighbour it talks to is gone. Neighbours
@@ -232,7 +233,7 @@ def stop_cause(
         how = f"before its ranks were {'ready' if ranks else 'started'}"
     if forced:
         how = "by force: its ranks had not ended when the grace period was over"
-    message = f"stopped by {_WHO.get(request['by'], request['by'])}, {how}"
+    message = stopped_by(request, how)
     own = [
         rank
         for rank in ranks
@@ -242,6 +243,11 @@ def stop_cause(
         failure = failure_cause(own, paths, attempt)["message"]
         message += f" (meanwhile: {failure})"
     return simple_cause("stopped", message) | {"by": request["by"], "forced": forced}
+
+
+def stopped_by(request: dict[str, Any], how: str) -> str:
+    """Return in words who has stopped a run, and how."""
+    return f"stopped by {_WHO.get(request['by'], request['by'])}, {how}"
 
 
 def simple_cause(kind: str, message: str) -> dict[str, Any]:

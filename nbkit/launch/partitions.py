@@ -86,7 +86,7 @@ def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
     nnodes
         Of the job.
     wanted
-        Its partition, or several separated by commas; empty for the default one.
+        Its partition, or several separated by commas; empty for any.
 
     Raises
     ------
@@ -97,15 +97,16 @@ def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
         every = partitions()
     except SlurmSilentError:
         return
-    default = ",".join(one.name for one in every if one.is_default)
-    names = wanted or os.environ.get("SBATCH_PARTITION") or default
     nodes = {one.name: one.nodes_total for one in every}
+    # Without a name a site may choose the partition by what a job asks for.
+    names = wanted or os.environ.get("SBATCH_PARTITION") or ",".join(nodes)
     most = max(nodes.get(name, nnodes) for name in names.split(","))
     if most >= nnodes:
         return
     message = (
-        f"nnodes={nnodes}, but partition {names} has {most} nodes, and the job would "
-        "wait for ever; use fewer, or another partition (sinfo lists them)."
+        f"nnodes={nnodes}, but partition {names.replace(',', ' or ')} has {most} nodes "
+        "at the most, and the job would wait for ever; use fewer, or another partition "
+        "(sinfo lists them)."
     )
     raise LaunchError(message)
 

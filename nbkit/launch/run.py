@@ -24,12 +24,8 @@ from nbkit.store.record import (
     write_json,
     write_json_once,
 )
-from nbkit.store.runs import (
-    StoredRun,
-    find_run_folder,
-    list_run_folders,
-    list_runs,
-)
+from nbkit.store.run_list import list_runs
+from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
 
 if TYPE_CHECKING:
     from nbkit.analysis.diagnose_causes import Diagnosis
@@ -123,7 +119,7 @@ class Run(StoredRun):
         if self.state.is_final:
             self._engine().reap(self.paths)
             return self
-        if not self.submission:
+        if not self.submission and not self.record:
             message = f"run {self.run_id} was started by torchrun; end it there."
             raise RunError(message)
         if grace_seconds is None:

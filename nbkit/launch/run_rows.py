@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nbkit.config.fields import flat
 from nbkit.errors import StoreError
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.runs import StoredRun
-from nbkit.store.summary import summarise_run
+from nbkit.store.summary import RunSummary, summarise_run
 
 __all__ = ["run_row"]
 
@@ -30,12 +30,16 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         this one. What a damaged file would say is unknown, and a run whose state
         cannot be read is lost, as in every list of runs.
     """
+    # Not for everybody who has a run: it brings what checks configurations.
+    from nbkit.config.fields import flat
+
     paths = run.paths
     # One damaged run must not hide the others.
     record, submission = _object(paths.record), _object(paths.submission)
-    summary = summarise_run(_lines(run), _object(paths.worker), record)
-    times = record.get("time") or {}
+    summary = _summary(run, record)
+    times = _mapping(record.get("time"))
     started, ended = times.get("started"), times.get("ended")
+    tags = _mapping(submission.get("tags"))
     row = {
         "run_id": run.run_id,
         "name": submission.get("name") or record.get("name"),
@@ -44,13 +48,13 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "ended": ended,
         "duration_seconds": _seconds(started, ended),
         **dict(flat(asdict(summary))),
-        **{f"tags.{name}": it for name, it in (submission.get("tags") or {}).items()},
+        **{f"tags.{name}": it for name, it in tags.items()},
     }
     fields = _object(paths.config)
     known = {name for name, value in row.items() if value is not None}
-    others = {name: it for name, it in flat(fields) if name not in known}
+    row |= {name: it for name, it in flat(fields) if name not in known}
     # An empty mapping is no value of a column.
-    return row | {name: it for name, it in others.items() if it != {}}
+    return {name: it for name, it in row.items() if it != {}}
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -60,11 +64,19 @@ def _object(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _lines(run: StoredRun) -> list[dict[str, Any]]:
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _summary(run: StoredRun, record: dict[str, Any]) -> RunSummary:
     try:
-        return run.metrics(None)
-    except (OSError, ValueError):
-        return []
+        lines = run.metrics(None)
+    except DAMAGE_ERRORS:
+        lines = []
+    try:
+        return summarise_run(lines, _object(run.paths.worker), record)
+    except DAMAGE_ERRORS:
+        return summarise_run([], {}, {})
 
 
 def _state(run: StoredRun) -> RunState:
@@ -77,5 +89,8 @@ def _state(run: StoredRun) -> RunState:
 def _seconds(started: str | None, ended: str | None) -> float | None:
     if started is None or ended is None:
         return None
-    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
+    try:
+        begin, end = map(datetime.datetime.fromisoformat, (started, ended))
+    except (TypeError, ValueError):
+        return None
     return (end - begin).total_seconds()

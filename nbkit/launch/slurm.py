@@ -74,9 +74,7 @@ class SlurmEngine:
             raise LaunchError(message)
         _refuse_memory(store_folder())
         # Another cluster's partitions are not listed here.
-        elsewhere = "clusters" in slurm.slurm_additional_parameters
-        elsewhere = elsewhere or "SBATCH_CLUSTERS" in os.environ
-        if config.nnodes > 1 and not elsewhere:
+        if config.nnodes > 1 and not _cluster_asked(config):
             refuse_too_many_nodes(config.nnodes, slurm.slurm_partition)
         device_type = _device_type(config)
         asked = slurm.gpus_per_node
@@ -251,13 +249,10 @@ def _device_type(config: ExperimentConfig) -> str:
     """Return on what the ranks compute: ``cuda`` or ``cpu``."""
     if config.device != "auto":
         return config.device
-    # Of several clusters, this is where sbatch would go.
-    further = config.slurm.slurm_additional_parameters.get("clusters")
-    own = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS")
     asked = config.slurm.slurm_partition or os.environ.get("SBATCH_PARTITION", "")
     where = shutil.which("sinfo"), os.environ.get("SLURM_CONF")
     options = (
-        *_clusters(str(further or own or "")),
+        *_clusters(_cluster_asked(config)),
         *([f"--partition={asked}"] if asked else []),
     )
     # Partition, and what its nodes have; the default one has a star behind its name.
@@ -265,6 +260,13 @@ def _device_type(config: ExperimentConfig) -> str:
     found = [gres for name, _, gres in rows if asked or name.endswith("*")]
     has_gpus = any(re.search(r"\bgpu\b", gres) for gres in found)
     return "cuda" if has_gpus else "cpu"
+
+
+def _cluster_asked(config: ExperimentConfig) -> str:
+    """Return to which of several clusters sbatch would go; empty for this one."""
+    further = config.slurm.slurm_additional_parameters.get("clusters")
+    own = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS")
+    return str(further or own or "")
 
 
 def _minute() -> int:

@@ -86,9 +86,10 @@ def supervise(
 
 def end_before_ranks(journal: Journal, request: dict[str, Any]) -> None:
     """Write the last word of a run that was stopped before its ranks were started."""
-    by = request["by"]
-    what = f"stopped by {by}, before its ranks were started"
-    _end(journal, RunState.STOPPED, "stopped", what, by=by, forced=False)
+    from nbkit.launch.cause import stopped_by
+
+    what = stopped_by(request, "before its ranks were started")
+    _end(journal, RunState.STOPPED, "stopped", what, by=request["by"], forced=False)
 
 
 def supervise_here(root: Path, claim_fd: int) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import read_json
+from nbkit.store.record import DAMAGE_ERRORS, read_json
 from nbkit.store.runs import list_run_folders
 
 __all__ = ["Leftover", "end_processes", "kill", "processes_of_run", "sweep"]
@@ -35,7 +35,7 @@ class Leftover:
     is_zombie: bool
     """It has ended already, and its parent has not noticed: nobody can kill it."""
     ended: bool
-    """Whether it is gone now."""
+    """Whether it runs no more, or is gone."""
 
 
 def marked_processes() -> Iterator[tuple[str, ProcessIdentity]]:
@@ -72,12 +72,12 @@ def processes_of_run(paths: RunPaths) -> list[ProcessIdentity]:
 def end_processes(processes: list[ProcessIdentity], timeout_seconds: float = 5) -> bool:
     """Kill processes, each checked by its start time; return whether all are gone.
 
-    A zombie counts as still there.
+    One that stays a zombie, since nothing collects it, is gone, too.
     """
     for process in processes:
         kill(process)
     deadline = time.monotonic() + timeout_seconds
-    while any(process.exists() for process in processes):
+    while any(process.is_alive() for process in processes):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
@@ -105,17 +105,28 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
         folders = [runs_folder() / run_id]
     leftovers: list[Leftover] = []
     for paths in map(RunPaths, folders):
-        if _supervisor_is_gone(paths):
-            leftovers += _end_run(paths)
+        try:
+            if _supervisor_is_gone(paths):
+                leftovers += _end_run(paths)
+        except DAMAGE_ERRORS:
+            # One damaged run must not keep the others' processes.
+            if run_id is not None:
+                raise
     return leftovers
 
 
 def _end_run(paths: RunPaths) -> list[Leftover]:
     processes = processes_of_run(paths)
     zombies = {process for process in processes if not process.is_alive()}
-    end_processes(processes, timeout_seconds=5 if len(zombies) < len(processes) else 0)
+    end_processes(processes)
     return [
-        Leftover(paths.run_id, process, process in zombies, not process.exists())
+        Leftover(
+            paths.run_id,
+            process,
+            is_zombie=process in zombies,
+            # What was ended right now is a zombie till somebody collects it.
+            ended=not (process.exists() if process in zombies else process.is_alive()),
+        )
         for process in processes
     ]
 
@@ -123,7 +134,9 @@ def _end_run(paths: RunPaths) -> list[Leftover]:
 def _supervisor_is_gone(paths: RunPaths) -> bool:
     """Return whether somebody supervised the run and does so no more."""
     # None of a job of Slurm's, which ends what is left of it by itself.
-    supervisor = (read_json(paths.submission) or {}).get("supervisor")
+    told = read_json(paths.submission) or read_json(paths.record) or {}
+    job = told.get("job") or (told.get("launch") or {}).get("job")
+    supervisor = None if job else told.get("supervisor")
     if supervisor is None:
         return False
     return ProcessIdentity.from_dict(supervisor).is_alive() is False

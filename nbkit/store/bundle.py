@@ -24,14 +24,12 @@ from typing import Annotated, Any, BinaryIO, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from nbkit.errors import ConfigError, RunError, StoreError
-from nbkit.store.metrics import store_error
 from nbkit.store.paths import (
     ID_PATTERN,
     RunPaths,
     StudyPaths,
-    is_study,
     runs_folder,
-    studies_folder,
+    study_folders,
 )
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
@@ -166,7 +164,11 @@ def export(
     except StoreError:
         raise
     except OSError as error:
-        raise store_error(target, error) from error
+        message = (
+            f"{target} cannot be written ({error.strerror or error}); name a file in a "
+            "folder that is there, in which you may write, and on a disk with space."
+        )
+        raise StoreError(message) from error
     return target
 
 
@@ -226,7 +228,8 @@ def _why_not(path: Path, root: Path) -> str | None:
 
 def _study(what: InStore | str) -> StudyPaths | None:
     if isinstance(what, str):
-        return StudyPaths(studies_folder() / what) if is_study(what) else None
+        found = study_folders(what) if what else []
+        return StudyPaths(found[0]) if len(found) == 1 else None
     paths = getattr(what, "paths", None)
     return paths if isinstance(paths, StudyPaths) else None
 

@@ -15,13 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.store.job_words import end_words, waiting_words
-from nbkit.store.jobs import ANSWER_SECONDS, GONE, Job, find_job, why_unknown
+from nbkit.store.jobs import (
+    ANSWER_SECONDS,
+    GONE,
+    Job,
+    announce_job,
+    find_job,
+    why_unknown,
+)
 from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
 
-__all__ = ["Standing", "may_go_on", "standing"]
+__all__ = ["Standing", "announce", "may_go_on", "standing"]
 
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""
@@ -96,7 +103,8 @@ def may_go_on(record: Line) -> bool:
 
 def _again(paths: RunPaths, submission: Line, known: Line) -> Standing | None:
     """Return where a run stands that has ended and may go on; None if it does not."""
-    job = _job(paths, submission, None)
+    # Where Slurm's last answer does not name it, it has ended: no need to ask for it.
+    job = _job(paths, submission, None, is_urgent=False)
     if job is None or job.has_ended:
         return None
     if job.waits:
@@ -113,17 +121,36 @@ def _is_alive_here(record: Line) -> bool:
     )
 
 
-def _job(paths: RunPaths, submission: Line, written: RunState | None) -> Job | None:
+def _job(
+    paths: RunPaths,
+    submission: Line,
+    written: RunState | None,
+    *,
+    is_urgent: bool = True,
+) -> Job | None:
     """Return Slurm's word; None if it says nothing, or would speak of another job."""
-    # Of other users Slurm may tell nothing, which must not look like an end; and
-    # another cluster's number is somebody else's job here.
-    if not _is_own(paths) or paths.imported.exists():
+    if not _can_ask(paths):
         return None
     is_running = written is RunState.RUNNING
     age_seconds = _RUNNING_SECONDS if is_running else ANSWER_SECONDS
     job, submitted = submission["job"], submission.get("time")
-    moment = submitted and datetime.datetime.fromisoformat(submitted).timestamp()
+    moment = None
+    if submitted and is_urgent:
+        moment = datetime.datetime.fromisoformat(submitted).timestamp()
     return find_job(str(job["id"]), job.get("cluster"), age_seconds, moment)
+
+
+def announce(paths: RunPaths) -> None:
+    """Say that `standing` will be asked of a run: one question will answer for many."""
+    job = (read_json(paths.submission) or {}).get("job")
+    if job and _can_ask(paths):
+        announce_job(str(job["id"]), job.get("cluster"))
+
+
+def _can_ask(paths: RunPaths) -> bool:
+    # Of other users Slurm may tell nothing, which must not look like an end; and
+    # another cluster's number is somebody else's job here.
+    return bool(_is_own(paths)) and not paths.imported.exists()
 
 
 def _is_own(paths: RunPaths) -> bool | None:

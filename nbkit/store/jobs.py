@@ -21,7 +21,14 @@ from dataclasses import dataclass, replace
 
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
-__all__ = ["ANSWER_SECONDS", "GONE", "Job", "find_job", "why_unknown"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "GONE",
+    "Job",
+    "announce_job",
+    "find_job",
+    "why_unknown",
+]
 
 ANSWER_SECONDS = 5.0
 """An answer is good for so long."""
@@ -106,6 +113,11 @@ def find_job(
     return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
 
 
+def announce_job(job_id: str, cluster: str | None = None) -> None:
+    """Let the next question be about this job, too, without asking it now."""
+    _cluster(cluster).announce(job_id)
+
+
 def why_unknown(cluster: str | None = None) -> str:
     """Return why Slurm's last answer is missing; empty if it is there."""
     return _cluster(cluster).trouble
@@ -127,6 +139,11 @@ class _Cluster:
         self._asked_at = 0.0
         self._has_accounts = True
         self.trouble = ""
+
+    def announce(self, job_id: str) -> None:
+        with self._lock:
+            if job_id not in self._gone:
+                self._wanted.add(job_id)
 
     def find(
         self, job_id: str, max_age_seconds: float, submitted_at: float | None

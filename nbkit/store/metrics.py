@@ -113,8 +113,18 @@ class JsonLinesReader:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return every whole line of a file as an object."""
-    return JsonLinesReader(path).read()
+    """Return every whole line of a file as an object.
+
+    Raises
+    ------
+    StoreError
+        If a line is none.
+    """
+    try:
+        return JsonLinesReader(path).read()
+    except ValueError as error:
+        message = f"{path} is damaged ({error}); remove its folder if it is of no use."
+        raise StoreError(message) from error
 
 
 def without_repeats(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

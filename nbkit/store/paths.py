@@ -57,6 +57,8 @@ __all__ = [
     "runs_folder",
     "store_folder",
     "studies_folder",
+    "study_folders",
+    "the_study_folder",
 ]
 
 
@@ -334,6 +336,40 @@ class StudyPaths:
     def imported(self) -> Path:
         """From which bundle the study came, and when; only if it was imported."""
         return self.root / "imported.json"
+
+
+def study_folders(study_id: str = "") -> list[Path]:
+    """Return the folders of the studies of an id, or of the end of one; oldest first.
+
+    Parameters
+    ----------
+    study_id
+        Empty means all.
+    """
+    if is_study(study_id):
+        return [studies_folder() / study_id]
+    if not re.fullmatch(r"[\w-]*", study_id):
+        return []
+    every = sorted(studies_folder().glob("*/study.json"))
+    return [path.parent for path in every if path.parent.name.endswith(study_id)]
+
+
+def the_study_folder(study_id: str) -> Path:
+    """Return the folder of the one study that is meant.
+
+    Raises
+    ------
+    StoreError
+        If no study, or more than one, has that id or ends so.
+    """
+    meant = study_folders(study_id)
+    if study_id and len(meant) == 1:
+        return meant[0]
+    found = f"{len(meant)} studies end so" if meant else "no study is called so"
+    newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
+    there = f"the newest are {newest}" if newest else "there is none"
+    message = f"study_id={study_id!r}: {found} in {studies_folder()}; {there}."
+    raise StoreError(message)
 
 
 def is_study(study_id: str) -> bool:

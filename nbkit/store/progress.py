@@ -101,9 +101,10 @@ def queue_words(queue: Mapping[str, Any]) -> str:
     queue
         As `nbkit.store.runs.StoredRun.queue` tells it.
     """
-    if queue["position"] is None:
-        return str(queue["reason"])
-    return f"place {queue['position']} of {queue['length']}: {queue['reason']}"
+    reason = str(queue.get("reason"))
+    if queue.get("position") is None:
+        return reason
+    return f"place {queue['position']} of {queue.get('length')}: {reason}"
 
 
 def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:

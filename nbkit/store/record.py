@@ -21,6 +21,7 @@ from nbkit.errors import StoreError
 from nbkit.store.metrics import store_error
 
 __all__ = [
+    "DAMAGE_ERRORS",
     "RECORD_SCHEMA",
     "RunState",
     "read_json",
@@ -30,6 +31,10 @@ __all__ = [
 ]
 
 RECORD_SCHEMA = "nbkit.run/1"
+
+DAMAGE_ERRORS = (OSError, LookupError, TypeError, ValueError, AttributeError)
+"""What reading a run's files can raise if one was cut off, lacks a part or is gone;
+`StoreError` is an OSError."""
 
 
 class RunState(StrEnum):

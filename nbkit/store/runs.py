@@ -1,4 +1,4 @@
-"""Runs in the store: create, list and read them. Readers never write."""
+"""Runs in the store: create, find and read them. Readers never write."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,7 +17,7 @@ from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store.metrics import read_json_lines, store_error, without_repeats
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, parse_json, read_json
+from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.summary import RunSummary, summarise_run
 
 if TYPE_CHECKING:
@@ -26,16 +25,12 @@ if TYPE_CHECKING:
     from nbkit.store.job_state import Standing
 
 __all__ = [
-    "RunRow",
     "StoredRun",
     "create_run_folder",
     "find_run_folder",
     "list_run_folders",
-    "list_runs",
 ]
 
-_READERS = 8
-_RUNS_PER_TASK = 64
 _KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce", "inference")
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
@@ -87,15 +82,16 @@ class StoredRun:
     @property
     def state(self) -> RunState:
         """Where the run stands now; ``lost`` if whoever should write it is gone."""
-        return self._state(self.record)
+        return self.state_by(self.record)
 
     @property
     def cause(self) -> Line | None:
         """Why the run failed or was stopped; None for any other state."""
         record, submission = self.record, self.submission
         if submission.get("job"):
-            return self._standing(submission, record).cause
-        if self._state(record) is RunState.LOST:
+            with self._damage_is_told():
+                return self._standing(submission, record).cause
+        if self.state_by(record) is RunState.LOST:
             return {
                 "kind": "lost",
                 "rank": None,
@@ -114,7 +110,8 @@ class StoredRun:
         """
         record, submission = self.record, self.submission
         if submission.get("job"):
-            return self._standing(submission, record).queue
+            with self._damage_is_told():
+                return self._standing(submission, record).queue
         return record.get("queue")
 
     @property
@@ -195,21 +192,43 @@ class StoredRun:
     @property
     def summary(self) -> RunSummary:
         """The run in numbers, computed now from its raw counts."""
-        return summarise_run(self.metrics(None), self.worker, self.record)
+        with self._damage_is_told():
+            return summarise_run(self.metrics(None), self.worker, self.record)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.run_id} {self.state}>"
+        try:
+            state = str(self.state)
+        except StoreError:
+            state = "damaged"
+        return f"<{type(self).__name__} {self.run_id} {state}>"
 
-    def _state(self, record: Line) -> RunState:
-        submission = self.submission
-        if not submission:
+    @contextmanager
+    def _damage_is_told(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            raise
+        except DAMAGE_ERRORS as error:
+            message = (
+                f"{self.paths.root} is damaged ({type(error).__name__}: {error}, in "
+                "one of its files); remove it if it is of no use."
+            )
+            raise StoreError(message) from error
+
+    def state_by(self, record: Line) -> RunState:
+        """Return where the run stands, for who has just read its `record`."""
+        with self._damage_is_told():
+            return self._told_state(record, self.submission)
+
+    def _told_state(self, record: Line, submission: Line) -> RunState:
+        if not submission and "state" not in record:
             if not self.paths.root.is_dir():
                 message = f"{self.paths.root} is gone: the run's folder was removed."
                 raise StoreError(message)
             return self._state_of_plain_torchrun()
         if submission.get("job"):
             return self._standing(submission, record).state
-        if record.get("attempt", -1) >= submission["attempt"]:
+        if record.get("attempt", -1) >= submission.get("attempt", 0):
             state, supervisor = RunState(record["state"]), record["supervisor"]
         else:
             state, supervisor = RunState.STARTING, submission["supervisor"]
@@ -246,18 +265,6 @@ class StoredRun:
             return path.read_bytes()
         except OSError as error:
             raise store_error(path, error) from error
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One line of a list of runs."""
-
-    run_id: str
-    name: str | None
-    state: RunState
-    started: str | None
-    """UTC, ISO 8601; None before the supervisor's first word."""
-    ended: str | None
 
 
 def create_run_folder(config: ExperimentConfig) -> RunPaths:
@@ -301,7 +308,7 @@ def find_run_folder(run_id: str) -> Path:
     else:
         meant = []
     found = f"{len(meant)} runs end so" if meant else "no run is called so"
-    message = f"run_id={run_id!r}: {found} in {folder}; nbkit.runs() lists them all."
+    message = f"run_id={run_id!r}: {found} in {folder}; `nbkit runs` lists them."
     raise RunNotFoundError(message)
 
 
@@ -316,77 +323,6 @@ def list_run_folders() -> list[Path]:
     except FileNotFoundError:
         return []
     return [folder / name for name in sorted(names, reverse=True)]
-
-
-def list_runs() -> list[RunRow]:
-    """Return a row for every run, newest first, as things stand now."""
-    folders = list_run_folders()
-    # A cold list waits for the disk most of the time: a few threads wait side by side.
-    # Parsing there would only make them wait for each other.
-    parts = [
-        folders[first : first + _RUNS_PER_TASK]
-        for first in range(0, len(folders), _RUNS_PER_TASK)
-    ]
-    with ThreadPoolExecutor(_READERS) as pool:
-        rows = [
-            _row(folder, last_word)
-            for part, found in zip(parts, pool.map(_last_words, parts), strict=True)
-            for folder, last_word in zip(part, found, strict=True)
-        ]
-    return [row for row in rows if row is not None]
-
-
-def _last_words(folders: list[Path]) -> list[bytes | None]:
-    return [_last_word(RunPaths(folder)) for folder in folders]
-
-
-def _last_word(paths: RunPaths) -> bytes | None:
-    """Return a run's record if it is newer than its last attempt's beginning.
-
-    Two looks at time stamps instead of reading another file: a long list of runs is
-    made of such records.
-    """
-    try:
-        submitted = paths.submission.stat().st_mtime_ns
-        with paths.record.open("rb", buffering=0) as file:
-            if submitted <= os.fstat(file.fileno()).st_mtime_ns:
-                return file.read()
-    except OSError:
-        pass
-    return None
-
-
-def _row(folder: Path, last_word: bytes | None) -> RunRow | None:
-    """Return a run's row; None if it was removed meanwhile."""
-    record: Line = {}
-    try:
-        if last_word is not None:
-            record = parse_json(last_word, RunPaths(folder).record)
-        state = RunState(record["state"]) if record else None
-        if state is None or not state.is_final or _may_go_on(record):
-            run = StoredRun(folder)
-            record = {"name": run.submission.get("name"), **run.record}
-            state = run._state(record)
-    except StoreError:
-        if not folder.is_dir():
-            return None
-        record, state = {}, RunState.LOST
-    times = record.get("time", {})
-    return RunRow(
-        run_id=folder.name,
-        name=record.get("name"),
-        state=state,
-        started=times.get("started"),
-        ended=times.get("ended"),
-    )
-
-
-def _may_go_on(record: Line) -> bool:
-    if not (record.get("launch") or {}).get("job"):
-        return False
-    from nbkit.store.job_state import may_go_on
-
-    return may_go_on(record)
 
 
 def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:

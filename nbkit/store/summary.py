@@ -139,7 +139,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         device_name=devices[0].get("name") if devices else None,
         world_size=worker.get("world_size"),
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
-        oversubscribed=bool(record.get("launch", {}).get("oversubscribed")),
+        oversubscribed=bool((record.get("launch") or {}).get("oversubscribed")),
         logged=_logged(lines),
     )
 

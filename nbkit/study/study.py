@@ -28,7 +28,7 @@ from nbkit.errors import (
 from nbkit.launch.run import Run, attach
 from nbkit.launch.start import launch
 from nbkit.store.metrics import store_error
-from nbkit.store.paths import StudyPaths, studies_folder
+from nbkit.store.paths import StudyPaths, studies_folder, the_study_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, utc_now, write_json
 from nbkit.study.kinds import before_start
@@ -62,10 +62,7 @@ class Study:
         self.paths = StudyPaths(root)
         self._last_content: dict[str, Any] = {}
         if not self._content:
-            message = (
-                f"{self.paths.study} does not exist; Study.create() makes a study, and "
-                f"the folders in {studies_folder()} are those that exist."
-            )
+            message = f"{self.paths.study} does not exist; Study.create() makes one."
             raise StoreError(message)
 
     @classmethod
@@ -160,14 +157,14 @@ class Study:
 
     @classmethod
     def open(cls, study_id: str) -> Self:
-        """Return a study of the store by its id.
+        """Return a study of the store by its id, or by the end of it.
 
         Raises
         ------
         StoreError
-            If there is none of that id.
+            If no study, or more than one, is meant.
         """
-        return cls(studies_folder() / study_id)
+        return cls(the_study_folder(study_id))
 
     @property
     def study_id(self) -> str:

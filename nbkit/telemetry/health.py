@@ -20,7 +20,7 @@ from nbkit.health import Finding, State, installed, tell
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
-from nbkit.telemetry.machine import describe_machine
+from nbkit.telemetry.machine import container_kind, describe_machine
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.visible import visible
 
@@ -191,7 +191,8 @@ def _gpus() -> Iterator[Finding]:
         else:
             what, _, remedy = str(error).partition(": ")
             # A container may be meant to compute on CPUs, beside the host's GPUs.
-            state: State = "warning" if error.reason == "no library" else "failure"
+            is_meant = error.reason == "no library" and container_kind() is not None
+            state: State = "warning" if is_meant else "failure"
             remedy = f"{remedy.removesuffix('.')}; runs compute on CPUs until then"
             yield Finding("GPUs", state, what, remedy)
         return

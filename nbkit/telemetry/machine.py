@@ -15,7 +15,7 @@ from typing import Any
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.virtualization import detect_hypervisor
 
-__all__ = ["cpu_model", "describe_machine"]
+__all__ = ["container_kind", "cpu_model", "describe_machine"]
 
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
     return {
         "hostname": socket.gethostname(),
         "system_product": _system_product(),
-        "container": _container(),
+        "container": container_kind(),
         "operating_system": _operating_system(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
@@ -84,8 +84,8 @@ def _system_product() -> str | None:
     return " ".join(name for name in names if name) or None
 
 
-def _container() -> str | None:
-    """Return the kind of container that left a sign of itself."""
+def container_kind() -> str | None:
+    """Return the kind of container that left a sign of itself; None outside of one."""
     for variable, kind in (
         ("APPTAINER_CONTAINER", "apptainer"),
         ("SINGULARITY_CONTAINER", "singularity"),

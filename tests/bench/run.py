@@ -170,7 +170,7 @@ def listing_ten_thousand_runs(home: Path) -> Row:
     cold = _drop_caches()
     code = (
         "import time; t = time.perf_counter(); "
-        "from nbkit.store.runs import list_runs; rows = list_runs(); "
+        "from nbkit.store.run_list import list_runs; rows = list_runs(); "
         "assert [row.state for row in rows] == ['finished'] * 10_001; "
         "print(time.perf_counter() - t)"
     )

@@ -131,7 +131,7 @@ def _listing(calls: Path) -> Row:
     """Time a fresh process that lists all runs with their states."""
     code = (
         "import time; from collections import Counter; t = time.perf_counter(); "
-        "from nbkit.store.runs import list_runs; "
+        "from nbkit.store.run_list import list_runs; "
         "states = Counter(str(row.state) for row in list_runs()); "
         "print(time.perf_counter() - t, dict(states))"
     )

@@ -96,6 +96,9 @@ def test_show_for_programs_is_the_record(study, nbkit_command):
 
 def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
     written.record("finished")
+    damaged = written.run.paths.root.with_name("20200102-000000-damaged-bbbb")
+    shutil.copytree(written.run.paths.root, damaged)
+    (damaged / "record.json").write_text("")
     run = nbkit.launch(small(model="slow", steps=100_000, gpus=1))
     wait_until(lambda: run.metrics(), "its first step")
 
@@ -103,7 +106,8 @@ def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
     done = nbkit_command("stop", "--all")
 
     assert f"{run.run_id}): running" in shown.stdout
-    assert (done.returncode, done.stdout) == (0, f"{run.run_id} stopped\n")
+    how = "stopped by user, at a step boundary"
+    assert (done.returncode, done.stdout) == (0, f"{run.run_id} {how}\n")
     assert run.state is RunState.STOPPED
     assert run.cause["message"].startswith("stopped by user")
 
@@ -116,7 +120,9 @@ def test_a_run_that_cannot_be_stopped_does_not_keep_others_going(
     record = json.loads(written.run.paths.record.read_text())
     (other / "record.json").write_text(json.dumps({**record, "state": "finished"}))
     (other / "config.json").write_text(json.dumps({"engine": "local"}))
-    written.run.paths.submission.unlink()  # as of a run that torchrun started
+    # As of a run that torchrun started.
+    written.run.paths.submission.unlink()
+    written.run.paths.record.unlink()
 
     done = nbkit_command("stop", "aaaa", "bbbb")
 

@@ -44,8 +44,9 @@ def test_a_run_that_was_launched_with_them_can_still_be_read():
         ({"slurm_signal_delay_s": 59}, "=59 is too short.*set slurm_signal_delay_s=60"),
         (
             {"timeout_min": 4, "slurm_signal_delay_s": 121},
-            "timeout_min=4 is too short.*set timeout_min=5",
+            "timeout_min=4 is too short.*set timeout_min=5 .*slurm_signal_delay_s=60",
         ),
+        ({"timeout_min": 2}, "set timeout_min=4 or more, or stop_grace_seconds lower"),
     ],
 )
 def test_a_time_limit_without_time_to_train_or_to_end_is_refused(fields, advice):

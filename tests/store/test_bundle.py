@@ -17,7 +17,8 @@ from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
 from nbkit.store.paths import StudyPaths, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, write_json
-from nbkit.store.runs import StoredRun, create_run_folder, list_runs
+from nbkit.store.run_list import list_runs
+from nbkit.store.runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
 

@@ -12,7 +12,8 @@ from nbkit.config import ExperimentConfig
 from nbkit.store import jobs
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
-from nbkit.store.runs import StoredRun, create_run_folder, list_runs
+from nbkit.store.run_list import list_runs
+from nbkit.store.runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
 SUBMITTED = "2026-11-22T14:00:00.000Z"
@@ -317,8 +318,9 @@ def test_a_run_of_this_machine_loads_nothing_that_asks_slurm(run):
     write_json(run.paths.submission, local)
     write_record(run, "running", supervisor=me)
     program = (
-        "import sys; from nbkit.store.runs import *; from pathlib import Path\n"
+        "import sys; from nbkit.store.runs import StoredRun; from pathlib import Path\n"
         f"run = StoredRun(Path({str(run.paths.root)!r}))\n"
+        "from nbkit.store.run_list import list_runs\n"
         "print(run.state, run.queue, list_runs()[0].state, run.cause)\n"
         "print('nbkit.store.job_state' in sys.modules, 'subprocess' in sys.modules)"
     )

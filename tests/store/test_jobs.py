@@ -13,7 +13,8 @@ from nbkit.store import jobs
 from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import GONE, Job, find_job, why_unknown
 from nbkit.store.record import RunState, write_json
-from nbkit.store.runs import create_run_folder, list_runs
+from nbkit.store.run_list import list_runs
+from nbkit.store.runs import create_run_folder
 from tests.slurm_programs import SlurmPrograms
 from tests.waiting import wait_until
 
@@ -307,3 +308,31 @@ def test_old_jobs_of_a_cluster_without_accounts_need_one_question(slurm):
 
     assert {find_job(str(n), submitted_at=0).state for n in range(2, 9)} == {GONE}
     assert len(slurm.calls("squeue")) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"state": "running", "supervisor": None}, RunState.LOST),
+        ({"state": "failed", "cause": {"kind": "node"}}, RunState.FAILED),
+    ],
+)
+def test_a_listing_of_many_old_jobs_asks_twice_at_the_most(
+    slurm, tmp_path, monkeypatch, record, expected
+):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    for number in range(20):
+        paths = create_run_folder(ExperimentConfig())
+        job = {"id": str(100 + number), "cluster": None}
+        submitted = {"attempt": 0, "supervisor": None, "job": job}
+        time = {"time": "2026-01-01T00:00:00.000Z"}
+        write_json(paths.submission, submitted | time)
+        write_json(paths.record, {"attempt": 0, "launch": {"job": job}, **record})
+    slurm.tell("squeue", RECORDED[-1])
+    slurm.tell("sacct", *(f"{100 + number}|NODE_FAIL|n1" for number in range(20)))
+
+    states = [row.state for _ in range(2) for row in list_runs()]
+
+    assert states == [expected] * 40
+    assert len(slurm.calls("squeue")) == 1
+    assert len(slurm.calls("sacct")) == 1

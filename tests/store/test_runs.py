@@ -12,12 +12,12 @@ from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store.paths import store_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
+from nbkit.store.run_list import list_runs
 from nbkit.store.runs import (
     StoredRun,
     create_run_folder,
     find_run_folder,
     list_run_folders,
-    list_runs,
 )
 
 DEAD = {"pid": 1, "start_ticks": -1, "host": None, "boot_id": None}

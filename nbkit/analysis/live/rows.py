@@ -9,10 +9,10 @@ from typing import Any
 
 from nbkit.analysis.live.metrics import LiveMetrics, final_rate
 from nbkit.analysis.live.running_time import running_time, unix
-from nbkit.errors import StoreError
 from nbkit.store.progress import progress
-from nbkit.store.record import RunState, read_json
-from nbkit.store.runs import StoredRun, list_runs
+from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
+from nbkit.store.run_list import list_runs
+from nbkit.store.runs import StoredRun
 
 __all__ = ["IMAGES_PER_SECOND", "ended_rate", "run_numbers", "run_rows"]
 
@@ -101,7 +101,7 @@ def run_numbers(
             {"images_per_second": None} if state.is_final else {}
         )
         numbers |= {key: found.get(key) for key in ("images_per_second", "loss")}
-    except (OSError, StoreError, ValueError):
+    except DAMAGE_ERRORS:
         # A damaged or removed file tells nothing.
         return numbers if run.paths.root.is_dir() else None
     return numbers

@@ -69,5 +69,11 @@ def running_time(record: Mapping[str, Any], state: RunState) -> RunningTime:
 
 
 def unix(time: str | None) -> float | None:
-    """Return a time of a record (ISO 8601) as Unix time in seconds."""
-    return None if time is None else datetime.datetime.fromisoformat(time).timestamp()
+    """Return a time of a record (ISO 8601) as Unix time in seconds.
+
+    None where it says none, or says what is no time.
+    """
+    try:
+        return datetime.datetime.fromisoformat(time or "").timestamp()
+    except (TypeError, ValueError):
+        return None

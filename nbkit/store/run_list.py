@@ -1,0 +1,128 @@
+"""A row for every run of the store, as quickly as the disk allows."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import DAMAGE_ERRORS, RunState, parse_json, read_json
+from nbkit.store.runs import StoredRun, list_run_folders
+
+__all__ = ["RunRow", "list_runs"]
+
+_READERS = 8
+_RUNS_PER_TASK = 64
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One line of a list of runs."""
+
+    run_id: str
+    name: str | None
+    state: RunState
+    started: str | None
+    """UTC, ISO 8601; None before the supervisor's first word."""
+    ended: str | None
+
+
+def list_runs() -> list[RunRow]:
+    """Return a row for every run, newest first, as things stand now."""
+    folders = list_run_folders()
+    # A cold list waits for the disk most of the time: a few threads wait side by side.
+    # Parsing there would only make them wait for each other.
+    parts = [
+        folders[first : first + _RUNS_PER_TASK]
+        for first in range(0, len(folders), _RUNS_PER_TASK)
+    ]
+    with ThreadPoolExecutor(_READERS) as pool:
+        ended = [
+            (folder, _final_row(folder, last_word))
+            for part, found in zip(parts, pool.map(_last_words, parts), strict=True)
+            for folder, last_word in zip(part, found, strict=True)
+        ]
+    for folder, row in ended:
+        if row is None:
+            _announce(RunPaths(folder))
+    rows = [row or _row_now(folder) for folder, row in ended]
+    return [row for row in rows if row is not None]
+
+
+def _last_words(folders: list[Path]) -> list[bytes | None]:
+    return [_last_word(RunPaths(folder)) for folder in folders]
+
+
+def _last_word(paths: RunPaths) -> bytes | None:
+    """Return a run's record if it is newer than its last attempt's beginning.
+
+    Two looks at time stamps instead of reading another file: a long list of runs is
+    made of such records.
+    """
+    try:
+        submitted = paths.submission.stat().st_mtime_ns
+        with paths.record.open("rb", buffering=0) as file:
+            if submitted <= os.fstat(file.fileno()).st_mtime_ns:
+                return file.read()
+    except OSError:
+        pass
+    return None
+
+
+def _final_row(folder: Path, last_word: bytes | None) -> RunRow | None:
+    """Return the row of a run that has ended for good; None if it may not have."""
+    if last_word is None:
+        return None
+    try:
+        record = parse_json(last_word, RunPaths(folder).record)
+        state = RunState(record["state"])
+        if state.is_final and not _may_go_on(record):
+            return _row(folder, record, state)
+    except DAMAGE_ERRORS:
+        pass
+    return None
+
+
+def _row_now(folder: Path) -> RunRow | None:
+    """Return any run's row; None if it was removed meanwhile."""
+    run = StoredRun(folder)
+    try:
+        record = {"name": run.submission.get("name"), **run.record}
+        return _row(folder, record, run.state_by(record))
+    except DAMAGE_ERRORS:
+        # One damaged run must not hide the others.
+        return _row(folder, {}, RunState.LOST) if folder.is_dir() else None
+
+
+def _row(folder: Path, record: Line, state: RunState) -> RunRow:
+    times = record.get("time") or {}
+    return RunRow(
+        run_id=folder.name,
+        name=record.get("name"),
+        state=state,
+        started=times.get("started"),
+        ended=times.get("ended"),
+    )
+
+
+def _announce(paths: RunPaths) -> None:
+    """Let Slurm be asked for all runs at once, not for one after the other."""
+    with suppress(*DAMAGE_ERRORS):
+        if (read_json(paths.submission) or {}).get("job"):
+            from nbkit.store.job_state import announce
+
+            announce(paths)
+
+
+def _may_go_on(record: Line) -> bool:
+    if not (record.get("launch") or {}).get("job"):
+        return False
+    from nbkit.store.job_state import may_go_on
+
+    return may_go_on(record)
