@@ -316,6 +316,8 @@ class Study:
     def _launch(self, slot: Slot, start: int) -> Run:
         content = self._content
         fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
+        # Else every list of runs would call all of them by their model.
+        fields = {"name": f"{self.name} {slot.arm}", **fields}
         tags = {
             **before_start(self.kind, self.plan, fields),
             "study": self.study_id,
