@@ -143,12 +143,12 @@ class Arms:
         ]
         if endless:
             parts.append(
-                f"more than {needs[0].largest} repeats would be needed for "
-                f"{', '.join(endless)}"
+                f"more than {needs[0].largest} for {', '.join(endless)}, whose "
+                "difference is small beside the spread"
             )
         if not parts:
-            return "Needed repeats: these are enough, every difference is settled."
-        return f"Needed repeats: {'; '.join(parts)}."
+            return "Repeats for a verdict: these are enough for every difference."
+        return f"Repeats for a verdict: {'; '.join(parts)}."
 
     def table(
         self,

@@ -117,7 +117,10 @@ def test_a_hopeless_difference_is_named_instead_of_a_number():
     noisy = [100.0, 60.0, 170.0, 90.0, 130.0]
     found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
 
-    assert "more than 100 repeats would be needed for b" in found.needed_sentence
+    assert (
+        "a verdict: more than 100 for b, whose difference is small"
+        in found.needed_sentence
+    )
     assert cells(found.certainty, "b")["needed"] == "more than 100 runs"
 
 
@@ -156,7 +159,7 @@ def test_everything_goes_to_json():
 
     assert values["rows"][1]["ratio"]["verdict"] == "faster"
     assert values["noise_floor"]["noise_floor"] > 0
-    assert values["needed"].startswith("Needed repeats")
+    assert values["needed"].startswith("Repeats for a verdict")
 
 
 @pytest.mark.parametrize(
