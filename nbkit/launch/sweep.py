@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbkit.errors import StoreError
 from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import DAMAGE_ERRORS, read_json
+from nbkit.store.record import damage_told, read_json
 from nbkit.store.runs import list_run_folders
 
 __all__ = ["Leftover", "end_processes", "kill", "processes_of_run", "sweep"]
@@ -96,6 +97,11 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
     -------
     list of Leftover
         Empty if nothing was left behind, which is the ordinary case.
+
+    Raises
+    ------
+    StoreError
+        If `run_id` is damaged; of all runs, damaged ones are passed over.
     """
     if run_id is None:
         wanted = {run for run, _ in marked_processes()}
@@ -106,9 +112,10 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
     leftovers: list[Leftover] = []
     for paths in map(RunPaths, folders):
         try:
-            if _supervisor_is_gone(paths):
-                leftovers += _end_run(paths)
-        except DAMAGE_ERRORS:
+            with damage_told(paths.root):
+                if _supervisor_is_gone(paths):
+                    leftovers += _end_run(paths)
+        except StoreError:
             # One damaged run must not keep the others' processes.
             if run_id is not None:
                 raise

@@ -11,6 +11,8 @@ import errno
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ __all__ = [
     "DAMAGE_ERRORS",
     "RECORD_SCHEMA",
     "RunState",
+    "damage_told",
     "read_json",
     "utc_now",
     "write_json",
@@ -35,6 +38,27 @@ RECORD_SCHEMA = "nbkit.run/1"
 DAMAGE_ERRORS = (OSError, LookupError, TypeError, ValueError, AttributeError)
 """What reading a run's files can raise if one was cut off, lacks a part or is gone;
 `StoreError` is an OSError."""
+
+
+@contextmanager
+def damage_told(root: Path) -> Iterator[None]:
+    """Say of a run's folder that it is damaged where reading its files fails.
+
+    Raises
+    ------
+    StoreError
+        In place of any of `DAMAGE_ERRORS`.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except DAMAGE_ERRORS as error:
+        message = (
+            f"{root} is damaged ({type(error).__name__}: {error}, in one of its "
+            "files); remove it if it is of no use."
+        )
+        raise StoreError(message) from error
 
 
 class RunState(StrEnum):

@@ -7,8 +7,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -17,7 +16,7 @@ from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store.metrics import read_json_lines, store_error, without_repeats
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
+from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.summary import RunSummary, summarise_run
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class StoredRun:
         """Why the run failed or was stopped; None for any other state."""
         record, submission = self.record, self.submission
         if submission.get("job"):
-            with self._damage_is_told():
+            with damage_told(self.paths.root):
                 return self._standing(submission, record).cause
         if self.state_by(record) is RunState.LOST:
             return {
@@ -110,7 +109,7 @@ class StoredRun:
         """
         record, submission = self.record, self.submission
         if submission.get("job"):
-            with self._damage_is_told():
+            with damage_told(self.paths.root):
                 return self._standing(submission, record).queue
         return record.get("queue")
 
@@ -192,7 +191,7 @@ class StoredRun:
     @property
     def summary(self) -> RunSummary:
         """The run in numbers, computed now from its raw counts."""
-        with self._damage_is_told():
+        with damage_told(self.paths.root):
             return summarise_run(self.metrics(None), self.worker, self.record)
 
     def __repr__(self) -> str:
@@ -202,22 +201,9 @@ class StoredRun:
             state = "damaged"
         return f"<{type(self).__name__} {self.run_id} {state}>"
 
-    @contextmanager
-    def _damage_is_told(self) -> Iterator[None]:
-        try:
-            yield
-        except StoreError:
-            raise
-        except DAMAGE_ERRORS as error:
-            message = (
-                f"{self.paths.root} is damaged ({type(error).__name__}: {error}, in "
-                "one of its files); remove it if it is of no use."
-            )
-            raise StoreError(message) from error
-
     def state_by(self, record: Line) -> RunState:
         """Return where the run stands, for who has just read its `record`."""
-        with self._damage_is_told():
+        with damage_told(self.paths.root):
             return self._told_state(record, self.submission)
 
     def _told_state(self, record: Line, submission: Line) -> RunState:
