@@ -97,7 +97,7 @@ def test_cpu_processes_stand_in_for_gpus_and_the_plan_says_so_first():
     sizes = [config.world_size for config in planned.arms.values()]
     assert sizes[:2] == [1, 2]
     assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
-    assert "resnet18, 16 images of 64 x 64 pixels per device" in planned.notes[2]
+    assert "resnet18, 16 images of 32 x 32 pixels per device" in planned.notes[2]
     assert all(config.device == "cpu" for config in planned.arms.values())
     assert planned.environment == {"OMP_NUM_THREADS": "1"}
 
@@ -142,7 +142,7 @@ def test_open_parameters_are_chosen_for_the_device():
     chosen = next(iter(plan(parameters(model="resnet50", steps=6)).arms.values()))
 
     assert config.model == "resnet18"
-    assert config.image_size == 64
+    assert config.image_size == 32
     assert chosen.model == "resnet50"
     assert chosen.steps == 6
     assert chosen.warmup_steps == 1
