@@ -53,7 +53,7 @@ def test_a_run_at_its_time_limit_waits_again_and_goes_on_bit_equal(
     two_nodes.end(run)
     _expect_the_same(run, finished)
     assert run.record["launch"]["job"]["timeouts"] == 1
-    assert run.record["attempts"][0]["message"].startswith("stopped by time limit")
+    assert run.record["attempts"][0]["message"].startswith("stopped by its time limit")
     assert run.record["queue"] is None
 
 
