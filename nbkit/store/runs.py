@@ -214,7 +214,8 @@ class StoredRun:
             return self._state_of_plain_torchrun()
         if submission.get("job"):
             return self._standing(submission, record).state
-        if record.get("attempt", -1) >= submission.get("attempt", 0):
+        launched = submission["attempt"] if submission else 0
+        if record.get("attempt", -1) >= launched:
             state, supervisor = RunState(record["state"]), record["supervisor"]
         else:
             state, supervisor = RunState.STARTING, submission["supervisor"]
