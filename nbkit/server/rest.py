@@ -11,7 +11,13 @@ from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from nbkit.analysis.live.nodes import MOST_NODES, newest_by_node
-from nbkit.errors import ConfigError, LaunchError, RunError, RunNotFoundError
+from nbkit.errors import (
+    ConfigError,
+    LaunchError,
+    RunError,
+    RunNotFoundError,
+    StoreError,
+)
 from nbkit.launch.run import Run
 from nbkit.server.handler import ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
@@ -230,7 +236,10 @@ def _stop(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]
     if not is_own(folder):
         message = f"run {run_id} is another user's; ask who launched it to stop it."
         return 403, {"message": message}
-    state = run.state
+    try:
+        state = run.state
+    except StoreError as error:
+        return 409, {"message": str(error)}
     if state.is_final:
         return 409, {"message": f"run {run_id} has ended already ({state})."}
     run.stop(grace_seconds, wait=False)

@@ -22,7 +22,7 @@ from nbkit.analysis.gpu_names import canonical_gpu_name
 from nbkit.analysis.machines import Conditions, MachineRun
 from nbkit.analysis.source_statistics import SourceStatistic, source_statistics
 from nbkit.config import ExperimentConfig
-from nbkit.errors import NbkitError, ParameterError
+from nbkit.errors import NbkitError, ParameterError, StoreError
 from nbkit.launch.run import Run, attach
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import is_study, runs_folder
@@ -154,13 +154,14 @@ def load(entries: Sequence[str]) -> tuple[list[Machine], list[str]]:
             except NbkitError as error:
                 reading.errors.append(f"bundles: {error}")
             except _UNREADABLE as error:
-                reading.errors.append(_not_nbkits(entry, error))
+                reading.errors.append(f"bundles: {_not_nbkits(entry, error)}")
         if reading.errors:
             raise ParameterError("\n".join(reading.errors))
         try:
             return _machines(list(reading.runs.values())), reading.notes
         except _UNREADABLE as error:
-            raise ParameterError(_not_nbkits(", ".join(entries), error)) from error
+            message = f"bundles: {_not_nbkits(', '.join(entries), error)}"
+            raise ParameterError(message) from error
 
 
 def _machines(runs: Sequence[Run]) -> list[Machine]:
@@ -174,9 +175,9 @@ def _machines(runs: Sequence[Run]) -> list[Machine]:
     ]
 
 
-def _not_nbkits(entry: str, error: Exception) -> str:
+def _not_nbkits(entry: str, error: BaseException) -> str:
     return (
-        f"bundles: {entry} holds a record that cannot be read "
+        f"{entry} holds a record that cannot be read "
         f"({type(error).__name__}: {error}); get it anew from whom it came."
     )
 
@@ -217,7 +218,12 @@ def _read(entry: str, store: Path, reading: Reading) -> None:
     if path.suffix == ".zip" or path.is_file() or "/" in entry:
         bundle = unpack_bundle(path, store)
         for run_id in bundle.run_ids:
-            reading.add(Run(runs_folder(store) / run_id), path.name)
+            try:
+                reading.add(Run(runs_folder(store) / run_id), path.name)
+            except StoreError as error:
+                # It names an unpacked folder that is gone when this is read.
+                message = _not_nbkits(path.name, error.__cause__ or error)
+                raise ParameterError(message) from error
         return
     if is_study(entry):
         study = Study.open(entry)

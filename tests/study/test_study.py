@@ -174,7 +174,7 @@ def test_after_two_repeats_of_more_the_needed_ones_are_told_once(small, capsys):
     study.resume()
 
     lines = capsys.readouterr().out.splitlines()
-    [told] = [place for place, line in enumerate(lines) if "eeded repeats" in line]
+    [told] = [place for place, line in enumerate(lines) if "Repeats for" in line]
     assert lines[told - 1].startswith("[1/1] a, repeat 2: finished")
 
 
