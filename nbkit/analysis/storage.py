@@ -163,8 +163,8 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     else:
         rate = loader.images_per_second.median
         loaded = (
-            f"the loader gives {rate:,.0f} of {asked:,.0f} images/s from cold data "
-            f"({loader.place})"
+            f"the loader gives {rate:,.0f} images/s from cold data ({asked:,.0f} asked "
+            f"for; {loader.place})"
         )
     is_enough = loader is not None and loader.images_per_second.median >= asked
     if reads is None:
@@ -172,7 +172,8 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
         return f"Cold random reads were not measured; {loaded}{end}."
     gigabytes = reads.bytes_per_second.median / 1e9
     asked_gigabytes = asked * reads.bytes_per_image / 1e9
-    given = f"cold random reads give {gigabytes:.3g} of {asked_gigabytes:.3g} GB/s"
+    given = f"cold random reads give {gigabytes:.3g} GB/s "
+    given += f"({asked_gigabytes:.3g} asked for)"
     of_reads = reads.images_per_second.median
     if of_reads < asked:
         ratio = math.inf if loader is None else loader.images_per_second.median

@@ -38,8 +38,8 @@ def add_to(commands: Commands) -> None:
         type=int,
         metavar="N",
         help="so many lines of the log, at most 500: of a failed run, of the rank that "
-        f"failed first (without it: {_LOG_LINES}); of another, what rank 0 has printed "
-        "(without it: none)",
+        f"failed first (without it: {_LOG_LINES}, or none below its traceback); of "
+        "another, what rank 0 has printed (without it: none)",
     )
     parser.add_argument(
         "--json", action="store_true", help="the run's record as JSON, for programs"
@@ -109,10 +109,13 @@ def _log(live: LiveRun, wanted: int | None) -> list[str]:
     from nbkit.store.record import RunState
 
     has_failed = live.state in (RunState.FAILED, RunState.LOST)
-    count = _LOG_LINES * has_failed if wanted is None else max(0, wanted)
+    cause = (live.run.cause or {}) if has_failed else {"rank": 0}
+    # A log ends with the traceback, which stands above.
+    is_needed = has_failed and not cause.get("traceback")
+    count = _LOG_LINES * is_needed if wanted is None else max(0, wanted)
     if not count:
         return []
-    rank = (live.run.cause or {}).get("rank") if has_failed else 0
+    rank = cause.get("rank")
     last = live.log(-1 if rank is None else rank, "stderr").last()
     if not has_failed:
         printed = live.log(0, "stdout").last()

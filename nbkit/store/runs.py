@@ -88,8 +88,7 @@ class StoredRun:
         """Why the run failed or was stopped; None for any other state."""
         record, submission = self.record, self.submission
         if submission.get("job"):
-            with damage_told(self.paths.root):
-                return self._standing(submission, record).cause
+            return self._standing(submission, record).cause
         if self.state_by(record) is RunState.LOST:
             return {
                 "kind": "lost",
@@ -109,8 +108,7 @@ class StoredRun:
         """
         record, submission = self.record, self.submission
         if submission.get("job"):
-            with damage_told(self.paths.root):
-                return self._standing(submission, record).queue
+            return self._standing(submission, record).queue
         return record.get("queue")
 
     @property
@@ -232,7 +230,8 @@ class StoredRun:
         # Imported here: no other run needs what asks Slurm.
         from nbkit.store.job_state import standing
 
-        return standing(self.paths, submission, record)
+        with damage_told(self.paths.root):
+            return standing(self.paths, submission, record)
 
     def _state_of_plain_torchrun(self) -> RunState:
         worker = self.worker

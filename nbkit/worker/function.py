@@ -103,7 +103,10 @@ def _call(rank: Rank) -> Any:
     main = _main_module(None)
     # Pickle looks up by name what a cell has defined: to send it to another rank.
     for found in gc.get_objects():
-        if isinstance(found, type | FunctionType) and found.__module__ == "__main__":
+        # Not isinstance: some objects of torch warn who asks them for their class.
+        if issubclass(type(found), type | FunctionType) and (
+            found.__module__ == "__main__"
+        ):
             name = found.__qualname__
             if name.isidentifier():
                 vars(main).setdefault(name, found)

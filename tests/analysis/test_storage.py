@@ -107,14 +107,16 @@ def test_a_loader_s_bytes_are_images_times_their_size():
                 supply("random reads, cold", 10_000),
                 supply("x", 11_000, origin="loader"),
             ],
-            "The storage is below the demand: cold random reads give 1 of 2 GB/s.",
+            "The storage is below the demand: cold random reads give 1 GB/s (2 "
+            "asked for).",
         ),
         (
             [supply("random reads, cold", 10_000), supply("x", 9_000, origin="loader")],
-            "Storage and loader are below the demand: cold random reads give 1 of 2 "
-            "GB/s, and the loader gives 9,000 of 20,000 images/s from cold data (nas). "
-            "Such reads would bring 10,000, so that faster storage alone changes "
-            "little: reading and decoding images with these CPUs limits first.",
+            "Storage and loader are below the demand: cold random reads give 1 GB/s "
+            "(2 asked for), and the loader gives 9,000 images/s from cold data (20,000 "
+            "asked for; nas). Such reads would bring 10,000, so that faster storage "
+            "alone changes little: reading and decoding images with these CPUs limits "
+            "first.",
         ),
         (
             [supply("random reads, cold", 10_000), supply("x", 9_900, origin="loader")],
@@ -123,8 +125,9 @@ def test_a_loader_s_bytes_are_images_times_their_size():
         ),
         (
             [supply("random reads, cold", 30_000), supply("x", 9_000, origin="loader")],
-            "The storage could give it: cold random reads give 3 of 2 GB/s; the loader "
-            "gives 9,000 of 20,000 images/s from cold data (nas), so that reading and "
+            "The storage could give it: cold random reads give 3 GB/s (2 asked "
+            "for); the loader gives 9,000 images/s from cold data (20,000 asked for; "
+            "nas), so that reading and "
             "decoding images with these CPUs is the limit and not the storage.",
         ),
         (
@@ -133,16 +136,17 @@ def test_a_loader_s_bytes_are_images_times_their_size():
                 supply("random reads, cold", 10_000),
                 supply("x", 25_000, origin="loader"),
             ],
-            "cold random reads give 1 of 2 GB/s, but the loader gives 25,000 of 20,000 "
-            "images/s from cold data (nas).",
+            "cold random reads give 1 GB/s (2 asked for), but the loader gives 25,000 "
+            "images/s from cold data (20,000 asked for; nas).",
         ),
         (
             [supply("x", 25_000, origin="loader")],
-            "Cold random reads were not measured; the loader gives 25,000 of 20,000",
+            "Cold random reads were not measured; the loader gives 25,000 "
+            "images/s from cold data (20,000 asked for; nas)",
         ),
         (
             [supply("x", 9_000, origin="loader")],
-            "(nas), and what limits it is not known.",
+            "nas), and what limits it is not known.",
         ),
         (
             # What does not come from cold storage in the way of a training.
@@ -151,7 +155,7 @@ def test_a_loader_s_bytes_are_images_times_their_size():
                 supply("later epochs", 40_000, origin="loader", decides=False),
                 supply("random reads, cold", 5_000),
             ],
-            "cold random reads give 0.5 of 2 GB/s.",
+            "cold random reads give 0.5 GB/s (2 asked for).",
         ),
         (
             [supply("random reads, cold", 30_000)],

@@ -60,6 +60,8 @@ def small() -> Callable[..., ExperimentConfig]:
             "steps": 8,
             "warmup_steps": 2,
             "tensorboard": False,
+            # One that hangs says where, before the test's own time is over.
+            "hang_timeout_seconds": 120,
             **fields,
         }
         return ExperimentConfig(**values)

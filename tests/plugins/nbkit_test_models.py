@@ -73,6 +73,13 @@ def sleeps(num_classes=1000, weights=None):
     return _Tiny(num_classes, _once(lambda: time.sleep(3600)))
 
 
+def dawdles(num_classes=1000, weights=None):
+    """Keeps its rank from being ready; SIGTERM ends it, as it does while ranks meet."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Path(sys.argv[1], f"dawdles_{os.environ['RANK']}").touch()
+    time.sleep(3600)
+
+
 def exits(num_classes=1000, weights=None):
     return _Tiny(num_classes, _once(lambda: os._exit(3)))
 
