@@ -203,8 +203,12 @@ def _plain() -> tuple[float, float]:
 
 
 def _python(code: str, *arguments: str) -> str:
+    # As for everybody whose Python keeps what it has compiled.
+    name = "PYTHONDONTWRITEBYTECODE"
+    variables = {key: value for key, value in os.environ.items() if key != name}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
+        env=variables,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
