@@ -25,6 +25,11 @@ os.environ[MARK] = uuid.uuid4().hex
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda number, frame: None)
 
+# Tests side by side take the CPUs from each other. A thread that spins while it waits
+# for another one, which is waiting for a CPU, makes a step take ninety times as long.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # A process that was told to end, or has written its last word, may take this long.
 GRACE_SECONDS = 5.0
 

@@ -83,8 +83,14 @@ def two_ranks_on_one_core(make: Make, folder: Path) -> Diagnosis:
 
 
 def tiny_batch(make: Make, folder: Path) -> Diagnosis:
-    """Update eleven million weights for every two images of 32 pixels."""
-    config = make(gpus=1, model="resnet18", batch_size_per_gpu=2, steps=12)
+    """Update five million weights by their norms, for every two images."""
+    config = make(
+        gpus=1,
+        num_classes=100_000,
+        optimizer="lars",
+        batch_size_per_gpu=2,
+        steps=60,
+    )
     return _diagnosed(config)
 
 
@@ -124,7 +130,7 @@ def named_first(found: Diagnosis, code: str) -> bool:
 
 def healthy(make: Make, folder: Path) -> Diagnosis:
     """Train without a fault on all CPUs."""
-    config = make(gpus=1, model="resnet20", batch_size_per_gpu=32, steps=16)
+    config = make(gpus=1, model="resnet20", batch_size_per_gpu=96, steps=16)
     return _diagnosed(config)
 
 
