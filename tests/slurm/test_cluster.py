@@ -124,6 +124,7 @@ def test_a_node_is_lost_with_all_that_ran_there(slurm: SlurmCluster, submit: Sub
     assert slurm.node_states()["n2"] == "down"
     slurm.restart_node("n2")
     slurm.wait_for_job(job, "RUNNING")
+    slurm.clear()  # what gets away from its job does so once more
 
 
 def _sleepers(slurm: SlurmCluster) -> dict[str, int]:
