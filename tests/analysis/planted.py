@@ -84,6 +84,7 @@ def two_ranks_on_one_core(make: Make, folder: Path) -> Diagnosis:
 
 def tiny_batch(make: Make, folder: Path) -> Diagnosis:
     """Update five million weights by their norms, for every two images."""
+    # Half of each step: a fifth, in few steps, is lost where others take the CPUs.
     config = make(
         gpus=1,
         num_classes=100_000,

@@ -127,8 +127,8 @@ def test_a_loader_s_bytes_are_images_times_their_size():
             [supply("random reads, cold", 30_000), supply("x", 9_000, origin="loader")],
             "The storage could give it: cold random reads give 3 GB/s (2 asked "
             "for); the loader gives 9,000 images/s from cold data (20,000 asked for; "
-            "nas), so that reading and "
-            "decoding images with these CPUs is the limit and not the storage.",
+            "nas), so that reading and decoding images with these CPUs is the limit "
+            "and not the storage.",
         ),
         (
             # A loader of a pack may be faster than reads at random: both are said.
@@ -146,7 +146,7 @@ def test_a_loader_s_bytes_are_images_times_their_size():
         ),
         (
             [supply("x", 9_000, origin="loader")],
-            "nas), and what limits it is not known.",
+            "(20,000 asked for; nas), and what limits it is not known.",
         ),
         (
             # What does not come from cold storage in the way of a training.

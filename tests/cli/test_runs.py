@@ -84,6 +84,24 @@ def test_a_failed_run_is_shown_with_its_cause_and_the_log_of_its_rank(
     assert lines[-3:] == ["Last lines of rank 1:", "  second", "  third"]
 
 
+def test_a_traceback_is_shown_once_unless_lines_are_asked_for(written, nbkit_command):
+    traceback = "Traceback (most recent call last):\nValueError: no such image\n"
+    written.print(traceback, rank=1)
+    cause = {"kind": "exception", "rank": 1, "message": "ValueError: no such image"}
+    written.record(
+        "failed", cause={**cause, "traceback": traceback, "log": "stderr.log"}
+    )
+
+    once = nbkit_command("show", "aaaa").stdout
+    asked = nbkit_command("show", "aaaa", "--lines", "1").stdout
+
+    assert once.count("Traceback") == 1
+    assert "Last lines" not in once
+    assert asked.splitlines()[-2:] == (
+        ["Last lines of rank 1:", "  ValueError: no such image"]
+    )
+
+
 def test_show_for_programs_is_the_record(study, nbkit_command):
     run = study.runs[0]
 

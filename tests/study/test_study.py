@@ -174,7 +174,8 @@ def test_after_two_repeats_of_more_the_needed_ones_are_told_once(small, capsys):
     study.resume()
 
     lines = capsys.readouterr().out.splitlines()
-    [told] = [place for place, line in enumerate(lines) if "Repeats for" in line]
+    words = "Repeats for a verdict: "
+    [told] = [place for place, line in enumerate(lines) if words in line]
     assert lines[told - 1].startswith("[1/1] a, repeat 2: finished")
 
 
