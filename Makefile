@@ -2,6 +2,9 @@
 # ordinary tools; `make PYTHON=/path/to/python3 ...` chooses the interpreter.
 
 BIN := .venv/bin
+# The tested versions of everything; `make PIP_CONSTRAINT= test` takes the newest.
+PIP_CONSTRAINT ?= .ci/constraints.txt .ci/torch.txt
+unexport PIP_CONSTRAINT
 # The oldest versions that pyproject.toml allows, such as torch==2.7.
 LOWER := $(shell sed -n 's/^ *"\(torch[a-z]*\)>=\([0-9.]*\)",/\1==\2/p' pyproject.toml)
 
@@ -85,7 +88,7 @@ clean:
 	find nbkit tests -name __pycache__ -prune -exec rm -rf {} +
 
 setup:
-	@.ci/setup .venv -e '.[all]' --group dev
+	@PIP_CONSTRAINT="$(PIP_CONSTRAINT)" .ci/setup .venv -e '.[all]' --group dev
 
 setup-lower:
 	@.ci/setup .venv-lower -e '.[all]' --group test $(LOWER)
