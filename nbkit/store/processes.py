@@ -101,9 +101,10 @@ def boot_id() -> str:
 def _stat(pid: int) -> tuple[str, int] | None:
     """Return state letter and start time in ticks, or None if there is no process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name may hold blanks and brackets: fields follow the last ")".
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    # The command's name may hold blanks and brackets, and is cut at 15 bytes, within a
+    # letter too: fields follow the last ")".
+    fields = text.rpartition(b")")[2].split()
+    return fields[0].decode(), int(fields[19])

@@ -50,3 +50,17 @@ def test_a_zombie_does_not_run_but_is_still_there():
 def test_no_process_is_an_error():
     with pytest.raises(ProcessLookupError, match="no process with pid"):
         ProcessIdentity.of(2**22 + 1)
+
+
+def test_a_name_that_is_cut_within_a_letter_is_no_obstacle():
+    program = (
+        "import pathlib; "
+        "pathlib.Path('/proc/self/comm').write_text('twelve bytes ééé'); "
+        "print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert ProcessIdentity.of(child.pid).is_alive() is True
+        child.kill()
