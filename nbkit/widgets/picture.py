@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
 from nbkit.analysis.live.run import LiveRun
@@ -25,7 +26,9 @@ from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.study.wording import UNKNOWN, percent, rate, size
-from nbkit.widgets.display import has_widgets, look_again
+from nbkit.visible import visible
+from nbkit.widgets.frontend import has_widgets
+from nbkit.widgets.views import look_again
 
 __all__ = ["picture", "show_picture", "summary_html"]
 
@@ -83,7 +86,10 @@ def picture(live: LiveRun) -> Bundle:
             *_cause_lines(head),
         ]
     )
-    return {"text/html": _html(shown, place, words, facts), "text/plain": text}
+    return {
+        "text/html": _html(shown, place, words, facts),
+        "text/plain": visible(text, lines=True),
+    }
 
 
 def summary_html(summary: RunSummary) -> str:
@@ -116,12 +122,6 @@ class _ShownRuns:
         self._shown: dict[Path, _Shown] = {}
         self._thread: threading.Thread | None = None
 
-    @property
-    def are_up_to_date(self) -> bool:
-        """Whether all pictures show the end of their runs."""
-        with self._lock:
-            return all(shown.live is None for shown in self._shown.values())
-
     def show(self, live: LiveRun, *, is_over: bool) -> None:
         """Show a run, of which `LiveRun.read` has said whether it is over, here too."""
         root = live.run.paths.root
@@ -139,17 +139,23 @@ class _ShownRuns:
                     target=self._watch, name="nbkit pictures", daemon=True
                 )
                 self._thread.start()
+                if shell := get_ipython():
+                    shell.events.register("post_run_cell", self._after_cell)
 
     def _watch(self) -> None:
         while True:
             time.sleep(_POLL_SECONDS)
-            with self._lock:
-                everything = list(self._shown.items())
-            for root, shown in everything:
-                if shown.look():
-                    with self._lock:
-                        if self._shown.get(root) is shown:
-                            del self._shown[root]
+            for shown in self._everything():
+                shown.look()
+
+    def _after_cell(self, _result: object) -> None:
+        for shown in self._everything():
+            shown.look()
+            shown.send_again()
+
+    def _everything(self) -> list[_Shown]:
+        with self._lock:
+            return list(self._shown.values())
 
 
 class _Shown:
@@ -160,24 +166,41 @@ class _Shown:
         self.handle = handle
         self.live: LiveRun | None = None if is_over else live
         """None while an ended run's pictures show its end."""
+        self.is_given_up = False
+        self._lock = threading.Lock()
+        self._newest: Bundle | None = None
+        """What was sent since the last cell ended."""
         self._attempt = live.attempt
         self._stamp: tuple[int, ...] = ()
 
-    def look(self) -> bool:
-        """Replace the pictures if they are old; return whether that cannot go on."""
-        try:
-            if self.live is None:
-                self._look_for_another_attempt()
-            elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
-                self.handle.update(picture(self.live), raw=True)
-                self._attempt, self.live = self.live.attempt, None
-        except (OSError, NbkitError) as error:
-            self.handle.update({"text/plain": str(error)}, raw=True)
-            return True
-        except Exception:  # noqa: BLE001 - the other pictures go on
-            self.handle.update({"text/plain": traceback.format_exc(limit=-3)}, raw=True)
-            return True
-        return False
+    def look(self) -> None:
+        """Replace the pictures if they are old."""
+        with self._lock:
+            if self.is_given_up:
+                return
+            try:
+                self._look()
+            except (OSError, NbkitError) as error:
+                self._give_up(str(error))
+            except Exception:  # noqa: BLE001 - the other pictures go on
+                self._give_up(traceback.format_exc(limit=-3))
+
+    def send_again(self) -> None:
+        """Send what has replaced the pictures as output of the cell that runs now.
+
+        papermill and nbconvert drop what a thread sends between two cells.
+        """
+        with self._lock:
+            if self._newest is not None:
+                self.handle.update(self._newest, raw=True)
+                self._newest = None
+
+    def _look(self) -> None:
+        if self.live is None:
+            self._look_for_another_attempt()
+        elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
+            self._replace(picture(self.live))
+            self._attempt, self.live = self.live.attempt, None
 
     def _look_for_another_attempt(self) -> None:
         stamp = self._submitted()
@@ -188,9 +211,17 @@ class _Shown:
             return
         self.live = LiveRun(self.run)
         self.live.read(_FIRST_SECONDS)
-        self.handle.update(picture(self.live), raw=True)
+        self._replace(picture(self.live))
         # The view has looked away from a run that had ended.
         look_again(self.run)
+
+    def _give_up(self, why: str) -> None:
+        self.is_given_up = True
+        self._replace({"text/plain": why})
+
+    def _replace(self, bundle: Bundle) -> None:
+        self._newest = bundle
+        self.handle.update(bundle, raw=True)
 
     def _submitted(self) -> tuple[int, ...]:
         """Return what changes when the run is submitted again."""
@@ -214,6 +245,10 @@ def _state_words(shown: Bundle) -> str:
     if not head["is_final"]:
         # A picture does not move: it says of when it is.
         state += f" at {utc_now()[:19].replace('T', ' ')} UTC"
+    if head["nonfinite"]:
+        state += f"; {head['nonfinite']}"
+    if head["imported_from"]:
+        state += f"; imported from {head['imported_from']}"
     if not shown["numbers"]["is_complete"]:
         step = shown["numbers"]["read_step"]
         where = "" if step is None else f" up to step {step:,} so far"
@@ -251,7 +286,8 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     logged = numbers["logged"].items()
     facts += [(name, _figures(value)) for name, value in logged if name not in known]
     if head["is_final"] and head["ran_seconds"] is not None:
-        of = f" ({head['attempt'] + 1} attempts)" if head["attempt"] else ""
+        count = head["num_attempts"]
+        of = f" ({count} attempts)" if count > 1 else ""
         facts.append(("Duration", f"{head['ran_seconds']:,.1f} s{of}"))
     ranks = head["num_ranks"]
     words = ("CPU process", "es") if head["device_type"] == "cpu" else ("rank", "s")
