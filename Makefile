@@ -1,16 +1,16 @@
 # `make run` is the place to start. Every target sets up what it needs and then calls
-# ordinary tools; `make PYTHON=/path/to/python3 ...` chooses the interpreter.
+# ordinary tools; `make PYTHON=/path/to/python3 ...` chooses the interpreter, and
+# `make PIP_CONSTRAINT= ...` the newest of everything.
 
 BIN := .venv/bin
-# The tested versions of everything; `make PIP_CONSTRAINT= test` takes the newest.
-PIP_CONSTRAINT ?= .ci/constraints.txt .ci/torch.txt
-unexport PIP_CONSTRAINT
+# The tested versions of everything, unless constraints of pip's own are named.
+LOCK := $(if $(filter undefined,$(origin PIP_CONSTRAINT)),--lock)
 # The oldest versions that pyproject.toml allows, such as torch==2.7.
 LOWER := $(shell sed -n 's/^ *"\(torch[a-z]*\)>=\([0-9.]*\)",/\1==\2/p' pyproject.toml)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lab check bench bench-peers soak audiences pictures gpu wheel lock clean
-.PHONY: setup setup-lower setup-lock setup-peers
+.PHONY: run test quick lab check golden bench bench-peers soak audiences pictures gpu gpu-kit wheel lock
+.PHONY: clean setup setup-lower setup-lock setup-peers
 
 # Measure how training scales on this machine, and print the answer.
 run: setup
@@ -25,20 +25,35 @@ run: setup
 # Everything that has to hold before a change is kept.
 test: export COMMANDS = chromium:chromium fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 test: check
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --durations=20
+	$(BIN)/python -m pytest --numprocesses=3 --durations=20 \
+	  --durations-to=build/durations.tsv
 
 check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.house.meter
 	cd labextension && export PATH="$(CURDIR)/$(BIN):$$PATH" && \
 	  jlpm install --immutable >/dev/null && jlpm check
+
+# Take today's reports for those that tests/golden expects: their words alone, with
+# NUMBERS=1 their numbers too. CASES="scaling/gpu precision/cpu" takes these alone.
+golden: setup
+	NUMBERS=$(NUMBERS) $(BIN)/python -m tests.golden.accept $(CASES)
 
 # make lab ARGS="--no-browser --port 8889"; JupyterLab refuses root unless told.
 lab: setup
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
 	  --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+# While one works: what starts no process.
+quick: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest --numprocesses=2 --without-processes -q
 
 # nbkit's own budgets; writes build/bench.json. Images are read from the built-in set, or
 # from another: make bench DATA=/path/to/images.
@@ -52,6 +67,7 @@ bench-peers: setup-peers
 	.venv-peers/bin/python tests/bench/peers.py
 
 # Hours: every fault many times, and the worker with the oldest torch that is allowed.
+soak: export WHOLE_TORCH = 1
 soak: setup setup-lower
 	$(BIN)/python -m pytest tests/soak
 	.venv-lower/bin/python -m pytest tests/launch tests/worker -m "not gpu"
@@ -67,18 +83,42 @@ pictures: export COMMANDS = chromium:chromium
 pictures: setup
 	$(BIN)/python -m tests.pictures
 
-# On a machine with an NVIDIA GPU.
-gpu: setup
-	$(BIN)/python tests/gpu/matrix.py
+# What only a GPU can settle, in three commands of 8 minutes: right, holds and fast. It
+# installs nothing: make gpu PYTHON=/path/to/python names an environment with torch.
+gpu:
+	$(or $(PYTHON),$(wildcard $(BIN)/python),python3) tests/gpu/slot.py right holds fast
+
+# The same for a machine without a network, into build/gpu-kit, for the Python of that
+# machine: make gpu-kit PYTHON=3.12
+gpu-kit:
+	@$(MAKE) --no-print-directory setup PYTHON=
+	$(BIN)/python tests/gpu/kit.py $(or $(PYTHON),3.12)
 
 # The wheel, and the sdist, into dist/.
 wheel: setup
 	export PATH="$(CURDIR)/$(BIN):$$PATH" && $(BIN)/python -m hatchling build
 
-# The newest versions that fit together, for every Python, into .ci/constraints.txt.
+# The newest versions that fit together, for every Python: PyTorch and what it brings into
+# .ci/torch.txt, all else into .ci/constraints.txt, the hashes of its files into
+# .ci/requirements.lock, and for Binder into .ci/binder.lock. Caps of the lock alone, each
+# with its reason, belong into .ci/lock.in. UPGRADE= keeps versions that still fit.
+UPGRADE := --upgrade
+COMPILE := build/lock/bin/uv pip compile pyproject.toml --quiet
+EVERYTHING := .ci/lock.in --extra all --group dev
+# pyproject.toml leaves PyTorch out.
+WITH_TORCH := --no-config --universal --python-version 3.11 --only-binary :all: \
+  --no-annotate --no-header
+HASHED := --constraint .ci/constraints.txt --generate-hashes
 lock: setup-lock
-	build/lock/bin/uv pip compile pyproject.toml --group dev --upgrade --quiet \
+	cat .ci/constraints.txt .ci/torch.txt >build/lock/all.txt
+	$(COMPILE) $(EVERYTHING) $(WITH_TORCH) $(UPGRADE) --output-file build/lock/all.txt
+	$(COMPILE) $(EVERYTHING) --constraint build/lock/all.txt --upgrade \
 	  --output-file .ci/constraints.txt
+	(head --lines=2 .ci/torch.txt && grep --fixed-strings --line-regexp --invert-match \
+	  --file=.ci/constraints.txt build/lock/all.txt) >build/lock/torch.txt
+	mv build/lock/torch.txt .ci/torch.txt
+	$(COMPILE) $(EVERYTHING) $(HASHED) --upgrade --output-file .ci/requirements.lock
+	$(COMPILE) --extra train $(HASHED) --upgrade --output-file .ci/binder.lock
 
 # Everything that make has made.
 clean:
@@ -88,7 +128,7 @@ clean:
 	find nbkit tests -name __pycache__ -prune -exec rm -rf {} +
 
 setup:
-	@PIP_CONSTRAINT="$(PIP_CONSTRAINT)" .ci/setup .venv -e '.[all]' --group dev
+	@.ci/setup $(LOCK) .venv -e '.[all]' --group dev
 
 setup-lower:
 	@.ci/setup .venv-lower -e '.[all]' --group test $(LOWER)

@@ -116,9 +116,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from nbkit.packages import version
 
-        return version("nbkit")
+        return version()
     if name in _ROOMS:
         return importlib.import_module(f"nbkit.{name}")
     if name in _HOMES:

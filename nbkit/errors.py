@@ -10,6 +10,7 @@
     ├── RunError                            something about a run that exists
     │   ├── RunNotFoundError (LookupError)
     │   ├── RunFailedError                  carries the run's cause
+    │   ├── NonFiniteError                  a training that has to be finite is not
     │   └── RunStoppedError                 it ended before its end was reached
     ├── StoreError (OSError)                the run folder cannot be read or written
     ├── NotColdError                        a file is in memory where it may not be
@@ -22,11 +23,14 @@ A message has three parts: the value, the limit, and what to do now.
 
 from __future__ import annotations
 
+from nbkit.visible import visible
+
 __all__ = [
     "ConfigError",
     "DeviceError",
     "LaunchError",
     "NbkitError",
+    "NonFiniteError",
     "NotColdError",
     "NotEnoughDataError",
     "NvmlUnavailableError",
@@ -42,6 +46,10 @@ __all__ = [
 
 class NbkitError(Exception):
     """Base of every error that nbkit raises on purpose."""
+
+    def __str__(self) -> str:
+        # Many quote what somebody else has written.
+        return visible(super().__str__(), lines=True)
 
 
 class ConfigError(NbkitError, ValueError):
@@ -94,6 +102,10 @@ class RunFailedError(RunError):
     def __init__(self, message: str, cause: dict[str, object] | None = None) -> None:
         super().__init__(message)
         self.cause = cause or {}
+
+
+class NonFiniteError(RunError):
+    """A training that has to be finite has a loss, gradient or weight that is not."""
 
 
 class RunStoppedError(RunError):

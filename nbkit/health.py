@@ -8,14 +8,19 @@ found before is kept. `nbkit.cli.doctor` runs them all.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Literal, TypeAlias
 
-__all__ = ["Finding", "State", "installed", "tell"]
+__all__ = ["Finding", "State", "end_with_parent", "installed", "tell"]
+
+_PR_SET_PDEATHSIG = 1
 
 State: TypeAlias = Literal["ok", "info", "warning", "failure"]
 """``ok`` works; ``info`` is a fact, such as that there is no GPU; ``warning`` is worse
@@ -40,13 +45,22 @@ class Finding:
 def tell(findings: Iterable[Finding]) -> None:
     """Write each finding as a line of JSON to standard output as soon as it is there.
 
-    What a check itself prints goes to standard error instead: libraries greet.
+    What a check itself prints goes to standard error instead: libraries greet. It ends
+    with the process that started it.
     """
+    end_with_parent()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
         for finding in findings:
             output.write(json.dumps(asdict(finding)) + "\n")
             output.flush()
+
+
+def end_with_parent() -> None:
+    """Let the kernel end this process when its parent has ended, by whatever."""
+    # Linux alone has it: https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def installed(package: str) -> str | None:

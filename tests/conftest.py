@@ -1,9 +1,15 @@
-"""Rules for every test: nothing is left behind, and in CI nothing is skipped."""
+"""Rules for every test: nothing is left behind, and in CI nothing is skipped.
+
+A training that a test runs to its end is finite.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 import uuid
@@ -14,6 +20,14 @@ from pathlib import Path
 import psutil
 import pynvml
 import pytest
+
+from tests.finite_runs import MARKER, FiniteRuns
+
+pytest_plugins = [
+    "tests.durations",
+    "tests.slurm.one_cluster",
+    "tests.without_processes",
+]
 
 # What a test starts inherits this variable, so that it is found even when it has left
 # the tree of children. Launching removes names that begin with NBKIT_.
@@ -30,8 +44,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# A process that was told to end, or has written its last word, may take this long.
-GRACE_SECONDS = 5.0
+# Whatever a test starts is spared torch's compiler, unless the test wants all of torch.
+_FOLDERS = [str(Path(__file__).parent / "quick_torch"), os.environ.get("PYTHONPATH")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _FOLDERS))
+
+# What torch and multiprocessing leave in the system's folder goes with the session;
+# pytest's own folders stay, to be looked at.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.gettempdir()
+    os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="nbkit-tests-")
+    atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
+tempfile.tempdir = os.environ["TMPDIR"]
+
+# A process that was told to end, or has written its last word, may take this long on a
+# busy machine.
+GRACE_SECONDS = 30.0
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
@@ -40,9 +67,54 @@ NOT_OURS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
 
 @pytest.fixture(autouse=True, scope="session")
+def finite_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FiniteRuns]:
+    """Note every temporary folder, where tests have their stores."""
+    folders: list[Path] = []
+    make = tmp_path_factory.mktemp
+
+    def noted(basename: str, numbered: bool = True) -> Path:
+        folders.append(make(basename, numbered))
+        return folders[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tmp_path_factory, "mktemp", noted)
+        yield FiniteRuns(folders)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trainings_of_file_are_finite(
+    request: pytest.FixtureRequest, finite_runs: FiniteRuns
+) -> Iterator[None]:
+    """Check the trainings in stores of fixtures that several tests share."""
+    yield
+    excused = request.node.get_closest_marker(MARKER) is not None
+    finite_runs.check(finite_runs.folders, excused=excused)
+
+
+@pytest.fixture(autouse=True)
+def trainings_of_test_are_finite(
+    request: pytest.FixtureRequest, finite_runs: FiniteRuns
+) -> Iterator[None]:
+    """Check the trainings in a test's own folders, unless it is marked."""
+    shared = len(finite_runs.folders)
+    yield
+    excused = request.node.get_closest_marker(MARKER) is not None
+    own = finite_runs.folders[shared:]
+    # What is left are the folders of fixtures that other tests use too.
+    del finite_runs.folders[shared:]
+    finite_runs.check(own, excused=excused)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep leases of devices apart from those of whoever else uses this machine."""
     os.environ["NBKIT_POOL"] = str(tmp_path_factory.mktemp("pool") / "nbkit")
+
+
+@pytest.fixture
+def whole_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the ranks of this test be those of a user: see tests/quick_torch."""
+    monkeypatch.setenv("WHOLE_TORCH", "1")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -82,7 +154,7 @@ def nothing_left_behind(lasting: Collection[int] = ()) -> Iterator[None]:
     """
     variables = _variables()
     threads = set(threading.enumerate())
-    processes = _processes(lasting)
+    processes = _pids()
     yield
     leaks = [
         *_changed_variables(variables),
@@ -116,9 +188,9 @@ def _new_threads(before: set[threading.Thread]) -> list[str]:
     return [f"thread {thread.name!r}" for thread in new if thread.is_alive()]
 
 
-def _new_processes(before: set[psutil.Process], lasting: Collection[int]) -> list[str]:
+def _new_processes(before: set[int], lasting: Collection[int]) -> list[str]:
     deadline = time.monotonic() + GRACE_SECONDS
-    while (new := _processes(lasting) - before) and time.monotonic() < deadline:
+    while (new := _started_since(before, lasting)) and time.monotonic() < deadline:
         time.sleep(0.01)
     described = [_describe(process) for process in new]
     for process in new:
@@ -129,20 +201,24 @@ def _new_processes(before: set[psutil.Process], lasting: Collection[int]) -> lis
     return described
 
 
-def _processes(lasting: Collection[int]) -> set[psutil.Process]:
-    """Return children, zombies too, and everything else that carries the mark."""
-    found = set(psutil.Process().children(recursive=True))
+def _pids() -> set[int]:
+    return set(psutil.pids())
+
+
+def _started_since(before: set[int], lasting: Collection[int]) -> set[psutil.Process]:
+    """Return new children, zombies too, and all that is new and carries the mark."""
     mark = f"{MARK}={os.environ[MARK]}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (folder / "environ").read_bytes():
-                found.add(psutil.Process(int(folder.name)))
-        except (OSError, psutil.NoSuchProcess):
-            continue  # it ended, or belongs to another user
-    for pid in lasting:
-        with suppress(psutil.NoSuchProcess):
+    found = set()
+    for pid in _pids() - before:
+        # It may end meanwhile, or belong to another user.
+        with suppress(OSError, psutil.Error):
             process = psutil.Process(pid)
-            found -= {process, *process.children(recursive=True)}
+            parents = {parent.pid for parent in process.parents()}
+            if parents.isdisjoint(lasting) and pid not in lasting:
+                # A zombie has no environment to read.
+                is_child = os.getpid() in parents
+                if is_child or mark in Path(f"/proc/{pid}/environ").read_bytes():
+                    found.add(process)
     return {process for process in found if not _is_ours(process)}
 
 

@@ -83,7 +83,7 @@ function words(
       return [
         trans.__('No GPU'),
         trans.__(
-          'The driver found no GPU that it supports on this machine. If there should be one, see lspci and dmesg.'
+          'There is no GPU here, or none that the driver supports: lspci and dmesg say more. To see the panel of a server with eight, start Jupyter with NBKIT_GPU_SOURCE=replay:eight-gpus.'
         )
       ];
     case 'hidden':
@@ -157,7 +157,7 @@ export function NoConnection(): JSX.Element | null {
           kind="error"
           title={trans.__('Server extension missing')}
           advice={trans.__(
-            'The Jupyter server does not know nbkit. Where it runs, install nbkit and run “jupyter server extension enable nbkit.server”, then restart it.'
+            'The Jupyter server does not know nbkit. Where it runs, install nbkit’s wheel and run “jupyter server extension enable nbkit.server”, then restart it.'
           )}
         >
           {again}

@@ -128,6 +128,8 @@ export interface IRun {
   total_steps: number | null;
   images_per_second: number | null;
   loss: number | null;
+  /** Where loss, gradients or weights stopped being finite, in words; null if not. */
+  nonfinite: string | null;
   devices: string[];
   /** Null for a run that does not wait. */
   queue: IQueue | null;

@@ -8,7 +8,7 @@ import { Actions } from './actions';
 import { gpuIcon } from './icons';
 import { hasEnded, IRun } from './messages';
 import { MonitorModel } from './model';
-import { stateWord } from './runs';
+import { stateWords } from './runs';
 
 /** Runs that go on, in Lab's panel of running things. */
 export class RunningRuns implements IRunningSessions.IManager {
@@ -52,7 +52,7 @@ export class RunningRuns implements IRunningSessions.IManager {
       icon: () => gpuIcon,
       label: () => run.name ?? run.run_id,
       labelTitle: () => run.run_id,
-      detail: () => stateWord(run.state, this._trans),
+      detail: () => stateWords(run, this._trans),
       open: () => this._open(),
       // One run is ended by one click here, so that the question is ours to ask.
       ...(this._actions.refusal(run.own) === null && {

@@ -25,6 +25,8 @@ const SIGNS: Record<RunState, string> = {
   lost: '?'
 };
 
+const WARNING = '▲';
+
 /** The newest runs; those that go on come first, then those that ended last. */
 export function Runs(): JSX.Element {
   const { trans, actions, model } = usePanel();
@@ -106,8 +108,11 @@ function Run({ run }: { run: IRun }): JSX.Element {
   return (
     <li className="nbk-run">
       <div className="nbk-row">
-        <span className={`nbk-state nbk-mod-${run.state}`} aria-hidden="true">
-          {SIGNS[run.state]}
+        <span
+          className={`nbk-state nbk-mod-${warns(run) ? 'warn' : run.state}`}
+          aria-hidden="true"
+        >
+          {warns(run) ? WARNING : SIGNS[run.state]}
         </span>
         {run.notebook === null ? (
           <span className="nbk-name" title={`${name}\n${run.run_id}`}>
@@ -146,6 +151,9 @@ function Run({ run }: { run: IRun }): JSX.Element {
         )}
         <StopRun run={run} />
       </div>
+      {run.nonfinite && !run.cause?.includes(run.nonfinite) && (
+        <div className="nbk-note nbk-nonfinite">{run.nonfinite}</div>
+      )}
       {hasEnded(run) ? (
         <div className="nbk-note">{result(run, trans)}</div>
       ) : run.state === 'queued' ? (
@@ -232,7 +240,7 @@ function result(run: IRun, trans: TranslationBundle): string {
     run.step === null ? null : steps(run, trans),
     speed(run, trans),
     loss(run, trans),
-    run.imported_from && trans.__('from %1', run.imported_from)
+    run.imported_from && trans.__('imported from %1', run.imported_from)
   );
 }
 
@@ -240,8 +248,18 @@ function joined(...parts: (string | null)[]): string {
   return parts.filter(part => part).join(' · ');
 }
 
+/** Whether a run that has not failed is of no use: what it trained is not finite. */
+function warns(run: IRun): boolean {
+  return !!run.nonfinite && !['failed', 'lost'].includes(run.state);
+}
+
+/** The state of a run, and where it stopped being finite. */
+export function stateWords(run: IRun, trans: TranslationBundle): string {
+  return joined(stateWord(run.state, trans), run.nonfinite);
+}
+
 /** The state of a run as a person says it. */
-export function stateWord(state: RunState, trans: TranslationBundle): string {
+function stateWord(state: RunState, trans: TranslationBundle): string {
   const words: Record<RunState, string> = {
     queued: trans.__('queued'),
     starting: trans.__('starting'),

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from nbkit.analysis.usable import earliest
 from nbkit.store.summary import RunSummary
 
 __all__ = ["LOSS_TOLERANCE", "Answer", "judge_answers"]
@@ -161,13 +162,11 @@ def _difference(
 
 
 def _not_finite(runs: Sequence[RunSummary]) -> list[str]:
-    """Return what was not finite in a run, the earliest first."""
+    """Return what was not finite first in a run."""
     found: list[str] = []
-    steps = _known(run.loss_not_finite_at_step for run in runs)
-    if steps:
-        found.append(f"its loss is not finite at step {min(steps):.0f}")
-    if any(run.weights_finite is False for run in runs):
-        found.append("its weights are not finite at the end")
+    first = earliest(run.nonfinite for run in runs)
+    if first is not None:
+        found.append(str(first))
     scales = _known(run.loss_scale for run in runs)
     if scales and min(scales) < _LOWEST_LOSS_SCALE:
         found.append(f"its loss scale fell to {min(scales):.2g}")

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, TypeAlias
 
+from nbkit.visible import visible
+
 __all__ = ["Audit", "Code", "Finding", "Severity", "codes"]
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
@@ -184,7 +186,7 @@ class Audit(Sequence[Finding]):
             lines.append(f"  Why: {code.why}{reference}")
             lines.append(f"  Do: {code.action}")
             blocks.append("\n".join(lines))
-        return "\n\n".join(blocks)
+        return visible("\n\n".join(blocks), lines=True)
 
     def __repr__(self) -> str:
         return str(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -23,7 +24,7 @@ from nbkit.analysis.audit_rows import (
 from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.config import ExperimentConfig
 from nbkit.statistics import MINIMUM_RUNS, PRACTICAL_MARGIN, ratio
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, damage_told
 from nbkit.store.runs import StoredRun
 from nbkit.store.summary import RunSummary
 
@@ -90,13 +91,14 @@ def run_findings(
     StoreError
         If its files cannot be read.
     """
-    facts = _facts(run)
-    for check in _CHECKS:
-        for code, evidence in check(facts):
-            yield Finding(code, facts.subject, facts.claim, evidence)
-    yield from _too_fast(facts)
-    if storage_bytes_per_second is not None:
-        yield from _demand(facts, storage_bytes_per_second)
+    with damage_told(run.paths.root):
+        facts = _facts(run)
+        for check in _CHECKS:
+            for code, evidence in check(facts):
+                yield Finding(code, facts.subject, facts.claim, evidence)
+        yield from _too_fast(facts)
+        if storage_bytes_per_second is not None:
+            yield from _demand(facts, storage_bytes_per_second)
 
 
 def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
@@ -150,6 +152,10 @@ def _device(facts: _Facts) -> Iterator[Outcome]:
         yield "cpu", f"on {facts.summary.device_name or 'CPUs'}"
     if facts.summary.oversubscribed:
         yield "oversubscribed", f"{facts.summary.world_size} ranks shared devices"
+    kinds = Counter(device["name"] for device in facts.worker.get("devices") or [])
+    if facts.on_gpus and len(kinds) > 1:
+        found = ", ".join(f"{count} x {name}" for name, count in kinds.items())
+        yield "mixed-gpus", found
 
 
 def _layout(facts: _Facts) -> Iterator[Outcome]:
@@ -158,8 +164,6 @@ def _layout(facts: _Facts) -> Iterator[Outcome]:
         config.task == "train"
         and config.precision in SIXTEEN_BIT
         and config.memory_format == "channels_first"
-        # torch.compile chooses the layout of convolutions itself.
-        and not config.compile
         and has_convolutions(config.model)
         and facts.on_gpus
         and all(
@@ -199,9 +203,8 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
         yield "few-steps", f"{count} measured steps"
     if facts.config.task == "load":
         return
-    lost = [line["step"] for line in facts.steps if line["loss"] is None]
-    if lost:
-        yield "loss", f"from step {lost[0]} on, in {len(lost)} steps"
+    if facts.summary.nonfinite is not None:
+        yield "loss", str(facts.summary.nonfinite)
     expected = facts.worker.get("global_batch_size")
     counted = {line["images"] for line in facts.steps}
     if expected and counted and counted != {expected}:
@@ -232,6 +235,8 @@ def _gpus(facts: _Facts) -> Iterator[Outcome]:
     strangers = system.get("other_gpu_processes")
     if strangers:
         yield "other-processes", f"{strangers} seen on its GPUs"
+    if in_doubt := (facts.record.get("launch") or {}).get("in_doubt"):
+        yield "other-processes", "; ".join(in_doubt.values())
     seconds = system.get("seconds") or 0.0
     slowed = [
         gpu["slowed_seconds"]

@@ -18,6 +18,7 @@ from itertools import chain
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
+from nbkit.packages import pip_install
 
 __all__ = ["Baseline", "statistics_baseline"]
 
@@ -73,8 +74,8 @@ def statistics_baseline(
         from sklearn.preprocessing import StandardScaler
     except ImportError as error:
         message = (
-            f"the baseline of global statistics needs scikit-learn ({error}), which "
-            "is in nbkit's extra 'train'; install nbkit[train]."
+            f"the baseline of global statistics needs scikit-learn ({error}); "
+            f"{pip_install('scikit-learn')} adds it."
         )
         raise ConfigError(message) from error
     # Its import sets variables of OpenMP, which runs that start later would inherit.

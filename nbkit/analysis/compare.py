@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from nbkit.analysis.usable import earliest, no_verdict_sentence, usable_arms
 from nbkit.statistics import Ratio, ratio
+from nbkit.store.nonfinite import NonFinite
+from nbkit.visible import visible
 
 __all__ = [
     "Comparison",
@@ -59,6 +62,8 @@ class RunFacts:
     """Text of what ran, by file: changes since the commit, cells, local modules."""
     n_steps: int | None = None
     """Steps of which the rate is the median; 0 if a function has logged it."""
+    nonfinite: NonFinite | None = None
+    """Where its training stopped being finite."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +84,25 @@ class Comparison:
     a_name: str
     b_name: str
     ratio: Ratio | None
-    """A's throughput over B's; None where a run has measured none."""
+    """A's throughput over B's; None where a run has measured none, or was not
+    finite."""
     differences: tuple[Difference, ...]
     code_diff: str = ""
     """From A's code to B's as a unified diff, of the first run of each; empty where
     both ran the same, or kept nothing of it."""
     rates: str = ""
     """Images per second of both, each with its n; empty where one has none."""
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """By arm, where a run stopped being finite."""
 
     @property
     def sentence(self) -> str:
         """The ratio in words and of what it is one, or why there is none."""
+        first = no_verdict_sentence(self.not_finite)
         if self.ratio is not None:
-            return " ".join(filter(None, [self.ratio.sentence, self.rates]))
+            first = self.ratio.sentence
+        if first:
+            return " ".join(filter(None, [first, self.rates]))
         return "No ratio: a run has no measured steps (images per second)."
 
     def __str__(self) -> str:
@@ -103,7 +114,7 @@ class Comparison:
             parts.append(difference_table(self.differences, *names))
         if self.code_diff:
             parts.append(self.code_diff)
-        return "\n\n".join(parts)
+        return visible("\n\n".join(parts), lines=True)
 
     @property
     def is_alike(self) -> bool:
@@ -155,14 +166,20 @@ def compare_arms(
     rates = [[run.images_per_second for run in arm] for arm in (a, b)]
     known = [[rate for rate in arm if rate is not None] for arm in rates]
     found, words = None, ""
+    lost = {
+        name: one
+        for name, arm in ((a_name, a), (b_name, b))
+        if (one := earliest(run.nonfinite for run in arm)) is not None
+    }
     if known == rates:
-        found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
+        if usable_arms([a_name], lost, (b_name,)):
+            found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
         of_a = rates_in_words(a_name, median(known[0]), len(a), a[0].n_steps)
         of_b = rates_in_words(b_name, median(known[1]), len(b), b[0].n_steps)
         words = f"Images/s: {of_a}; {of_b}."
     found_differences = tuple(differences(a, b))
     code_diff = _code_diff(a[0], b[0]) if a and b else ""
-    return Comparison(a_name, b_name, found, found_differences, code_diff, words)
+    return Comparison(a_name, b_name, found, found_differences, code_diff, words, lost)
 
 
 def rates_in_words(

@@ -142,6 +142,8 @@ class AloneRuns:
     arm: str
     rates: Mapping[int, float]
     """Images/s by repeat: the median over the measured steps."""
+    counts: bool = True
+    """Whether its trainings were finite, so that others may be compared with it."""
 
     @property
     def images_per_second(self) -> Summary | None:
@@ -160,16 +162,25 @@ class Job:
     rates: tuple[float, ...]
     """Images/s by round that counts."""
     noise_floor: NoiseFloor | None = None
+    counts: bool = True
+    """Whether its trainings were finite; alone, `AloneRuns.counts` says."""
 
     @property
     def images_per_second(self) -> Summary | None:
         """Over rounds; None without one that counts."""
         return statistics.summarise(self.rates) if self.rates else None
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether it has rates of finite trainings, among others and alone."""
+        return bool(
+            self.rates and self.alone.rates and self.counts and self.alone.counts
+        )
+
     @cached_property
     def kept(self) -> Ratio | None:
-        """Its rate over that of the job alone; None where one of the two is missing."""
-        if not self.rates or not self.alone.rates:
+        """Its rate over that of the job alone; None where one is missing or no use."""
+        if not self.is_comparable:
             return None
         return statistics.ratio(
             self.rates,
@@ -195,7 +206,8 @@ class Job:
     @cached_property
     def needed(self) -> RunsNeeded | None:
         """How many repeats settle whether it is slower; None before there are two."""
-        if min(len(self.rates), len(self.alone.rates)) < 2:
+        few = min(len(self.rates), len(self.alone.rates)) < 2
+        if few or not self.is_comparable:
             return None
         return statistics.runs_needed(self.rates, list(self.alone.rates.values()))
 
@@ -237,21 +249,32 @@ class Together:
             for repeat in sorted(repeats)
         ]
 
+    @property
+    def counts(self) -> bool:
+        """Whether all trainings of its jobs at once were finite."""
+        return all(job.counts for job in self.jobs)
+
     @cached_property
     def total_kept(self) -> Ratio | None:
         """The total over the sum of the jobs alone; None where one is missing."""
+        if not all(job.alone.counts for job in self.jobs):
+            return None
         return self._ratio(self.sums_alone, "the sum of the jobs alone")
 
     def against_one_job(self, one_job: AloneRuns) -> Ratio | None:
         """Return the total over the rate of one job on all of the devices."""
+        if not one_job.counts:
+            return None
         return self._ratio(list(one_job.rates.values()), one_job.arm)
 
     def against(self, other: Together) -> Ratio | None:
         """Return the total over that of the same jobs in another setting."""
+        if not other.counts:
+            return None
         return self._ratio(other.totals, f"{other.name} together")
 
     def _ratio(self, base: Sequence[float], base_name: str) -> Ratio | None:
-        if not self.totals or not base:
+        if not self.totals or not base or not self.counts:
             return None
         return statistics.ratio(
             self.totals,
@@ -275,6 +298,8 @@ class Together:
 
     @property
     def _shares(self) -> list[list[float]]:
+        if not all(job.counts and job.alone.counts for job in self.jobs):
+            return []
         alone = [job.alone.images_per_second for job in self.jobs]
         known = [summary.median for summary in alone if summary is not None]
         if len(known) < len(alone):

@@ -12,7 +12,7 @@ from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.analysis.diagnose_checks import run_causes
 from nbkit.analysis.diagnose_facts import Facts, facts_of
 from nbkit.analysis.diagnose_gpus import gpu_causes
-from nbkit.store.record import read_json
+from nbkit.store.record import damage_told, read_json
 from nbkit.store.runs import StoredRun
 
 __all__ = ["diagnose", "diagnosis_of"]
@@ -35,8 +35,9 @@ def diagnose(run: StoredRun) -> Diagnosis:
     --------
     >>> nbkit.runs()[0].diagnose()  # doctest: +SKIP
     """
-    profile = read_json(run.paths.operators)
-    return diagnosis_of(facts_of(run), f"run {run.run_id}", profile)
+    with damage_told(run.paths.root):
+        profile = read_json(run.paths.operators)
+        return diagnosis_of(facts_of(run), f"run {run.run_id}", profile)
 
 
 def diagnosis_of(

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
 from nbkit.statistics.wording import interval_in_words
+from nbkit.visible import visible
 
 __all__ = [
     "WORTH_A_WORD",
@@ -241,7 +242,7 @@ class Diagnosis(Sequence[Cause]):
             blocks.append("\n".join(f"Not known: {text}" for text in self.unknown))
         if self.profile:
             blocks.append("\n".join(self._operators()))
-        return "\n\n".join(blocks)
+        return visible("\n\n".join(blocks), lines=True)
 
     def __repr__(self) -> str:
         return str(self)

@@ -97,8 +97,6 @@ def _layout(facts: Facts) -> Iterator[Cause]:
         config.get("task", "train") == "train"
         and config.get("precision") in SIXTEEN_BIT
         and config.get("memory_format") == "channels_first"
-        # torch.compile chooses the layout of convolutions itself.
-        and not config.get("compile")
         and has_convolutions(str(config.get("model")))
         and capable
     ):
@@ -110,8 +108,10 @@ def _layout(facts: Facts) -> Iterator[Cause]:
         f"{config['precision']} convolutions in channels_first on "
         f"{facts.device_name or 'tensor cores'}.",
         "memory_format='channels_last'.",
-        # Nobody has published what it brings to a GPU that waits.
-        None if max(waits) >= WORTH_A_WORD else _published_gain(),
+        # What it brings to a GPU that waits, or to a compiled model, is not published.
+        None
+        if config.get("compile") or max(waits) >= WORTH_A_WORD
+        else _published_gain(),
     )
 
 

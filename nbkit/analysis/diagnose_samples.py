@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from nbkit.reading import lines_of, open_regular, parse_object
 from nbkit.telemetry.sample import SLOWDOWN_REASONS
 
 __all__ = ["GpuLoad", "Load", "read_load"]
@@ -165,11 +166,11 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _rows(path: Path) -> Iterator[Line]:
-    with path.open("rb") as file:
-        for line in file:
+    with open_regular(path) as file:
+        for line in lines_of(file, path):
             # One may be half written where the host went down.
             with contextlib.suppress(json.JSONDecodeError):
-                yield json.loads(line)
+                yield parse_object(line)
 
 
 @dataclass

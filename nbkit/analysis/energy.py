@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from nbkit.reading import lines_of, open_regular, parse_object
 from nbkit.store.runs import StoredRun
 
 __all__ = ["joules_between", "system_samples"]
@@ -86,10 +86,10 @@ def _counters(path: Path) -> dict[str, list[tuple[float, float]]]:
 
 def system_samples(path: Path) -> Iterator[dict[str, Any]]:
     """Yield every sample of one sampler's file."""
-    with path.open("rb") as file:
-        for line in file:
+    with open_regular(path) as file:
+        for line in lines_of(file, path):
             if line.endswith(b"\n"):
-                row = json.loads(line)
+                row = parse_object(line)
                 if row["kind"] != "header":
                     yield row
 

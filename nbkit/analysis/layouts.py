@@ -41,6 +41,7 @@ class Format:
     precision: str
     memory_format: str
     compile: bool = False
+    """A compiled ``channels_first`` stays so: see `nbkit.worker.precision`."""
 
     @property
     def name(self) -> str:
@@ -171,7 +172,7 @@ def _in_both(formats: Collection[Format]) -> list[tuple[Format, Format]]:
 def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
     """Return what the layout does to 16 bits, in words; None if that was not measured.
 
-    Without compilation, if there is such a pair: torch.compile chooses layouts itself.
+    Without compilation, if there is such a pair: so are most published pairs.
     """
     pairs = [one for one in effects if one.precision in SIXTEEN_BIT]
     if not pairs:

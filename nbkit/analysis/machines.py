@@ -16,9 +16,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from nbkit.analysis.machines_published import LeftOut, PublishedPair
+from nbkit.analysis.usable import earliest, usable_arms
 from nbkit.statistics import Ratio, ratio
+from nbkit.store.nonfinite import NonFinite
 
 __all__ = [
+    "FINITE",
     "Conditions",
     "MachineRun",
     "MatchedArm",
@@ -46,6 +49,8 @@ class MachineRun:
     peak_memory_bytes: float | None = None
     joules_per_image: float | None = None
     cpu_ms_per_image: float | None = None
+    nonfinite: NonFinite | None = None
+    """Where its training stopped being finite."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,10 @@ class MatchedArm:
     b: Sequence[MachineRun]
     ratio: Ratio
     """A's throughput over B's, with interval and verdict."""
+
+
+FINITE = "finite"
+"""The condition that a run must meet by itself."""
 
 
 def compare_machines(
@@ -80,14 +89,23 @@ def compare_machines(
         In A's order; empty if no condition set is on both sides.
     list of LeftOut
         For every arm of one machine without its like on the other, the conditions in
-        which the nearest one differs.
+        which the nearest one differs; and first every arm of which a run was not
+        finite, with `FINITE` as the condition.
     """
     arms_a, arms_b = _arms(a), _arms(b)
     telling = _telling([*arms_a, *arms_b])
-    matched = []
+    matched: list[MatchedArm] = []
+    lost: list[LeftOut] = []
     for conditions, runs in arms_a.items():
         if conditions in arms_b:
             others, name = arms_b[conditions], _name(conditions, telling)
+            of = {a_name: runs, b_name: others}
+            seen = {who: earliest(run.nonfinite for run in of[who]) for who in of}
+            not_finite = {who: one for who, one in seen.items() if one is not None}
+            if not usable_arms([a_name], not_finite, (b_name,)):
+                told = ["yes" if one is None else str(one) for one in seen.values()]
+                lost.append(LeftOut(name, FINITE, *told))
+                continue
             found = ratio(
                 [run.images_per_second for run in runs],
                 [run.images_per_second for run in others],
@@ -95,7 +113,7 @@ def compare_machines(
                 b_name=b_name,
             )
             matched.append(MatchedArm(name, conditions, runs, others, found))
-    return matched, _left_out(list(arms_a), list(arms_b), telling)
+    return matched, lost + _left_out(list(arms_a), list(arms_b), telling)
 
 
 def _arms(runs: Iterable[MachineRun]) -> dict[Conditions, list[MachineRun]]:

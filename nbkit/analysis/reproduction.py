@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 from nbkit.analysis.compare import Difference, difference_table, rates_in_words
+from nbkit.analysis.usable import earliest, no_verdict_sentence
 from nbkit.statistics import Ratio, Summary
+from nbkit.store.nonfinite import NonFinite
 from nbkit.store.runs import StoredRun
+from nbkit.visible import visible
 
 __all__ = ["LossComparison", "Reproduction", "compare_losses"]
 
@@ -54,11 +58,18 @@ class Reproduction:
     """What is recorded and not equal: A is the original, B are the new runs."""
     ratio: Ratio | None
     """Throughput of the new runs over the original's (and of the runs beside it in the
-    same arm of a study); None where a run has measured none."""
+    same arm of a study); None where a run has measured none, or was not finite."""
     between_runs: Summary | None
     """Images per second of the original's runs; its interval is None with one run."""
     losses: LossComparison
     """Of the new run that departs from the original first."""
+
+    @cached_property
+    def not_finite(self) -> dict[str, NonFinite]:
+        """Where the original, or a new run, stopped being finite."""
+        now = earliest(run.nonfinite for run in self.runs)
+        found = {"original": self.original.nonfinite, "reproduction": now}
+        return {name: one for name, one in found.items() if one is not None}
 
     @property
     def run(self) -> StoredRun:
@@ -75,12 +86,14 @@ class Reproduction:
         if not self.differences:
             return f"{self.sentence}\nNothing else that is recorded differs."
         table = difference_table(self.differences, "original", "now")
-        return f"{self.sentence}\n\n{table}"
+        return visible(f"{self.sentence}\n\n{table}", lines=True)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _speed(self) -> str:
+        if self.not_finite:
+            return f"{no_verdict_sentence(self.not_finite)} {self._rates()}".rstrip()
         if self.ratio is not None:
             return f"{self.ratio.sentence} {self._rates()}".rstrip()
         return "No ratio: a run has no measured steps (images per second)."

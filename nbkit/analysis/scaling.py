@@ -8,10 +8,11 @@ number of runs and an interval. What was measured on CPU processes is called
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from nbkit.analysis.projection import DeviceType, Point
+from nbkit.analysis.usable import usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.statistics import (
     Ratio,
@@ -21,6 +22,7 @@ from nbkit.statistics import (
     ratio,
     summarise,
 )
+from nbkit.store.nonfinite import NonFinite
 
 __all__ = [
     "INTERVAL",
@@ -96,6 +98,9 @@ class ScalingRow:
     """Lower end of the interval; ``None`` with a single run."""
     node_efficiency_high: float | None = None
     """Upper end of the interval; ``None`` with a single run."""
+    counts: bool = True
+    """Whether the arm's trainings were finite at every size: else its speed-up and
+    efficiency are not shown."""
 
     @property
     def label(self) -> str:
@@ -126,13 +131,17 @@ def efficiency(
     return (images_per_second / world_size) / (base_images_per_second / base_world_size)
 
 
-def scaling_table(runs: Iterable[MeasuredRun]) -> list[ScalingRow]:
+def scaling_table(
+    runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
+) -> list[ScalingRow]:
     """Return one row for each arm and world size.
 
     Parameters
     ----------
     runs
         Finished runs; each a separate process start.
+    not_finite
+        By arm, where one of its runs stopped being finite.
 
     Returns
     -------
@@ -151,37 +160,43 @@ def scaling_table(runs: Iterable[MeasuredRun]) -> list[ScalingRow]:
     if not groups:
         message = "runs: there are 0, a scaling table needs at least 1; launch some."
         raise NotEnoughDataError(message)
+    usable = usable_arms(groups, not_finite or {})
     rows = []
     for arm, sizes in groups.items():
         _require_one_kind(arm, sizes)
         base = sizes[min(sizes)]
-        rows += [
+        found = [
             _row(sizes[size], base, _one_node(sizes, size)) for size in sorted(sizes)
         ]
+        rows += [replace(row, counts=arm in usable) for row in found]
     return rows
 
 
-def compare_arms(runs: Iterable[MeasuredRun]) -> list[Ratio]:
+def compare_arms(
+    runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
+) -> list[Ratio]:
     """Return each arm's rate over the first arm's, at the largest size of both.
 
     Parameters
     ----------
-    runs
+    runs, not_finite
         As for `scaling_table`.
 
     Returns
     -------
     list of Ratio
-        With interval, cross-check and verdict; empty with one arm.
+        With interval, cross-check and verdict; empty with one arm, and where the first
+        was not finite.
     """
     groups: dict[str, dict[int, list[MeasuredRun]]] = {}
     for run in runs:
         groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
     (first, base), *others = groups.items()
+    usable = usable_arms(groups, not_finite or {}, (first,))
     ratios = []
     for arm, sizes in others:
         shared = set(sizes) & set(base)
-        if shared:
+        if shared and arm in usable:
             size = max(shared)
             one = sizes[size][0]
             where = device_label(one.device_type, size, one.nnodes)

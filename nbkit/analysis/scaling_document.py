@@ -74,9 +74,12 @@ def result_document(
     }
 
 
+_OF_A_VERDICT = ("speedup", "efficiency", "node_efficiency")
+
+
 def _cell(row: ScalingRow) -> dict[str, Any]:
     rate = row.images_per_second
-    return {
+    cell = {
         "images_per_second": rate.median,
         "ci_low": rate.ci_low,
         "ci_high": rate.ci_high,
@@ -100,4 +103,10 @@ def _cell(row: ScalingRow) -> dict[str, Any]:
         "communication_share": row.communication_share,
         "peak_memory_bytes": row.peak_memory_bytes,
         "cpu_ms_per_image": row.cpu_ms_per_image,
+    }
+    if row.counts:
+        return cell
+    return {
+        name: None if name.startswith(_OF_A_VERDICT) else value
+        for name, value in cell.items()
     }

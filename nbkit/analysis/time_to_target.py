@@ -20,8 +20,10 @@ from typing import Any
 
 from nbkit import statistics
 from nbkit.analysis.energy import joules_between
+from nbkit.analysis.usable import usable_arms
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.statistics import Ratio, Times, median_of
+from nbkit.store.nonfinite import NonFinite
 from nbkit.store.runs import StoredRun
 
 __all__ = [
@@ -220,6 +222,8 @@ class RecipeTimes:
     recipe: str
     runs: tuple[TimeToTarget, ...]
     """One a seed, also those that did not reach the target."""
+    nonfinite: NonFinite | None = None
+    """Where one of its seeds stopped being finite; None if none did."""
 
     @cached_property
     def times(self) -> Times:
@@ -259,6 +263,10 @@ def compare_recipes(one: RecipeTimes, baseline: RecipeTimes) -> Ratio | str:
     A seed that did not reach the target has no time, and a ratio of the others' times
     would be one of the lucky ones.
     """
+    recipes = {recipe.recipe: recipe for recipe in (one, baseline)}
+    lost = {name: one.nonfinite for name, one in recipes.items() if one.nonfinite}
+    if usable_arms(recipes, lost) != [*recipes]:
+        return "; ".join(f"no verdict, {name}: {why}" for name, why in lost.items())
     for recipe in (one, baseline):
         missed = recipe.times.n - recipe.times.reached
         if missed:

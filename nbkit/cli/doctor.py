@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import IO
@@ -21,7 +21,14 @@ from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import say, wrapped, write_json, write_lines
 from nbkit.health import Finding
 
-__all__ = ["Examination", "add_to", "doctor", "examine", "lines_of"]
+__all__ = [
+    "Examination",
+    "add_to",
+    "doctor",
+    "doctor_of_gpus",
+    "examine",
+    "lines_of",
+]
 
 _ROOMS = {
     "This machine": ("nbkit.telemetry.health",),
@@ -33,6 +40,9 @@ _ROOMS = {
 }
 """Headings, and the modules whose findings stand below each."""
 
+_GPU_LIMIT_SECONDS = 20.0
+_GPU_MARGIN_SECONDS = 2.0
+"""For the processes on the GPUs to end, and for what they found to be written."""
 _LIMIT_SECONDS = 120.0
 """To import torch from a slow file server takes a minute."""
 _KILLED_SECONDS = 2.0
@@ -42,19 +52,21 @@ _INDENT = " " * 9
 
 
 @contextmanager
-def examine(module: str) -> Iterator[Examination]:
+def examine(module: str, *arguments: str) -> Iterator[Examination]:
     """Run the checks of a module beside this process; at the end they have ended.
 
     Parameters
     ----------
     module
         Such as ``nbkit.telemetry.health``.
+    *arguments
+        Of its command line.
     """
     # Files take any length; a pipe that nobody reads yet would hold it up.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         # -P: a notebook's folder may hold a signal.py or a json.py.
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
@@ -123,12 +135,39 @@ def doctor(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[tuple[str, Finding
     limit_seconds
         For all of them together; what has not answered by then is a failure.
     """
+    checks = [
+        (heading, [module]) for heading, modules in _ROOMS.items() for module in modules
+    ]
+    yield from _told(checks, limit_seconds)
+
+
+def doctor_of_gpus(
+    limit_seconds: float = _GPU_LIMIT_SECONDS,
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the same of the GPUs alone, and of an all-reduce over each free pair.
+
+    Parameters
+    ----------
+    limit_seconds
+        For all of it together; a pair without a turn by then is a warning.
+    """
+    # The clock is one for all processes; to begin may take one of them seconds.
+    deadline = time.monotonic() + limit_seconds - _GPU_MARGIN_SECONDS
+    checks = [
+        ("GPUs", ["nbkit.telemetry.gpu_health"]),
+        ("Pairs of GPUs", ["nbkit.launch.gpu_pairs", f"--deadline={deadline}"]),
+    ]
+    yield from _told(checks, limit_seconds)
+
+
+def _told(
+    checks: Sequence[tuple[str, Sequence[str]]], limit_seconds: float
+) -> Iterator[tuple[str, Finding]]:
     deadline = time.monotonic() + limit_seconds
     with ExitStack() as stack:
         under_way = [
-            (heading, stack.enter_context(examine(module)))
-            for heading, modules in _ROOMS.items()
-            for module in modules
+            (heading, stack.enter_context(examine(*command)))
+            for heading, command in checks
         ]
         for heading, examination in under_way:
             for finding in examination.findings(deadline):
@@ -160,17 +199,21 @@ def add_to(commands: Commands) -> None:
         "pool of devices, Slurm, the store, JupyterLab and the notebooks. A warning "
         "is worse than it could be, or matters for one purpose only; a failure is "
         "something that a user of this machine needs. No GPU is a fact; a GPU that "
-        "torch does not see is a failure. Exit code 0 without a failure, else 1.",
+        "torch does not see is a failure. With --gpus only the GPUs: their condition, "
+        "and an all-reduce over each pair that is free. Exit code 0 without a failure, "
+        "else 1.",
         example="nbkit doctor --json > doctor.json",
+    )
+    parser.add_argument(
+        "--gpus", action="store_true", help="only the GPUs, and each pair of them"
     )
     parser.add_argument("--json", action="store_true", help="JSON for programs")
     parser.add_argument(
         "--limit",
         type=_seconds,
-        default=_LIMIT_SECONDS,
         metavar="SECONDS",
         help="time for all checks together; what hangs is then a failure (default: "
-        "%(default)g)",
+        f"{_LIMIT_SECONDS:g}, with --gpus {_GPU_LIMIT_SECONDS:g})",
     )
 
 
@@ -185,11 +228,15 @@ def _seconds(text: str) -> float:
 
 
 def _work(arguments: argparse.Namespace) -> int:
+    check, limit = doctor, arguments.limit or _LIMIT_SECONDS
+    if arguments.gpus:
+        check, limit = doctor_of_gpus, arguments.limit or _GPU_LIMIT_SECONDS
     if sys.stderr.isatty():
-        say("Looking at everything; to import torch may take a minute.")
+        what = "each pair of free GPUs" if arguments.gpus else "everything"
+        say(f"Looking at {what}; to import torch may take a minute.")
     findings: list[tuple[str, Finding]] = []
     before = ""
-    for heading, finding in doctor(arguments.limit):
+    for heading, finding in check(limit):
         findings.append((heading, finding))
         if not arguments.json:
             title = [] if heading == before else ["", heading] if before else [heading]

@@ -13,12 +13,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import metadata
 
 from nbkit.cli import doctor, monitor, runs, show, studies
 from nbkit.cli.command import REFUSED
-from nbkit.cli.text import write_in_any_encoding
+from nbkit.cli.text import say, write_in_any_encoding
 from nbkit.errors import NbkitError
+from nbkit.packages import version
 
 __all__ = ["main", "make_parser"]
 
@@ -35,9 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="RUN is a run's id, or the end of it if no other ends so. "
         "`nbkit COMMAND --help` says more.",
     )
-    parser.add_argument(
-        "--version", action="version", version=f"nbkit {metadata.version('nbkit')}"
-    )
+    parser.add_argument("--version", action="version", version=f"nbkit {version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for room in (doctor, runs, show, studies, monitor):
         room.add_to(commands)
@@ -55,12 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _BY_SIGNAL + signal.SIGINT
     except NbkitError as error:
-        sys.stderr.write(f"nbkit: {error}\n")
+        say(f"nbkit: {error}")
         return REFUSED
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             _drop_output()  # it may be written to the disk that is full
-        sys.stderr.write(f"nbkit: {error}\n")
+        say(f"nbkit: {error}")
         return REFUSED
 
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import write_lines
 from nbkit.errors import StoreError, TelemetryError
+from nbkit.visible import visible
 
 __all__ = ["add_to"]
 
@@ -87,7 +88,9 @@ def _monitor(arguments: argparse.Namespace) -> int:
 def _redraw(lines: Sequence[str]) -> None:
     """Replace what is on the screen; a line that is too long is cut."""
     columns, rows = shutil.get_terminal_size()
-    shown = [f"{line[:columns]}{_REST_OF_LINE}\n" for line in lines[: rows - 1]]
+    shown = [
+        f"{visible(line)[:columns]}{_REST_OF_LINE}\n" for line in lines[: rows - 1]
+    ]
     sys.stdout.write(_HOME + "".join(shown) + _REST_OF_SCREEN)
     sys.stdout.flush()
 

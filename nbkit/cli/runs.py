@@ -139,6 +139,7 @@ def _model(run: Run) -> str | None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    from nbkit.analysis.live.rows import state_words
     from nbkit.study.wording import UNKNOWN, duration, rate
 
     started = row["started_at"]
@@ -146,7 +147,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["run_id"],
         row["name"] or UNKNOWN,
-        row["state"],
+        state_words(row),
         row["model"] or UNKNOWN,
         UNKNOWN if row["gpus"] is None else str(row["gpus"]),
         rate(row["images_per_second"]),

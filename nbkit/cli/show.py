@@ -48,11 +48,18 @@ def add_to(commands: Commands) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     from nbkit.launch.run import attach
+    from nbkit.store.record import damage_told
 
     run = attach(arguments.run)
     if arguments.json:
         write_json({"run_id": run.run_id, "state": str(run.state), **run.record})
         return 0
+    with damage_told(run.paths.root):
+        write_lines(_lines(run, arguments.lines))
+    return 0
+
+
+def _lines(run: Run, log_lines: int | None) -> list[str]:
     # Here, since it takes half a second: the words are those of a notebook.
     from nbkit.analysis.live.run import LiveRun
     from nbkit.config.fields import changed_fields
@@ -70,8 +77,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if live.snapshot()["head"]["can_resume"]:
         lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() goes on from its ")
         lines[-1] += "newest checkpoint"
-    write_lines([*lines, *_log(live, arguments.lines)])
-    return 0
+    return [*lines, *_log(live, log_lines)]
 
 
 def _block(title: str, values: Mapping[str, Any]) -> list[str]:

@@ -39,6 +39,12 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--checkpoints", action="store_true", help="take checkpoints along, too"
     )
+    parser.add_argument(
+        "--include-arguments",
+        action="store_true",
+        help="take arguments of functions and scripts, and the environment that they "
+        "were given, along, too; they may hold secrets",
+    )
 
     parser = add_command(
         commands,
@@ -46,10 +52,15 @@ def add_to(commands: Commands) -> None:
         _import,
         summary="take the runs of an exported file into the store",
         description="Take the runs of a file that nbkit export wrote, and its study, "
-        "into the store. Nothing of it is executed.",
+        "into the store. Nothing of it is executed. What unpacks to more than 20 GiB, "
+        "to more than 50 times its size if that is over 1 GiB, or leaves the disk less "
+        "than 5 % free is refused, unless --large says that it is meant.",
         example="nbkit import run.zip",
     )
     parser.add_argument("file", metavar="FILE", help="what nbkit export wrote")
+    parser.add_argument(
+        "--large", action="store_true", help="take it whatever it unpacks to"
+    )
 
     parser = add_command(
         commands,
@@ -90,7 +101,12 @@ def _export(arguments: argparse.Namespace) -> int:
     from nbkit.study.wording import size
 
     say(f"Writing {arguments.file} ...")
-    made = export(arguments.run, arguments.file, checkpoints=arguments.checkpoints)
+    made = export(
+        arguments.run,
+        arguments.file,
+        checkpoints=arguments.checkpoints,
+        include_arguments=arguments.include_arguments,
+    )
     write_lines([f"{made} ({size(made.stat().st_size)})"])
     return 0
 
@@ -99,7 +115,7 @@ def _import(arguments: argparse.Namespace) -> int:
     from nbkit.store.bundle_import import import_bundle
 
     say(f"Reading {arguments.file} ...")
-    write_lines([str(import_bundle(arguments.file))])
+    write_lines([str(import_bundle(arguments.file, large=arguments.large))])
     return 0
 
 

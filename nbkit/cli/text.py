@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from nbkit.visible import visible
+
 __all__ = [
     "NUMBER",
     "aligned",
@@ -33,6 +35,7 @@ def aligned(rows: Sequence[Sequence[str]], marks: str = "") -> list[str]:
     marks
         A letter for each column: ``>`` is a number, anything else is text.
     """
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = marks.ljust(len(widths), "<")
     return [
@@ -69,16 +72,21 @@ def write_in_any_encoding() -> None:
 
 def write_lines(lines: Sequence[str]) -> None:
     """Write lines to standard output, at once."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+    _write("".join(f"{visible(line, lines=True)}\n" for line in lines))
 
 
 def write_json(values: Any) -> None:
     """Write JSON for other programs to standard output."""
-    write_lines([json.dumps(values, indent=1)])
+    # Its strings are escaped already, so that other programs read them as they are.
+    _write(f"{json.dumps(values, indent=1)}\n")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def say(line: str) -> None:
     """Write a line about what is going on to standard error."""
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{visible(line, lines=True)}\n")
     sys.stderr.flush()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationInfo, field_validator
 
+from nbkit.config.determinism import not_deterministic
 from nbkit.config.model import Model, reads_store
 from nbkit.config.slurm import SIGNAL_DELAY_LIMIT, SlurmConfig
 from nbkit.registry import Kind, names, suggest
@@ -219,7 +220,24 @@ class ExperimentChecks(Model):
         if on_cpus and info.data.get("batch_size_per_gpu") == "max":
             message = "batch_size_per_gpu='max' is probed in GPU memory; use a number"
             raise ValueError(message)
+        if value == "cuda" and not reads_store.get():
+            cls._fits_a_gpu(info.data)
         return value
+
+    @classmethod
+    def _fits_a_gpu(cls, values: dict[str, Any]) -> None:
+        """Refuse what a rank on a GPU would refuse too, once it has started."""
+        trains = values.get("task") == "train"
+        if trains and values.get("deterministic"):
+            why = not_deterministic(values.get("model", ""))
+            if why is not None:
+                raise ValueError(why)
+        if values.get("precision") == "int8" and values.get("compile") is False:
+            message = (
+                "precision='int8' is slower than fp16 on a GPU unless it is compiled; "
+                "set compile=True"
+            )
+            raise ValueError(message)
 
     @field_validator("devices", check_fields=False)
     @classmethod

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from nbkit.config.checks import DEFAULT_STEPS, ExperimentChecks
 from nbkit.config.manual import ManualConfig
@@ -41,6 +42,8 @@ class ExperimentConfig(ExperimentChecks):
 
     model_config = ConfigDict(json_schema_extra={"groups": dict(GROUPS)})
 
+    _came_from: Path | None = PrivateAttr(default=None)
+
     # What runs
     name: str = ""
     """Free text that names the run in lists; the model's name if empty."""
@@ -73,14 +76,16 @@ class ExperimentConfig(ExperimentChecks):
     """Layout of images: NHWC (channels_last) is what tensor cores want; NCHW
     (channels_first) undoes much of the gain of 16-bit precision."""
     compile: bool = False
-    """Compile the model with torch.compile."""
+    """Compile the model with torch.compile; ``int8`` on a GPU needs it. It keeps
+    ``channels_first``, which it else would turn into ``channels_last``."""
     cuda_graphs: bool = False
     """Replay the model's kernels as CUDA graphs; needs a GPU."""
 
     # Batch
     batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
     """Images of one rank in one forward pass; ``max`` probes for the largest power of
-    two (and the half steps between) that fits the GPU, in a process of its own."""
+    two (and the half steps between) that fits the GPU, in a process of its own. With 64
+    the newest GPUs wait for their host: take 256, or ``cuda_graphs``."""
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4_096)] = 1
     """Forward and backward passes before each optimizer step."""
 
@@ -123,6 +128,10 @@ class ExperimentConfig(ExperimentChecks):
     """Length in optimizer steps; 100 if neither this nor ``epochs`` is set."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     """Leading steps that measurements drop (allocation, autotuning, compilation)."""
+    stop_on_nonfinite: bool = False
+    """End a training as failed once its loss, gradients or weights are not finite; its
+    last finite checkpoint is kept. Without it the run goes on, and its record says at
+    which step it was."""
 
     # Data
     data: str = "synthetic"
@@ -173,7 +182,9 @@ class ExperimentConfig(ExperimentChecks):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of weights, data order, augmentation and synthetic images."""
     deterministic: bool = False
-    """Use deterministic algorithms only: same seed, bit-equal losses; slower."""
+    """Use deterministic algorithms only: same seed, bit-equal losses; slower. On GPUs
+    NCCL then adds in rings and not in switches (``NCCL_ALGO=Ring``,
+    ``NCCL_NVLS_ENABLE=0``)."""
 
     # Devices
     gpus: Annotated[int, Field(ge=1, le=1_024)] = 1
@@ -263,7 +274,19 @@ class ExperimentConfig(ExperimentChecks):
         for new, old in (("epochs", "steps"), ("steps", "epochs")):
             if changes.get(new) is not None:
                 changes.setdefault(old, None)
-        return super().replace(**changes)
+        changed = super().replace(**changes)
+        changed._came_from = self._came_from
+        return changed
+
+    @property
+    def came_from(self) -> Path | None:
+        """The folder of the run that it was read of, if others could write that."""
+        return self._came_from
+
+    def coming_from(self, folder: Path) -> Self:
+        """Note the folder of others that it was read of, here and in its copies."""
+        self._came_from = folder
+        return self
 
     @model_validator(mode="after")
     def _default_length(self) -> Self:

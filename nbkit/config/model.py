@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nbkit.config.documented import documentation, short_signature
 from nbkit.errors import ConfigError
+from nbkit.reading import parse_object
 from nbkit.registry import suggest
 
 __all__ = ["Model", "reads_store"]
@@ -87,7 +88,7 @@ class Model(BaseModel):
         """
         before = reads_store.set(True)
         try:
-            return cls.from_json(text)
+            return cls(**parse_object(text.encode() if isinstance(text, str) else text))
         finally:
             reads_store.reset(before)
 

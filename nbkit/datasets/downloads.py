@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nbkit.datasets.cache import cache_path, cached_folder
 from nbkit.errors import ConfigError
+from nbkit.packages import pip_install
 
 __all__ = ["downloaded_folder"]
 
@@ -50,7 +51,7 @@ def _download(name: str, folder: Path, on_wait: Callable[[], None] | None) -> No
     if importlib.util.find_spec("torchvision") is None:
         message = (
             f"data={name!r} is downloaded by torchvision, which is not installed; "
-            "install nbkit[train]."
+            f"{pip_install('torch', 'torchvision')} adds it."
         )
         raise ConfigError(message)
     command = [sys.executable, "-m", _CHILD, name, str(folder)]

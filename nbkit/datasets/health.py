@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.health import Finding, installed, tell
+from nbkit.packages import pip_install
 
 __all__ = ["findings"]
 
@@ -16,7 +17,7 @@ def findings() -> Iterator[Finding]:
     version = installed("scikit-image")
     if version is None:
         found = 'not installed; data="photos" needs its photographs'
-        remedy = 'pip install "nbkit[train]"'
+        remedy = pip_install("scikit-image")
         yield Finding("scikit-image", "warning", found, remedy)
     else:
         yield Finding("scikit-image", "ok", version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import Any
 
 from nbkit.datasets.samples import Decoding, Sample, Samples
 from nbkit.errors import ConfigError
+from nbkit.reading import read_file
 
 __all__ = ["IMAGE_SUFFIXES", "Contents", "Fingerprint", "Listing"]
 
@@ -148,7 +150,7 @@ class Listing:
                     total_bytes += size
             for name in self.described_by:
                 # Another label may have the same length: here the content counts.
-                content = hashlib.sha256((self.root / name).read_bytes()).digest()
+                content = hashlib.sha256(read_file(self.root / name, None)).digest()
                 contents.update(os.fsencode(name) + b"\0" + content)
                 stamp.update(os.fsencode(name) + b"\0" + content)
         except OSError as error:
@@ -171,6 +173,12 @@ class Listing:
         lines, times, total_bytes = [], [], 0
         for name in names:
             found = (self.root / name).stat()
+            if not stat.S_ISREG(found.st_mode):
+                message = (
+                    f"data={str(self.root)!r}: {name} is no regular file, but a pipe "
+                    "or device; remove it."
+                )
+                raise ConfigError(message)
             lines.append(os.fsencode(name) + f"\0{found.st_size}\n".encode())
             times.append(f"{found.st_mtime_ns}\n".encode())
             total_bytes += found.st_size

@@ -24,6 +24,7 @@ from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
+from nbkit.reading import lines_of, open_regular
 
 __all__ = [
     "Manifest",
@@ -166,20 +167,21 @@ def read_manifest(path: Path) -> Manifest:
         If the file is missing or was not written by `write_manifest`.
     """
     try:
-        with path.open(encoding="utf-8") as file:
-            header = json.loads(file.readline())
+        with open_regular(path) as file:
+            lines = lines_of(file, path)
+            header = json.loads(next(lines, b""))
             if header["schema"] != SCHEMA:
                 message = f"{path} has schema {header['schema']!r}, not {SCHEMA!r}"
                 raise ValueError(message)
             root = Path(header["root"])
-            rows = map(_from_row, file)
+            rows = map(_from_row, lines)
             train = Samples(root, header["shards"], islice(rows, header["train"]))
             evaluation = Samples(root, header["shards"], rows)
             found = len(train), len(evaluation)
             if found != (header["train"], header["evaluation"]):
                 message = f"{sum(found)} images, not as many as it says itself"
                 raise ValueError(message)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
             f"{path} is no manifest ({error or type(error).__name__}); remove it, and "
             "it is made anew."
@@ -233,7 +235,7 @@ def _to_row(sample: Sample) -> list[Any]:
     return row if sample.shard is None else [*row, sample.shard, sample.pieces]
 
 
-def _from_row(line: str) -> Sample:
+def _from_row(line: bytes) -> Sample:
     name, label, size, width, height, orientation, plain, *place = json.loads(line)
     shard: int | None = None
     pieces: Pieces = ()
@@ -280,8 +282,8 @@ class _Reader:
             # This says nothing of the image: what is kept must not depend on it.
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"read ({error.strerror}); mend its permissions or the file server, "
-                "and start again."
+                f"read ({error.strerror or error}); fix its permissions or the file "
+                "server, and start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

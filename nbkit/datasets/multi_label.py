@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from nbkit.datasets.patients import (
 )
 from nbkit.datasets.samples import Sample
 from nbkit.errors import ConfigError
+from nbkit.reading import open_regular
 
 __all__ = ["check_patients", "list_multi_label", "missing_files", "read_columns"]
 
@@ -115,11 +117,13 @@ def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
         If it cannot be read; the text goes on behind the file's name.
     """
     try:
-        with csv_path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(
+            open_regular(csv_path), encoding="utf-8-sig", newline=""
+        ) as file:
             reader = csv.reader(file, strict=True)
             return next(reader, []), dict(_numbered(reader))
     except OSError as error:
-        message = f"cannot be read ({error.strerror})"
+        message = f"cannot be read ({error.strerror or error})"
     except (csv.Error, UnicodeDecodeError) as error:
         message = f"is no CSV file in UTF-8 ({error})"
     raise ValueError(message)

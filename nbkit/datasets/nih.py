@@ -28,6 +28,7 @@ from nbkit.datasets.multi_label import check_patients, read_columns
 from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, evaluation_patients
 from nbkit.datasets.samples import Sample
 from nbkit.errors import ConfigError
+from nbkit.reading import LINE_BYTES, open_regular, read_file
 
 __all__ = ["NIH_KIND", "NIH_LABELS", "is_nih", "list_nih", "nih_table"]
 
@@ -69,8 +70,8 @@ def nih_table(folder: Path) -> Path | None:
 def is_nih(csv_path: Path) -> bool:
     """Return whether a CSV file has the columns of NIH's table of labels."""
     try:
-        with csv_path.open(encoding="utf-8-sig", errors="replace") as file:
-            header = file.readline()
+        with open_regular(csv_path) as file:
+            header = file.readline(LINE_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
         return False  # Whoever reads it says why it cannot be read.
     return _IMAGE in header and _FINDINGS in header
@@ -230,9 +231,9 @@ def _splits(
 
 def _listed(csv_path: Path, path: Path) -> set[str]:
     try:
-        return {*path.read_text(encoding="utf-8-sig").split()}
+        return {*read_file(path, None).decode("utf-8-sig").split()}
     except OSError as error:
-        problem = f"cannot be read ({error.strerror})"
+        problem = f"cannot be read ({error.strerror or error})"
     except UnicodeDecodeError as error:
         problem = f"is no text in UTF-8 ({error})"
     raise _unusable(csv_path, f"lies beside {path.name}, which {problem}")

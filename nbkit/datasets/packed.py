@@ -20,6 +20,7 @@ from typing import Any
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
 from nbkit.errors import ConfigError
+from nbkit.reading import read_file
 
 __all__ = [
     "DESCRIPTION",
@@ -82,7 +83,7 @@ class Description:
         """
         path = folder / DESCRIPTION
         try:
-            entries: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            entries: dict[str, Any] = json.loads(read_file(path))
             if entries["schema"] != _SCHEMA:
                 message = f"schema {entries['schema']!r}, not {_SCHEMA!r}"
                 raise ValueError(message)

@@ -20,6 +20,7 @@ from nbkit.datasets.listing import Listing
 from nbkit.datasets.packed import Packed, damaged, list_packed
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
 from nbkit.errors import ConfigError
+from nbkit.reading import read_file
 
 __all__ = ["RecordIOWriter", "is_recordio", "list_recordio"]
 
@@ -152,7 +153,7 @@ def _without(pieces: Pieces, length: int) -> Pieces:
 def _names(path: Path) -> dict[int, str]:
     """Return the paths that a list has for the numbers of its images."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_file(path, None).splitlines()
     except FileNotFoundError:
         return {}
     names: dict[int, str] = {}

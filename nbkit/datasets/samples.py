@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from nbkit.reading import descriptor_of, read_file
+
 __all__ = ["RECORDIO_MAGIC", "Decoding", "Pieces", "Sample", "Samples"]
 
 Pieces: TypeAlias = tuple[tuple[int, int], ...]
@@ -142,7 +144,7 @@ class Samples:
         """
         shard = self._number(index, 1)
         if shard < 0:
-            return (self._root / self.name(index)).read_bytes()
+            return read_file(self._root / self.name(index), None)
         size, offset = self._number(index, 0), self._number(index, 2)
         pieces = self._more_pieces.get(index, ((offset, size),))
         with self._opened(shard) as descriptor:
@@ -186,7 +188,7 @@ class Samples:
             descriptor = self._descriptors.get(key)
             if descriptor is None:
                 path = self._root / self._shards[shard]
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = descriptor_of(path)
                 if len(self._descriptors) < _MOST_OPEN:
                     self._descriptors[key] = descriptor
             stays = key in self._descriptors

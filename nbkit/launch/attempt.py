@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from nbkit.errors import LaunchError, StoreError
 from nbkit.launch import cause as causes
+from nbkit.launch.gpu_cause import blame_gpus
+from nbkit.launch.hang import hang_cause
 from nbkit.launch.journal import Journal
 from nbkit.launch.ranks import WatchedRank
 from nbkit.launch.requests import StopRequests
@@ -27,6 +29,9 @@ _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the
 # record says what each of them saw.
 _AFTERMATH_SECONDS = 1.0
+_COLLECTIVES_SECONDS = 5.0
+"""On GPUs the ranks of a run that hangs also write down what NCCL has recorded, all of
+them at once and maybe to a file server."""
 _STUCK_SECONDS = 20.0
 """A rank that is there so long after it was killed hangs in a driver or a file server,
 and nobody can end it."""
@@ -72,7 +77,7 @@ class RankGroup(Protocol):
         ...
 
     def print_stacks(self) -> None:
-        """Let every rank print the stacks of its threads to its log."""
+        """Let every rank print its stacks, and write down its collectives."""
         ...
 
     def close(self) -> Sequence[WatchedRank]:
@@ -159,7 +164,7 @@ class Attempt:
         if self.cause is not None:
             if self._log_sizes is not None:
                 self.cause["stacks"] = self._stacks(self._log_sizes)
-            return RunState.FAILED, self.cause
+            return RunState.FAILED, blame_gpus(self.cause, self._paths)
         if self._group.lost is not None and not completed:
             known = self.ranks, self._paths, self.number
             return RunState.FAILED, causes.lost_node_cause(self._group.lost, *known)
@@ -237,13 +242,19 @@ class Attempt:
             self._group.terminate()
 
     def _on_hang(self, beats: list[Beat], seconds: float) -> None:
-        self.cause = causes.hang_cause(beats, seconds, self._paths, self.number)
-        if node := self.ranks[self.cause["rank"]].node:
+        worker = self._worker()
+        on_gpus = worker.get("device_type") == "cuda"
+        trains = on_gpus and worker.get("task") == "train"
+        known = beats, seconds, self._paths, self.number
+        self.cause = hang_cause(*known, trains_on_gpus=trains)
+        rank = self.cause["rank"]
+        if rank is not None and (node := self.ranks[rank].node):
             self.cause["node"] = node
         self._journal.event("hang", message=self.cause["message"])
         self._log_sizes = [self._log_size(rank) for rank in self.ranks]
         self._group.print_stacks()
-        self._deadline = time.monotonic() + _AFTERMATH_SECONDS
+        patience = _COLLECTIVES_SECONDS if on_gpus else _AFTERMATH_SECONDS
+        self._deadline = time.monotonic() + patience
 
     def _log_size(self, rank: WatchedRank) -> int:
         return self._paths.rank(self.number, rank.rank).stderr.stat().st_size

@@ -22,7 +22,15 @@ from nbkit.telemetry.system import summarise_systems
 __all__ = ["Devices", "run_attempts", "write_last_word"]
 
 _DESCRIBE_SECONDS = 2.0
-_NO_NEW_TRY = {"config", "device", "launch", "node", "store", "supervisor"}
+_NO_NEW_TRY = {
+    "config",
+    "device",
+    "launch",
+    "node",
+    "nonfinite",
+    "store",
+    "supervisor",
+}
 """Kinds of causes that another attempt would only repeat."""
 
 
@@ -96,7 +104,7 @@ def run_attempts(
         state, cause = attempt.verdict()
         ranks = [rank.to_dict() for rank in attempt.ranks]
         journal.note_attempt(state, cause, attempt.started, ranks)
-        again = state is RunState.FAILED and cause and cause["kind"] not in _NO_NEW_TRY
+        again = state is RunState.FAILED and cause and _may_pass(cause)
         if not (again and restarts_left and all_gone) or requests.look():
             break
         restarts_left -= 1
@@ -138,6 +146,11 @@ def write_last_word(
         journal.write_record()
     else:
         journal.set_state(state, cause=_brief(cause))
+
+
+def _may_pass(cause: dict[str, Any]) -> bool:
+    """Return whether another attempt may succeed."""
+    return cause.get("may_pass", cause["kind"] not in _NO_NEW_TRY)
 
 
 def _brief(cause: dict[str, Any] | None) -> dict[str, Any] | None:

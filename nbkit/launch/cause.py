@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
+from nbkit.launch.gpu_cause import blame_gpus
 from nbkit.launch.ranks import WatchedRank, signal_name
-from nbkit.store.heartbeat import Beat, Phase
+from nbkit.reading import open_regular, read_end
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
+from nbkit.telemetry.cuda_errors import is_out_of_memory
 
 __all__ = [
     "early_exit_cause",
     "failure_cause",
-    "hang_cause",
     "lost_node_cause",
+    "make_cause",
     "read_stacks",
     "simple_cause",
     "stop_cause",
@@ -41,10 +43,13 @@ _LOST_NEIGHBOUR = re.compile(
     r"ncclRemoteError|ncclSystemError|communicator was aborted",
     re.IGNORECASE,
 )
+_OF_TORCH = ("AcceleratorError", "DistBackendError", "RuntimeError")
+"""What torch raises for an error of CUDA, its libraries and NCCL."""
 _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
 
 _MOST_STACKS_BYTES = 262_144
+_TAIL_BYTES = 65_536
 _STACK_CHARACTERS = 4_096
 
 _WHO = {
@@ -52,16 +57,6 @@ _WHO = {
     "time limit": "its time limit",
 }
 """By who asks, how a reader is told of it."""
-
-_WHAT = {
-    Phase.STARTING: "starting",
-    Phase.DATA: "waiting for data",
-    Phase.COMPUTE: "computing",
-    Phase.COLLECTIVE: "in a collective operation",
-    Phase.EVALUATION: "evaluating",
-    Phase.CHECKPOINT: "writing a checkpoint",
-    Phase.DONE: "done",
-}
 
 
 @dataclass(frozen=True)
@@ -92,10 +87,11 @@ def failure_cause(
     """
     first = _first_failure(ranks, paths, attempt)
     if first is None:
-        return _cause("unknown", None, "no rank failed by itself", None)
+        unknown = make_cause("unknown", None, "no rank failed by itself", None)
+        return blame_gpus(unknown, paths)
     rank = first.rank
     where = {} if rank.node is None else {"node": rank.node}
-    return _failure(first, paths, attempt) | where
+    return blame_gpus(_failure(first, paths, attempt), paths) | where
 
 
 def lost_node_cause(
@@ -112,7 +108,7 @@ def lost_node_cause(
     """
     first = _first_failure(ranks, paths, attempt)
     if first is None or first.is_consequence:
-        return _cause("node", None, what, None)
+        return make_cause("node", None, what, None)
     cause = failure_cause(ranks, paths, attempt)
     return cause | {"message": f"{cause['message']} (behind it: {what})"}
 
@@ -139,40 +135,15 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
         return cause | {"traceback": _with_cells(cause["traceback"], paths)}
     code = rank.returncode or 0
     if code > 0 and (message := _disk_is_full(paths)):
-        return _cause("store", rank.rank, message, log)
+        return make_cause("store", rank.rank, message, log)
     if code < 0:
         cause = _signal_cause(rank, signal_name(-code), log)
         return cause | {"traceback": _with_cells(_fatal_stack(log), paths)}
     tail = _tail(log)
     message = f"exit code {code} without a Python exception"
-    return _cause("exit", rank.rank, f"{message}: {tail[-1]}" if tail else message, log)
-
-
-def hang_cause(
-    beats: Sequence[Beat], timeout_seconds: float, paths: RunPaths, attempt: int
-) -> dict[str, Any]:
-    """Return the cause of an attempt in which no rank gets anywhere.
-
-    The ranks that are furthest behind keep the others waiting.
-    """
-    places = [(beat.step, beat.phase) for beat in beats]
-    # One that is done keeps nobody waiting.
-    last = min([place for place in places if place[1] != Phase.DONE] or places)
-    behind = [rank for rank, place in enumerate(places) if place == last]
-    where = f"{_WHAT[last[1]]}, step {last[0]}"
-    if len(behind) == len(beats):
-        message = f"no rank got anywhere for {timeout_seconds:.0f} s; all are {where}"
-    else:
-        others = next(beat for beat in beats if (beat.step, beat.phase) != last)
-        names = ", ".join(map(str, behind))
-        message = (
-            f"no rank got anywhere for {timeout_seconds:.0f} s: rank {names} is "
-            f"{where}, and the others wait for it {_WHAT[others.phase]}, step "
-            f"{others.step}"
-        )
-    log = paths.rank(attempt, behind[0]).stderr
-    message += "; where every rank was is in the stacks of this cause"
-    return _cause("hang", behind[0], message, log)
+    return make_cause(
+        "exit", rank.rank, f"{message}: {tail[-1]}" if tail else message, log
+    )
 
 
 def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
@@ -182,7 +153,7 @@ def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
     the stacks of many ranks.
     """
     try:
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             file.seek(offset)
             text = file.read(_MOST_STACKS_BYTES).decode(errors="replace")
     except OSError:
@@ -204,7 +175,7 @@ def early_exit_cause(
     message = (
         "ended with exit code 0 before the end (os._exit, or a library that calls it)"
     )
-    return _cause("exit", rank.rank, message, paths.rank(attempt, rank.rank).stderr)
+    return make_cause("exit", rank.rank, message, paths.rank(attempt, rank.rank).stderr)
 
 
 def stop_cause(
@@ -242,7 +213,10 @@ def stop_cause(
     if own:
         failure = failure_cause(own, paths, attempt)["message"]
         message += f" (meanwhile: {failure})"
-    return simple_cause("stopped", message) | {"by": request["by"], "forced": forced}
+    return simple_cause("stopped", message) | {
+        "by": request["by"],
+        "forced": forced,
+    }
 
 
 def stopped_by(request: dict[str, Any], how: str) -> str:
@@ -252,7 +226,7 @@ def stopped_by(request: dict[str, Any], how: str) -> str:
 
 def simple_cause(kind: str, message: str) -> dict[str, Any]:
     """Return a cause that is no single rank's."""
-    return _cause(kind, None, message, None)
+    return make_cause(kind, None, message, None)
 
 
 def _server_ahead_seconds(paths: RunPaths) -> float:
@@ -293,9 +267,12 @@ def _exception_cause(error: dict[str, Any], rank: int, log: Path) -> dict[str, A
         ("StoreError", "store"),
         ("ConfigError", "config"),
         ("DeviceError", "device"),
+        ("NonFiniteError", "nonfinite"),
     )
     kind = next((kind for name, kind in kinds if said.startswith(name)), "exception")
-    return _cause(kind, rank, said, log) | {"traceback": traceback}
+    if said.startswith(_OF_TORCH) and is_out_of_memory(said):
+        kind = "out_of_memory"
+    return make_cause(kind, rank, said, log) | {"traceback": traceback}
 
 
 def _signal_cause(rank: WatchedRank, name: str, log: Path) -> dict[str, Any]:
@@ -304,18 +281,15 @@ def _signal_cause(rank: WatchedRank, name: str, log: Path) -> dict[str, Any]:
             "killed by SIGKILL while the kernel was out of memory; use a smaller "
             "batch_size_per_gpu or fewer num_workers"
         )
-        return _cause("out_of_memory", rank.rank, message, log) | {"signal": name}
+        return make_cause("out_of_memory", rank.rank, message, log) | {"signal": name}
     message = f"killed by signal {name} (not sent by nbkit)"
-    return _cause("signal", rank.rank, message, log) | {"signal": name}
+    return make_cause("signal", rank.rank, message, log) | {"signal": name}
 
 
 def _fatal_stack(log: Path) -> str | None:
     """Return the stack that Python prints when a signal ends it; None for SIGKILL."""
     try:
-        with log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _MOST_STACKS_BYTES))
-            text = file.read().decode(errors="replace")
+        text = read_end(log, _MOST_STACKS_BYTES)[0].decode(errors="replace")
     except OSError:
         return None
     _, found, rest = text.rpartition("Fatal Python error: ")
@@ -345,9 +319,10 @@ def _said(error: dict[str, Any]) -> str:
     return str(content["message"] if isinstance(content, dict) else content)
 
 
-def _cause(
+def make_cause(
     kind: str, rank: int | None, message: str, log: Path | None
 ) -> dict[str, Any]:
+    """Return a cause as the record has it: a rank's, or no single one's."""
     return {
         "kind": kind,
         "rank": rank,
@@ -369,7 +344,7 @@ def _disk_is_full(paths: RunPaths) -> str | None:
 
 def _tail(log: Path, lines: int = 5) -> list[str]:
     try:
-        text = log.read_text(errors="replace")
+        text = read_end(log, _TAIL_BYTES)[0].decode(errors="replace")
     except OSError:
         return []
     return [line for line in text.splitlines() if line.strip()][-lines:]

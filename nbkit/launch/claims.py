@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import re
 import stat
 from collections.abc import Sequence
@@ -21,10 +20,12 @@ from nbkit.launch.pool_folder import (
     pool_errors,
     pool_folder,
     unlock,
+    user_name,
 )
 from nbkit.store.processes import ProcessIdentity
 
 __all__ = [
+    "MOST_NUMBER",
     "PATIENCE_SECONDS",
     "SCHEMA",
     "Entry",
@@ -41,6 +42,10 @@ SCHEMA = 1
 
 PATIENCE_SECONDS = 10.0
 """For the pool's lock, which nobody holds for more than milliseconds."""
+
+MOST_NUMBER = 10**12
+"""A claim's number, from 1. Nobody comes there by counting: a greater one is made up,
+and would be the end of counting for everybody."""
 
 _MOST_BYTES = 1 << 20
 _LONGEST_NAME = 60
@@ -77,6 +82,11 @@ class Entry:
     def waits(self) -> bool:
         """Whether it is in the queue."""
         return self.is_alive and self.granted is None
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its place in the queue, before that of all that are greater."""
+        return self.number, self.run_id
 
     @property
     def who(self) -> str:
@@ -126,7 +136,7 @@ def read_entries(pool: Path) -> list[Entry]:
             continue  # it ended meanwhile
         is_locked = not lock(descriptor, fcntl.LOCK_SH)
         try:
-            entry = _parse(descriptor, is_locked)
+            entry = _parse(descriptor, path, is_locked)
         except _NO_CLAIM:
             entry = None
         finally:
@@ -136,7 +146,7 @@ def read_entries(pool: Path) -> list[Entry]:
         elif entry is not None or not is_locked:
             ended.append((path, entry))
     found = living + _left_over(pool, living, ended)
-    return sorted(found, key=lambda entry: entry.number)
+    return sorted(found, key=lambda entry: entry.place)
 
 
 def _left_over(
@@ -162,7 +172,7 @@ def _left_over(
     return found
 
 
-def _parse(descriptor: int, is_locked: bool) -> Entry:
+def _parse(descriptor: int, path: Path, is_locked: bool) -> Entry:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         message = "no regular file"
@@ -170,6 +180,13 @@ def _parse(descriptor: int, is_locked: bool) -> Entry:
     values: dict[str, Any] = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
     if values["schema"] != SCHEMA:
         message = f"schema {values['schema']} is not {SCHEMA}"
+        raise ValueError(message)
+    number, run_id = values["number"], check_name(values["run_id"])
+    if type(number) is not int or not 1 <= number <= MOST_NUMBER:
+        message = f"number {number!r:.40} is not one of 1 to {MOST_NUMBER}"
+        raise ValueError(message)
+    if path.name != claim_file(path.parents[1], number, run_id).name:
+        message = f"{path.name} is not the file of claim {number} of {run_id}"
         raise ValueError(message)
     granted = values["granted"]
     is_alive = is_locked
@@ -179,10 +196,10 @@ def _parse(descriptor: int, is_locked: bool) -> Entry:
         process = ProcessIdentity.from_dict(values["process"])
         is_alive = is_locked and process.is_alive() is not False
     return Entry(
-        int(values["number"]),
-        check_name(values["run_id"]),
+        number,
+        run_id,
         _told_name(values.get("name")),
-        _user(status.st_uid),
+        user_name(status.st_uid),
         check_name(values["kind"]),
         frozenset(check_name(name) for name, _ in values["candidates"]),
         None if granted is None else tuple(map(check_name, granted)),
@@ -196,13 +213,6 @@ def _told_name(name: object) -> str | None:
         return None
     text = "".join(letter for letter in name if letter.isprintable()).strip()
     return text[:_LONGEST_NAME] or None
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container may run as a user without a name
-        return str(uid)
 
 
 def check_name(name: str) -> str:

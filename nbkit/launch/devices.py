@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from nbkit.launch.claims import leases
 from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
-from nbkit.telemetry.visible import visible, visible_instances
+from nbkit.telemetry.visible import unknown_entry, visible, visible_instances
 
 if TYPE_CHECKING:
     from nbkit.telemetry.gpu_source import GpuSource
@@ -27,6 +27,8 @@ __all__ = [
     "visible_gpus",
     "whole_gpus",
 ]
+
+_RESET = "look for an Xid message in dmesg, then reset the GPU or reboot"
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,16 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
         cpus = min(cpus, len(config.cpus))
     cpus_per_rank = _threads() or max(1, cpus // config.gpus)
     count = config.gpus
+    broken: list[str] = []
     if config.device == "replay":
         found, kind = _replayed_gpus(), "replay"
     else:
-        found = [] if config.device == "cpu" else visible_gpus(config.device)
+        found = []
+        if config.device != "cpu":
+            found, broken = _usable_gpus(config.device)
         kind = "cuda" if found else "cpu"
     if found:
-        chosen = _choose(config, found)
+        chosen = _choose(config, found, broken)
     elif config.devices is not None:
         message = f"devices={config.devices}: there is no GPU here; remove devices."
         raise DeviceError(message)
@@ -123,23 +128,35 @@ def visible_gpus(device: str) -> list[Candidate]:
     Raises
     ------
     DeviceError
-        If ``device="cuda"`` and there is no GPU to use.
+        If ``device="cuda"`` and there is no GPU to use, if the variable names one that
+        is not there, or if none of those that it leaves can be read.
     """
+    return _usable_gpus(device)[0]
+
+
+def _usable_gpus(device: str) -> tuple[list[Candidate], list[str]]:
+    """Return the GPUs that a run may get, and what to say of those that are broken."""
     from nbkit.telemetry.nvml import open_nvml
 
+    broken: list[str] = []
     try:
-        gpus = _candidates(open_nvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none"
+        setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus, broken = _candidates(open_nvml, setting)
+        reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none."
+        if broken and not gpus:
+            # A machine with GPUs is a GPU machine: never fall back in silence.
+            what = f"device={device!r}, but there is no GPU to use: {_and(broken)}"
+            message = f"{what}; {_RESET}, or set device='cpu'."
+            raise DeviceError(message)
     except NvmlUnavailableError as error:
         gpus, reason = [], str(error)
         if device == "auto" and Path("/proc/driver/nvidia/version").exists():
-            # A machine with a driver is a GPU machine: never fall back in silence.
-            message = f"device='auto': {reason} Mend that, or set device='cpu'."
+            message = f"device='auto': {reason} Fix that, or set device='cpu'."
             raise DeviceError(message) from error
     if not gpus and device == "cuda":
         message = f"device='cuda', but there is no GPU to use: {reason}"
         raise DeviceError(message)
-    return gpus
+    return gpus, broken
 
 
 def _replayed_gpus() -> list[Candidate]:
@@ -151,7 +168,7 @@ def _replayed_gpus() -> list[Candidate]:
         )
         raise DeviceError(message)
     try:
-        return _candidates(setting.open, None)
+        return _candidates(setting.open, None)[0]
     except NvmlUnavailableError as error:
         message = f"device='replay': {error}"
         raise DeviceError(message) from error
@@ -159,17 +176,63 @@ def _replayed_gpus() -> list[Candidate]:
 
 def _candidates(
     open_source: Callable[[], GpuSource], setting: str | None
-) -> list[Candidate]:
-    """Return the devices of a source that a setting leaves."""
+) -> tuple[list[Candidate], list[str]]:
+    """Return the devices of a source that a setting leaves, and which are broken."""
     source = open_source()
     try:
-        gpus = [gpu for gpu in source.devices() if gpu.uuid and not gpu.error]
+        gpus = source.devices()
         divided = {str(gpu.uuid) for gpu in gpus if gpu.mig_enabled}
         samples = source.read(divided) if divided else ()
     finally:
         source.close()
     instances = {str(sample.uuid): _instances(sample) for sample in samples}
-    return visible_candidates(gpus, instances, setting)
+    parents = _parents(instances)
+    _refuse_unknown(gpus, setting, parents)
+    broken = [_told(gpu) for gpu in visible(gpus, setting, parents) if gpu.error]
+    return visible_candidates(gpus, instances, setting), broken
+
+
+def _refuse_unknown(
+    gpus: Sequence[GpuDevice], setting: str | None, parents: Mapping[str, str]
+) -> None:
+    """Raise if CUDA_VISIBLE_DEVICES names a GPU that is not there.
+
+    CUDA would ignore it and all that follow: fewer GPUs, or none, in silence.
+
+    Parameters
+    ----------
+    gpus
+        All GPUs, in NVML's order.
+    setting
+        The variable's value.
+    parents
+        UUID of the GPU that contains a MIG instance, by UUID of the instance.
+
+    Raises
+    ------
+    DeviceError
+        With what there is.
+    """
+    entry = unknown_entry(gpus, setting, parents)
+    if entry is None or not gpus:
+        return
+    known = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
+    broken = "".join(f"; {_told(gpu)}" for gpu in gpus if gpu.error)
+    message = (
+        f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {entry} here, but {known} "
+        f"(nvidia-smi -L){broken}; correct or unset it (in a notebook: "
+        "os.environ.pop('CUDA_VISIBLE_DEVICES'))."
+    )
+    raise DeviceError(message)
+
+
+def _told(gpu: GpuDevice) -> str:
+    return f"GPU {gpu.index} cannot be read ({gpu.error})"
+
+
+def _parents(instances: Mapping[str, Sequence[Candidate]]) -> dict[str, str]:
+    """Return the UUID of the GPU that contains an instance, by the instance's."""
+    return {one.name: gpu for gpu, found in instances.items() for one in found}
 
 
 def visible_candidates(
@@ -188,10 +251,11 @@ def visible_candidates(
     setting
         The variable's value.
     """
-    parents = {one.name: gpu for gpu, found in instances.items() for one in found}
     left: list[Candidate] = []
-    for gpu in visible(gpus, setting, parents):
+    for gpu in visible(gpus, setting, _parents(instances)):
         uuid = str(gpu.uuid)
+        if gpu.error or gpu.uuid is None:
+            continue
         if gpu.mig_enabled:
             names = [one.name for one in instances.get(uuid, [])]
             kept = visible_instances(names, setting)
@@ -211,10 +275,13 @@ def _instances(sample: GpuSample) -> list[Candidate]:
     ]
 
 
-def _choose(config: ExperimentConfig, gpus: Sequence[Candidate]) -> list[Candidate]:
+def _choose(
+    config: ExperimentConfig, gpus: Sequence[Candidate], broken: Sequence[str] = ()
+) -> list[Candidate]:
     """Return the GPUs that will do."""
     if config.devices is not None:
-        named = [_named(name, gpus) for name in config.devices][: config.gpus]
+        names = config.devices
+        named = [_named(name, gpus, broken) for name in names][: config.gpus]
         if len(set(named)) < len(named):
             message = (
                 f"devices={config.devices} names a GPU twice; name each once "
@@ -233,6 +300,8 @@ def _choose(config: ExperimentConfig, gpus: Sequence[Candidate]) -> list[Candida
             message += (
                 f"{len(gpus) - len(usable)} MIG instances serve runs of one rank only; "
             )
+        if broken:
+            message += f"{_and(broken)}: {_RESET}; "
         message += f"use gpus={max(len(usable), 1)}"
         message += " or oversubscribe=True." if usable else "."
         raise DeviceError(message)
@@ -253,13 +322,20 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
         raise DeviceError(message)
 
 
-def _named(name: int | str, gpus: Sequence[Candidate]) -> Candidate:
+def _named(
+    name: int | str, gpus: Sequence[Candidate], broken: Sequence[str]
+) -> Candidate:
     for gpu in gpus:
         if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
     known = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
-    message = f"devices: {name!r} is not a visible GPU; visible: {known}."
+    message = f"devices: {name!r} is not a visible GPU; visible: {known}"
+    message += f"; {_and(broken)}: {_RESET}." if broken else "."
     raise DeviceError(message)
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(words)
 
 
 def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:

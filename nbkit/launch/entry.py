@@ -3,7 +3,8 @@
 ::
 
     code/entry.json      what it is, and where its parts came from
-    code/entry.pkl       the function with its arguments
+    code/private.json    arguments of a script, and the environment: for its owner alone
+    code/entry.pkl       the function with its arguments: for its owner alone
     code/source/...      cells, loaded local modules, or the script, as they were
 
 A function of a cell takes along what it refers to: closures, globals, classes. What
@@ -14,6 +15,7 @@ copies of a module's functions would have a copy of its state.
 from __future__ import annotations
 
 import hashlib
+import io
 import linecache
 import os
 import re
@@ -24,11 +26,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, ClassVar
 
 from nbkit.errors import ConfigError
 from nbkit.store.metrics import store_error
+from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
 
@@ -50,12 +53,14 @@ class Entry:
     name: str
     description: dict[str, Any]
     """JSON values of ``entry.json``."""
+    private: dict[str, Any]
+    """JSON values of ``private.json``: what only the run's owner may read."""
     pickled: bytes | None
     sources: Mapping[str, bytes]
     """Content by its path below ``code/source``."""
 
     def write(self, paths: RunPaths) -> None:
-        """Write the files; arguments are for nobody else to read.
+        """Write the files; only the owner can read arguments.
 
         Raises
         ------
@@ -63,16 +68,17 @@ class Entry:
             If the store cannot be written.
         """
         try:
-            paths.code.mkdir(exist_ok=True)
+            make_folder(paths.code)
             if self.pickled is not None:
                 paths.entry_pickle.touch(mode=0o600)
                 paths.entry_pickle.write_bytes(self.pickled)
             for name, content in self.sources.items():
                 file = paths.source / name
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content)
+                make_folder(file.parent)
+                write_file(file, content)
         except OSError as error:
             raise store_error(paths.code, error) from error
+        write_json(paths.private, self.private, 0o600)
         write_json(paths.entry, self.description)
 
 
@@ -119,12 +125,15 @@ def script_entry(
         "name": path.name,
         "path": str(path),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "argv": [str(arg) for arg in args],
         "import_path": _import_path(),
-        "environment": dict(environment or {}),
         "sources": described,
     }
-    return Entry("script", path.stem, description, None, {**sources, kept: content})
+    private = {
+        "argv": [str(arg) for arg in args],
+        "environment": dict(environment or {}),
+    }
+    kept_sources = {**sources, kept: content}
+    return Entry("script", path.stem, description, private, None, kept_sources)
 
 
 def function_entry(
@@ -150,7 +159,7 @@ def function_entry(
     name = getattr(function, "__name__", type(function).__name__)
     call = (function, tuple(args), dict(kwargs or {}))
     try:
-        pickled = cloudpickle.dumps(call)
+        pickled = _pickled(call)
     except Exception as error:
         raise ConfigError(_why_not(name, call, error)) from error
     if len(pickled) > LARGE_BYTES:
@@ -166,15 +175,38 @@ def function_entry(
         "python": sys.version.split()[0],
         "cloudpickle": cloudpickle.__version__,
         "import_path": _import_path(),
-        "environment": dict(environment or {}),
         "sources": described,
     }
-    return Entry("function", name, description, pickled, sources)
+    private = {"environment": dict(environment or {})}
+    return Entry("function", name, description, private, pickled, sources)
 
 
 def _import_path() -> list[str]:
     """Return where this process imports from, as it means anywhere."""
     return [str(Path(entry or ".").absolute()) for entry in sys.path]
+
+
+def _pickled(value: Any) -> bytes:
+    """Pickle as cloudpickle does; code also has the name of its file, for tracebacks.
+
+    cloudpickle leaves it out since 3.1.3.
+    """
+    import cloudpickle
+
+    base = cloudpickle.Pickler
+    reduce_code = base.dispatch_table[CodeType]
+
+    def reduce(code: CodeType) -> tuple[Any, ...]:
+        kind, args, *_ = reduce_code(code)
+        file = code.co_filename
+        return kind, tuple(file if it == "<dynamic-code>" else it for it in args)
+
+    class Pickler(base):
+        dispatch_table: ClassVar = {**base.dispatch_table, CodeType: reduce}
+
+    pickled = io.BytesIO()
+    Pickler(pickled).dump(value)
+    return pickled.getvalue()
 
 
 # What a call carries
@@ -240,10 +272,8 @@ def _what_is_large(name: str, call: Any, size: int) -> str:
 
 
 def _size_or_problem(value: Any) -> int | Exception:
-    import cloudpickle
-
     try:
-        return len(cloudpickle.dumps(value))
+        return len(_pickled(value))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
         return error
 

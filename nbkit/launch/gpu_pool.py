@@ -30,6 +30,7 @@ from typing import Any, Self
 
 from nbkit.errors import DeviceError
 from nbkit.launch.claims import (
+    MOST_NUMBER,
     PATIENCE_SECONDS,
     SCHEMA,
     Entry,
@@ -109,6 +110,7 @@ class Claim:
         self._values: dict[str, Any] = json.loads(os.pread(descriptor, size, 0))
         self.kind: str = self._values["kind"]
         self._number: int = self._values["number"]
+        self._place = (self._number, self._values["run_id"])
         self._labels = dict(self._values["candidates"])
         self._count: int = self._values["count"]
         self._oversubscribe: bool = self._values["oversubscribe"]
@@ -154,7 +156,8 @@ class Claim:
         pool = pool_folder()
         with pool_errors(pool), allocating(pool, PATIENCE_SECONDS):
             numbers = [entry.number for entry in read_entries(pool)]
-            number = max(numbers, default=0) + 1
+            # All later claims share the last number.
+            number = min(max(numbers, default=0) + 1, MOST_NUMBER)
             values = {
                 "schema": SCHEMA,
                 "number": number,
@@ -244,9 +247,9 @@ class Claim:
             others = [
                 entry
                 for entry in entries
-                if entry.waits and entry.number != self._number and self._meets(entry)
+                if entry.waits and entry.place != self._place and self._meets(entry)
             ]
-            ahead = [entry for entry in others if entry.number < self._number]
+            ahead = [entry for entry in others if entry.place < self._place]
             if self._oversubscribe:
                 ahead = []  # it waits for nobody
             # What one of them would take is not for who is behind; the rest is.

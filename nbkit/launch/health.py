@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from nbkit.errors import DeviceError
 from nbkit.health import Finding, tell
@@ -20,7 +18,6 @@ __all__ = ["findings"]
 _OLDEST_SLURM = (22, 5)
 """The oldest version that nbkit is meant for, and the one it is tested with."""
 _LIMIT_SECONDS = 10.0
-_EVERYBODY = stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
 _ASK = "ask the administrator, or see sinfo; other engines work meanwhile"
 _MOST_PARTITIONS = 8
 
@@ -40,20 +37,7 @@ def _pool() -> Finding:
     except DeviceError as error:
         remedy = f"runs wait for their turn there; {POOL_VARIABLE} names another folder"
         return Finding("Pool of devices", "failure", str(error), remedy)
-    folders = (pool, pool / "devices", pool / "claims")
-    closed = [folder for folder in folders if not _is_everybodys(folder)]
-    if closed:
-        found = f"{closed[0]} may not be written by every user"
-        remedy = (
-            f"fine if you are alone here; else its owner: chmod 1777 {closed[0]}, or "
-            f"set {POOL_VARIABLE} to the same folder for all users"
-        )
-        return Finding("Pool of devices", "warning", found, remedy)
     return Finding("Pool of devices", "ok", f"{pool}, for all users")
-
-
-def _is_everybodys(folder: Path) -> bool:
-    return folder.stat().st_mode & _EVERYBODY == _EVERYBODY
 
 
 def _slurm() -> Iterator[Finding]:

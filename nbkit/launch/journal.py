@@ -15,6 +15,7 @@ from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RECORD_SCHEMA, RunState, read_json, utc_now, write_json
+from nbkit.store.redaction import redacted
 
 __all__ = ["Journal"]
 
@@ -100,12 +101,14 @@ class Journal:
 
     def event(self, event: str, **details: Any) -> None:
         """Append an event."""
+        details = redacted(details)
         line = {"time": utc_now(), "attempt": self.attempt, "event": event, **details}
         self._write(lambda: self._events.write(line))
 
     def write_record(self) -> None:
         """Replace the file of the record."""
-        self._write(lambda: write_json(self._paths.record, self.record))
+        # What an exception says, or a device's user is called, may hold a secret.
+        self._write(lambda: write_json(self._paths.record, redacted(self.record)))
 
     def close(self) -> None:
         """Write no more."""

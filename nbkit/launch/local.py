@@ -17,6 +17,8 @@ from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.sweep import sweep
+from nbkit.packages import packages_of, pip_install
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.telemetry.storage import describe_storage
@@ -91,7 +93,7 @@ class LocalEngine:
         if importlib.util.find_spec("torch") is None:
             message = (
                 f"torch is not installed for {sys.executable}; "
-                'pip install "nbkit[train]" adds it.'
+                f"{pip_install(*packages_of('train'))} adds it."
             )
             raise LaunchError(message)
         refuse_network_pool(pool_folder())
@@ -107,7 +109,7 @@ class LocalEngine:
     ) -> dict[str, Any]:
         """Start the supervisor in a session of its own."""
         log = paths.supervisor_log(attempt)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         # Made here, so that runs are served in the order in which they were launched.
         claim = Claim.enter(paths.run_id, wanted["request"])
         argv = [*self.prefix, *supervisor_argv(paths.root, claim.descriptor)]

@@ -17,7 +17,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.command import RankPlan, torchrun_line, worker_argv
 from nbkit.launch.queue import Place
 from nbkit.launch.ranks import RankProcess, start_ranks
-from nbkit.store.heartbeat import Beat, HeartbeatBoard
+from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, Beat, HeartbeatBoard
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.runs import StoredRun
@@ -177,8 +177,9 @@ class LocalRanks:
             rank.signal(signal.SIGKILL)
 
     def print_stacks(self) -> None:
-        """Let every rank print the stacks of its threads to its log."""
+        """Let every rank print its stacks, and write down its collectives."""
         for rank in self.ranks:
+            rank.signal(COLLECTIVES_SIGNAL)
             rank.signal(signal.SIGUSR2)
 
     def close(self) -> list[RankProcess]:

@@ -22,6 +22,9 @@ from nbkit.launch.devices import visible_gpus
 from nbkit.launch.local import detach
 from nbkit.launch.manual_ranks import give_orders
 from nbkit.launch.sweep import sweep
+from nbkit.packages import packages_of, pip_install
+from nbkit.reading import read_file
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import read_json
@@ -99,7 +102,7 @@ class ManualEngine:
         if importlib.util.find_spec("torch") is None:
             message = (
                 f"torch is not installed for {sys.executable}, which every host uses; "
-                'pip install "nbkit[train]" adds it.'
+                f"{pip_install(*packages_of('train'))} adds it."
             )
             raise LaunchError(message)
         _refuse_what_only_others_do(config)
@@ -130,7 +133,7 @@ class ManualEngine:
         self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
         """Start the supervisor; print what to paste on every host."""
-        config = ExperimentConfig.from_store(paths.config.read_bytes())
+        config = ExperimentConfig.from_store(read_file(paths.config))
         given = config.manual.rendezvous_port
         free = _free_port() if _is_here(config.manual.rendezvous_host) else None
         line = manual_line(
@@ -143,7 +146,7 @@ class ManualEngine:
             threads=wanted["cpus_per_rank"],
         )
         log = paths.supervisor_log(attempt)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         argv = [sys.executable, "-P", "-m", "nbkit.launch.manual_job", str(paths.root)]
         supervisor = detach(argv, paths.run_id, log)
         hosts = f"each of {config.nnodes} hosts" if config.nnodes > 1 else "a host"

@@ -245,8 +245,8 @@ class ManualRanks:
                 self._lose(node)
 
     def _hear_of(self, rank: RemoteRank, name: str, told: dict[str, Any]) -> None:
-        step, phase, count = told["beat"]
-        self._beats[rank.rank] = Beat(step, Phase(phase), count)
+        step, phase, *rest = told["beat"]
+        self._beats[rank.rank] = Beat(step, Phase(phase), *rest)
         rank.node, rank.pid = name, told["pid"]
         rank.start_ticks = told["start_ticks"]
         if told["has_ended"] and rank.ended_at is None:

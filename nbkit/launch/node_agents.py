@@ -17,6 +17,7 @@ from nbkit.launch.node_messages import line, parse, read_beats
 from nbkit.launch.ranks import RemoteRank, signal_number
 from nbkit.launch.sbatch import srun_environment
 from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.telemetry.software import software_differences
 
@@ -110,7 +111,7 @@ class NodeAgents:
             If a node cannot run them; the text names it.
         """
         log = self._paths.supervisor_log(self._attempt)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         with log.open("ab") as errors:
             # Its own session: Slurm's signals to the job are answered by the
             # supervisor, and srun would end the step by itself.

@@ -51,7 +51,7 @@ def beats_lines(agent: int, beats: list[Beat]) -> list[bytes]:
             agent=agent,
             first=first,
             beats=[
-                [beat.step, int(beat.phase), beat.beats]
+                [beat.step, int(beat.phase), beat.beats, beat.finished_step]
                 for beat in beats[first : first + _BEATS_PER_LINE]
             ],
         )
@@ -61,4 +61,4 @@ def beats_lines(agent: int, beats: list[Beat]) -> list[bytes]:
 
 def read_beats(message: dict[str, Any]) -> list[Beat]:
     """Return the positions of a message."""
-    return [Beat(step, Phase(phase), count) for step, phase, count in message["beats"]]
+    return [Beat(step, Phase(phase), *rest) for step, phase, *rest in message["beats"]]

@@ -12,9 +12,12 @@ from nbkit.errors import ConfigError
 from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.launch.run import Run
 from nbkit.launch.start import launch
+from nbkit.reading import open_regular
+from nbkit.visible import visible
 
 __all__ = ["notebook_launcher"]
 
+_BLOCK_BYTES = 1 << 20
 _PRECISIONS = ("no", "fp16", "bf16", "fp8")
 
 
@@ -121,7 +124,7 @@ class _Shown:
         if queue is not None and queue["position"] != self._position:
             self._position = queue["position"]
             where = f"{queue['position']} of {queue['length']}"
-            sys.stdout.write(f"queued, {where}: {queue['reason']}\n")
+            sys.stdout.write(f"queued, {where}: {visible(queue['reason'])}\n")
         if run.attempt != self._attempt:
             self._attempt = run.attempt
             ranks = range(run.config.world_size)
@@ -145,12 +148,11 @@ class _Echo:
     def show(self) -> None:
         """Print what is new."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._offset)
-                new = file.read()
+                while new := file.read(_BLOCK_BYTES):
+                    self._offset += len(new)
+                    self._to.write(self._decoder.decode(new))
+                    self._to.flush()
         except FileNotFoundError:
             return
-        self._offset += len(new)
-        if new:
-            self._to.write(self._decoder.decode(new))
-            self._to.flush()

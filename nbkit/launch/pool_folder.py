@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
 import os
+import pwd
+import shlex
+import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +26,7 @@ __all__ = [
     "pool_errors",
     "pool_folder",
     "unlock",
+    "user_name",
 ]
 
 POOL_VARIABLE = "NBKIT_POOL"
@@ -43,7 +49,8 @@ def pool_folder() -> Path:
     Raises
     ------
     DeviceError
-        If there is none, or it cannot be made.
+        If there is none, it cannot be made, or others could take files away in it that
+        are not theirs.
     """
     told = os.environ.get(POOL_VARIABLE)
     if told and not told.startswith("/"):
@@ -54,8 +61,8 @@ def pool_folder() -> Path:
         raise DeviceError(message)
     pool = Path(told) if told else _first_place() / "nbkit"
     with pool_errors(pool):
-        for folder in (pool, pool / "devices", pool / "claims"):
-            _make(folder)
+        _make(pool)
+        _check(pool)
     return pool
 
 
@@ -85,16 +92,83 @@ def _first_place() -> Path:
     raise DeviceError(message)
 
 
-def _make(folder: Path) -> None:
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(parents=True)
+def _folders(pool: Path) -> tuple[Path, ...]:
+    return pool, pool / "devices", pool / "claims"
+
+
+def _make(pool: Path) -> None:
+    """Make what is missing of a pool that is not there, or is this user's own."""
+    if not os.path.lexists(pool):
+        pool.parent.mkdir(parents=True, exist_ok=True)
+        # Nobody ever sees a part of it, and two users never make one together.
+        made = Path(tempfile.mkdtemp(prefix=f".{pool.name}-", dir=pool.parent))
+        try:
+            _make_own(made)
+            with contextlib.suppress(OSError):  # somebody else was faster
+                made.rename(pool)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    elif _owner_and_mode(pool)[0] == os.geteuid():
+        _make_own(pool)
+
+
+def _make_own(pool: Path) -> None:
+    for folder in _folders(pool):
+        folder.mkdir(exist_ok=True)
+        owner, mode = _owner_and_mode(folder)
+        # The umask took rights away that other users need.
+        if owner == os.geteuid() and mode & _EVERYBODY != _EVERYBODY:
+            folder.chmod(_EVERYBODY)
+
+
+def _check(pool: Path) -> None:
+    """Raise unless everybody may make files in a pool, and remove only their own.
+
+    The owner of a folder may remove any file in it, so all users have to trust one
+    owner, and not two.
+
+    Raises
+    ------
+    DeviceError
+        If not.
+    """
+    owner = _owner_and_mode(pool)[0]
+    missing = [one for one in _folders(pool) if not os.path.lexists(one)]
+    if missing:
+        message = (
+            f"{pool}, which keeps the leases of devices, lacks "
+            f"{' and '.join(one.name for one in missing)}, which every user has to be "
+            f"able to write; let {user_name(owner)}, who owns it, run "
+            f"`mkdir -m 1777 {shlex.join(map(str, missing))}`."
+        )
+        raise DeviceError(message)
+    found = {folder: _owner_and_mode(folder) for folder in _folders(pool)}
+    for folder, (uid, mode) in found.items():
+        if uid != owner or mode & _EVERYBODY != _EVERYBODY:
+            message = (
+                f"{folder} belongs to {user_name(uid)} and has mode {mode:o}, but a "
+                f"pool's three folders need mode 1777 and one owner ({pool}: "
+                f"{user_name(owner)}), or GPUs would be leased twice. Let "
+                f"{user_name(owner)} or root remove {pool}: the next launch makes it "
+                f"anew; or set {POOL_VARIABLE} to another folder for all users."
+            )
+            raise DeviceError(message)
+
+
+def _owner_and_mode(folder: Path) -> tuple[int, int]:
     status = folder.lstat()
     # A link could lead to files of somebody else's choice.
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(20, f"{folder} is no folder")
-    # The umask took rights away that other users need.
-    if status.st_uid == os.geteuid() and status.st_mode & _EVERYBODY != _EVERYBODY:
-        folder.chmod(_EVERYBODY)
+    return status.st_uid, stat.S_IMODE(status.st_mode)
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name as others may be shown it, or the number without one."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container may run as a user without a name
+        return str(uid)
 
 
 @contextlib.contextmanager
@@ -123,12 +197,48 @@ def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bo
         if not held and patience_seconds is not None:
             message = (
                 f"{pool / 'pool.lock'} was locked for {patience_seconds:.0f} s, which "
-                "takes milliseconds else; lsof tells who holds it."
+                f"takes milliseconds else; {_holder(descriptor)}."
             )
             raise DeviceError(message)
         yield held
     finally:
         unlock(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """Return who holds a file's lock, and what to do, in words."""
+    status = os.fstat(descriptor)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        lines = []
+    pids = [
+        int(words[4])
+        for words in map(str.split, lines)
+        if words[1] == "FLOCK" and words[5] == f"{device}:{status.st_ino}"
+    ]
+    told = [_told_process(pid) for pid in pids]
+    if not told:
+        return (
+            "/proc/locks does not name the holder, which is in another container or "
+            "has ended with the file open in a child: lsof, as root, tells who it is"
+        )
+    return f"held by {' and '.join(told)}: ask its user, or root, to end it"
+
+
+def _told_process(pid: int) -> str:
+    # Imported here: supervisors load little.
+    import psutil
+
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - as short as the rest
+        began = psutil.Process(pid).create_time()
+    except (OSError, psutil.Error):
+        return f"process {pid}, which has ended since and left it to a child"
+    since = datetime.datetime.fromtimestamp(began, datetime.UTC)
+    when = f"{since:%Y-%m-%d %H:%M:%S} UTC"
+    return f"process {pid} of {user_name(uid)} (uid {uid}), running since {when}"
 
 
 def open_shared(path: Path) -> int:

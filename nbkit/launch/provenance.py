@@ -10,15 +10,18 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED, cache_path
-from nbkit.launch.variables import is_recorded
+from nbkit.launch.variables import is_recorded, rank_variables
+from nbkit.packages import DISTRIBUTION
+from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.store.redaction import redacted
 from nbkit.telemetry.machine import describe_machine
 from nbkit.telemetry.storage import describe_storage
 
@@ -37,7 +40,9 @@ class Description(threading.Thread):
         self._found: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._parts: dict[str, Callable[[], Any]] = {
             "code": lambda: describe_code(cwd, paths),
-            "environment": lambda: describe_environment(paths),
+            "environment": lambda: describe_environment(
+                paths, rank_variables(config, paths)
+            ),
             # GPUs are described by the sampler: a hung driver stops only that.
             "machine": lambda: describe_machine(gpus=False),
         }
@@ -86,35 +91,36 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     diff = _git(cwd, "diff", "HEAD", "--binary")
     untracked = _git(cwd, "ls-files", "--others", "--exclude-standard")
     if diff:
-        paths.code.mkdir(exist_ok=True)
-        (paths.code / "diff.patch").write_text(diff + "\n")
+        make_folder(paths.code)
+        write_file(paths.code / "diff.patch", f"{diff}\n".encode())
     remote = _git(cwd, "remote", "get-url", "origin")
     return {
         "commit": commit,
         "branch": _git(cwd, "rev-parse", "--abbrev-ref", "HEAD"),
-        # A remote's address may carry a password.
-        "remote": re.sub(r"//[^/@]*@", "//", remote) if remote else None,
+        # A remote's address may carry a password, which may have an @ itself.
+        "remote": redacted(re.sub(r"//[^/]*@", "//", remote)) if remote else None,
         "dirty": None if None in (diff, untracked) else bool(diff or untracked),
         "diff": "code/diff.patch" if diff else None,
         "untracked": None if untracked is None else len(untracked.splitlines()),
     }
 
 
-def describe_environment(paths: RunPaths) -> dict[str, Any]:
-    """Return interpreter, packages and the variables that change results.
+def describe_environment(
+    paths: RunPaths, variables: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return interpreter, packages and those variables of ranks that change results.
 
     Every installed package goes to ``code/packages.txt``. Variables whose names look
-    like secrets are never written.
+    like secrets are never written, and secrets in the values of others neither.
     """
     packages = {
         (dist.metadata["Name"] or "").lower(): dist.version
         for dist in metadata.distributions()
     }
-    paths.code.mkdir(exist_ok=True)
+    make_folder(paths.code)
     lines = [f"{name}=={packages[name]}" for name in sorted(packages) if name]
-    (paths.code / "packages.txt").write_text("\n".join(lines) + "\n")
+    write_file(paths.code / "packages.txt", ("\n".join(lines) + "\n").encode())
     shown = [
-        "nbkit",
         "torch",
         "torchvision",
         "numpy",
@@ -127,10 +133,13 @@ def describe_environment(paths: RunPaths) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
-        "packages": {name: packages.get(name) for name in shown},
+        "packages": {
+            "nbkit": packages.get(DISTRIBUTION),
+            **{name: packages.get(name) for name in shown},
+        },
         "variables": {
-            name: value
-            for name, value in sorted(os.environ.items())
+            name: redacted(value)
+            for name, value in sorted(variables.items())
             if is_recorded(name)
         },
     }

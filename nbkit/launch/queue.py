@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ _LOOK_SECONDS = 0.5
 _LONGEST_LOOK_SECONDS = 8.0
 """Between two questions to the driver, which take up to a second each: often at first,
 since a rank that just ended may hold its memory for a moment."""
+_STARTING = "a driver that has not answered yet (nvidia-smi -pm 1 keeps it ready)"
 
 
 class Place:
@@ -76,13 +77,34 @@ def wait_for_devices(
         If the folder was removed or cannot be written.
     """
     claim.call(journal.record["name"])
-    look = _look(RunPaths(root), claim, owner)
+    strangers = _Strangers(owner) if claim.kind == "cuda" else None
+    look = _replayed(RunPaths(root), claim) if strangers is None else strangers.look
+    try:
+        return _wait(root, journal, claim, look, strangers, requests)
+    finally:
+        if strangers is not None:
+            strangers.close()
+
+
+def _wait(
+    root: Path,
+    journal: Journal,
+    claim: Claim,
+    look: Look | None,
+    strangers: _Strangers | None,
+    requests: StopRequests,
+) -> Place | dict[str, Any]:
     position = 1
     while True:
         if standing := requests.look():
             return standing[0]
         answer = claim.attempt(look)
+        if isinstance(answer, Waiting) and strangers is not None and strangers.in_doubt:
+            # Else a kernel in a container would wait for itself, for ever.
+            answer = claim.attempt(strangers.look_at_certain)
         if isinstance(answer, Lease):
+            if strangers is not None:
+                _tell_doubts(journal, answer, strangers.in_doubt)
             journal.record["queue"] = None
             return Place(claim, answer)
         if not root.is_dir():
@@ -113,14 +135,20 @@ def _tell(journal: Journal, answer: Waiting, since: str) -> None:
         journal.write_record()
 
 
-def _look(paths: RunPaths, claim: Claim, owner: ProcessIdentity) -> Look | None:
-    """Return what tells which devices are used outside of the pool; None asks nobody.
+def _tell_doubts(journal: Journal, lease: Lease, in_doubt: Mapping[str, str]) -> None:
+    """Write which of the devices somebody uses who is maybe the launching kernel."""
+    taken = {name: who for name, who in in_doubt.items() if name in lease.devices}
+    if taken:
+        journal.record["launch"]["in_doubt"] = taken
+        journal.event("devices_in_doubt", devices=taken)
+
+
+def _replayed(paths: RunPaths, claim: Claim) -> Look | None:
+    """Return what tells which replayed devices are used; None asks nobody.
 
     The holders of a trace never leave. So they count only for who names the devices:
     a run that takes any replayed GPUs goes on wherever a trace shows all as held.
     """
-    if claim.kind == "cuda":
-        return _Strangers(owner).look
     if claim.kind == "replay":
         config, submission = read_json(paths.config), read_json(paths.submission)
         source = (submission or {}).get("gpu_source")
@@ -146,16 +174,16 @@ class _Replayed:
         from nbkit.telemetry.occupants import occupants
 
         samples = self._trace.read()
-        pids = {
-            name: [
+        used: dict[str, str] = {}
+        for name, words in occupants(samples, names, ()).items():
+            pids = [
                 process.pid
                 for sample in samples
                 for process in sample.processes or ()
                 if name == (process.mig_uuid or sample.uuid)
             ]
-            for name in occupants(samples, names, ())
-        }
-        return {name: " and ".join(map(self._told, one)) for name, one in pids.items()}
+            used[name] = " and ".join(map(self._told, pids)) or words
+        return used
 
     def _told(self, pid: int) -> str:
         # The pid means nothing here: only the trace knows who it was.
@@ -178,16 +206,35 @@ class _Strangers:
         self._asked_at = float("-inf")
         self._patience_seconds = _LOOK_SECONDS
 
+    @property
+    def in_doubt(self) -> Mapping[str, str]:
+        """Who uses devices and is maybe the run's own kernel, by device."""
+        doubts = self._occupants.in_doubt
+        return {name: who for name, who in self._known.items() if name in doubts}
+
     def look(self, names: Sequence[str]) -> dict[str, str]:
         """Return what to say of each device that one of them uses."""
         is_old = time.monotonic() - self._asked_at > self._patience_seconds
         is_new = self._asked != set(names)
-        if is_old or is_new:
-            longer = min(2 * self._patience_seconds, _LONGEST_LOOK_SECONDS)
-            self._patience_seconds = _LOOK_SECONDS if is_new else longer
-            # Another process may have its number by now.
-            own = self._owner.pid if self._owner.is_alive() else None
-            self._known = self._occupants.ask(names, own)
-            self._asked = set(names)
-            self._asked_at = time.monotonic()
+        if not (is_old or is_new):
+            return self._known
+        # Another process may have its number by now.
+        own = self._owner.pid if self._owner.is_alive() else None
+        answer = self._occupants.ask(names, own)
+        if answer is None:
+            return dict.fromkeys(names, _STARTING) if is_new else self._known
+        longer = min(2 * self._patience_seconds, _LONGEST_LOOK_SECONDS)
+        self._patience_seconds = _LOOK_SECONDS if is_new else longer
+        self._known = answer
+        self._asked = set(names)
+        self._asked_at = time.monotonic()
         return self._known
+
+    def look_at_certain(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the same without devices in doubt."""
+        busy = self.look(names)
+        return {name: who for name, who in busy.items() if name not in self.in_doubt}
+
+    def close(self) -> None:
+        """End the process that asks the driver."""
+        self._occupants.close()

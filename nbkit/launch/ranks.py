@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.command import RankPlan, rank_environment
+from nbkit.launch.variables import rank_variables
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import read_json
 
 __all__ = [
     "RankProcess",
@@ -94,11 +95,11 @@ class RankProcess:
             os.close(self.pidfd)
         return self.ended_at is not None
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         """Send a signal to the rank; to its whole session if it is SIGKILL."""
         if self.ended_at is not None:
             return
-        if number is signal.SIGKILL:
+        if number == signal.SIGKILL:
             self.killed_by_us = True
             # The rank leads its own group: loading processes go with it.
             os.killpg(self.identity.pid, number)
@@ -182,8 +183,7 @@ def start_ranks(
     argv
         The command of every rank.
     """
-    entry = read_json(paths.entry) or {}
-    variables = {**os.environ, **entry.get("environment", {})}
+    variables = rank_variables(config, paths)
     # A rank takes a request to stop once it can answer it: until then the signal
     # waits, instead of ending this rank and leaving the others to wait for it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -206,7 +206,7 @@ def _start_rank(
 ) -> RankProcess:
     rank = plan.node_rank * config.gpus + local_rank
     files = paths.rank(plan.attempt, rank)
-    files.root.mkdir(parents=True, exist_ok=True)
+    make_folder(files.root)
     inherited = [plan.lifeline_fd, plan.heartbeat_fd, *plan.lease_fds]
     if rank == 0 and plan.listen_fd is not None:
         inherited.append(plan.listen_fd)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.launch.requests import deadline
-from nbkit.launch.resuming import one_at_a_time
 from nbkit.launch.run_progress import shown_in_notebook
 from nbkit.launch.run_rows import run_row
+from nbkit.launch.trust import permit_run
 from nbkit.store.paths import runs_folder
-from nbkit.store.pickles import load_on_host
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.progress import rank_words
 from nbkit.store.record import (
@@ -26,6 +24,7 @@ from nbkit.store.record import (
 )
 from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
+from nbkit.visible import visible
 
 if TYPE_CHECKING:
     from nbkit.analysis.diagnose_causes import Diagnosis
@@ -82,7 +81,7 @@ class Run(StoredRun):
                     f"run {self.run_id} is {state}{why} after {waited:.0f} s (limit "
                     f"{timeout_seconds:.0f} s); it goes on: wait again, or stop() it."
                 )
-                raise TimeoutError(message)
+                raise TimeoutError(visible(message))
             time.sleep(_POLL_SECONDS)
         if on_poll is not None:
             on_poll(self)
@@ -148,37 +147,27 @@ class Run(StoredRun):
                 self._engine().reap(self.paths)
         return self
 
-    def resume(self, *, on_owner_exit: str = "keep") -> Self:
+    def resume(self, *, on_owner_exit: str = "keep", trust: bool = False) -> Self:
         """Go on from the newest complete checkpoint, in the same folder.
+
+        Parameters
+        ----------
+        on_owner_exit
+            As of `nbkit.launch`.
+        trust
+            Also execute a run that was imported, or that others own or can write; what
+            it executes is printed first.
 
         Raises
         ------
         RunError
-            If the run has not ended, finished already, or has no checkpoint.
+            If the run has not ended, finished already, or has no checkpoint; if another
+            process resumes it; or if it is not simply executed: see ``trust``.
         """
-        from nbkit.launch.start import submit
+        # Who only looks at runs is spared what launching needs.
+        from nbkit.launch.resume import resume
 
-        with one_at_a_time():
-            self._check_resumable()
-            self._engine().reap(self.paths)
-            self.paths.stop.unlink(missing_ok=True)
-            old = self.submission
-            cwd = None
-            if self.config.has_entry:
-                # Its code may open files by relative names.
-                cwd = Path(old["cwd"])
-                if not cwd.is_dir():
-                    message = f"{cwd}, where run {self.run_id} ran, is gone; make it."
-                    raise RunError(message)
-            submit(
-                self.config,
-                self.paths,
-                attempt=self.attempt + 1,
-                on_owner_exit=on_owner_exit,
-                origins=old.get("origins", {}),
-                tags=old.get("tags", {}),
-                cwd=cwd,
-            )
+        resume(self, on_owner_exit=on_owner_exit, trust=trust)
         return self
 
     @property
@@ -188,18 +177,28 @@ class Run(StoredRun):
 
     @property
     def returns(self) -> list[Any]:
-        """What the function returned on each rank, by rank.
+        """What the function returned on each rank, by rank: `load_returns`."""
+        return self.load_returns()
+
+    def load_returns(self, *, trust: bool = False) -> list[Any]:
+        """Return what the function returned on each rank, by rank.
+
+        Parameters
+        ----------
+        trust
+            Also load it of a run that was imported, or that others own or can write;
+            what is loaded is printed first.
 
         Raises
         ------
         RunError
             If the run is no function, has not finished, or what it returned cannot be
-            read here: a module is missing, or another version of one.
+            read here: a module is missing, or another version of one; or if it is not
+            simply loaded: see ``trust``.
 
         Notes
         -----
-        Tensors are on the CPU. What was pickled is a program: only read the returns of
-        runs that you, or people you trust, have launched.
+        Tensors are on the CPU. What was pickled is a program, which loading executes.
         """
         if self.config.task != "function":
             message = (
@@ -215,8 +214,9 @@ class Run(StoredRun):
             raise RunError(message)
         ranks = range(self.config.world_size)
         files = [self.paths.rank(self.attempt, rank).returned for rank in ranks]
+        permit = permit_run(self.paths, trust=trust, loads=files)
         try:
-            return [load_on_host(file.read_bytes()) for file in files]
+            return [permit.load(file) for file in files]
         except Exception as error:
             message = (
                 f"what run {self.run_id} returned cannot be read here "
@@ -238,21 +238,6 @@ class Run(StoredRun):
         from nbkit.analysis.diagnose import diagnose
 
         return diagnose(self)
-
-    def _check_resumable(self) -> None:
-        state = self.state
-        if not state.is_final:
-            message = f"run {self.run_id} is {state}; stop() it before resume()."
-            raise RunError(message)
-        if state is RunState.FINISHED:
-            message = f"run {self.run_id} has finished; launch a new one instead."
-            raise RunError(message)
-        if not self.paths.has_checkpoint:
-            message = (
-                f"run {self.run_id} has no complete checkpoint in "
-                f"{self.paths.checkpoints}; launch its config anew."
-            )
-            raise RunError(message)
 
     def _ask_to_stop(self, request: dict[str, Any]) -> None:
         if write_json_once(self.paths.stop, request):
@@ -298,7 +283,9 @@ class Run(StoredRun):
         if state is RunState.STOPPED:
             raise RunStoppedError(message)
         # A wrong value is said in one line; where it was noticed helps nobody.
-        said_enough = cause.get("kind") in ("config", "device", "store")
+        said_enough = cause.get("kind") in ("config", "device", "store", "nonfinite")
+        # What blames a GPU may be an error of the user's own code.
+        said_enough = said_enough and "may_pass" not in cause
         if cause.get("traceback") and not said_enough:
             message += f"\n\n{cause['traceback'].rstrip()}\n"
         message += f"\nlog: {cause.get('log') or self.supervisor_log}"

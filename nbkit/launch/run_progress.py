@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbkit import statistics
+from nbkit.store.finiteness import FiniteReading
 from nbkit.store.metrics import JsonLinesReader
 from nbkit.store.progress import queue_words, rank_words, total_steps
 from nbkit.store.record import RunState, read_json
-
-if TYPE_CHECKING:
-    from nbkit.launch.run import Run
+from nbkit.store.runs import StoredRun
+from nbkit.visible import visible
 
 __all__ = [
     "IN_PLACE_SECONDS",
@@ -37,22 +37,26 @@ class RunPosition:
 
     def __init__(self) -> None:
         self._latest: dict[str, Any] = {}
+        self._finite = FiniteReading()
         self._reader: JsonLinesReader | None = None
 
-    def read(self, run: Run) -> None:
+    def read(self, run: StoredRun) -> None:
         """Read what is new."""
         self._reader = self._reader or JsonLinesReader(run.paths.metrics)
         for line in self._reader.read():
+            self._finite.take(line)
             told = ("step", "log", "allreduce", "inference")
             if line["kind"] in told and not line.get("beside_steps"):
                 self._latest = line
 
-    def words(self, run: Run) -> str:
+    def words(self, run: StoredRun) -> str:
         """Return where the run is as of the last `read`."""
-        return _position(self._latest, run) or _state(run)
+        words = _position(self._latest, run) or _state(run)
+        found = self._finite.found(read_json(run.paths.config) or {})
+        return words if found is None else f"{words}, {found}"
 
 
-def shown_in_notebook() -> Callable[[Run], None] | None:
+def shown_in_notebook() -> Callable[[StoredRun], None] | None:
     """Return what shows a run in a notebook, to be called often; None elsewhere."""
     line = line_in_place()
     if line is None:
@@ -61,7 +65,7 @@ def shown_in_notebook() -> Callable[[Run], None] | None:
     began = time.monotonic()
     shown_at = 0.0
 
-    def show(run: Run) -> None:
+    def show(run: StoredRun) -> None:
         nonlocal shown_at
         position.read(run)
         over = run.state.is_final
@@ -89,10 +93,10 @@ def line_in_place() -> Any:
 
 def plain(text: str) -> dict[str, str]:
     """Return a text as a notebook's output."""
-    return {"text/plain": text}
+    return {"text/plain": visible(text)}
 
 
-def result(run: Run) -> str:
+def result(run: StoredRun) -> str:
     """Return how a run has ended, in words."""
     state = run.state
     if state is not RunState.FINISHED:
@@ -102,11 +106,14 @@ def result(run: Run) -> str:
     best = max((t.bus_bandwidth_bytes_per_second for t in timings), default=None)
     if best is not None:
         return f"finished, up to {best / 1e9:.2f} GB/s bus bandwidth"
-    rate = run.summary.images_per_second
-    return "finished" if rate is None else f"finished, {rate:,.1f} images/s"
+    summary = run.summary
+    rate, found = summary.images_per_second, summary.nonfinite
+    # First: what does not train has a speed that means nothing.
+    words = "finished" if found is None else f"finished, {found}"
+    return words if rate is None else f"{words}, {rate:,.1f} images/s"
 
 
-def _position(line: dict[str, Any], run: Run) -> str | None:
+def _position(line: dict[str, Any], run: StoredRun) -> str | None:
     if not line:
         return None
     if line["kind"] == "allreduce":
@@ -125,7 +132,7 @@ def _position(line: dict[str, Any], run: Run) -> str | None:
     return f"step {line['step']:,}{of}, {rate:,.0f} images/s{warmup}"
 
 
-def _state(run: Run) -> str:
+def _state(run: StoredRun) -> str:
     """Return the state; of a run that waits for devices, its place and why."""
     queue = run.queue
     return str(run.state) if queue is None else f"queued, {queue_words(queue)}"

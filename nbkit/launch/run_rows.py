@@ -40,6 +40,8 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     times = _mapping(record.get("time"))
     started, ended = times.get("started"), times.get("ended")
     tags = _mapping(submission.get("tags"))
+    found = summary.nonfinite
+    told = {"nonfinite": None if found is None else str(found)}
     row = {
         "run_id": run.run_id,
         "name": submission.get("name") or record.get("name"),
@@ -47,7 +49,7 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "started": started,
         "ended": ended,
         "duration_seconds": _seconds(started, ended),
-        **dict(flat(asdict(summary))),
+        **dict(flat({**asdict(summary), **told})),
         **{f"tags.{name}": it for name, it in tags.items()},
     }
     fields = _object(paths.config)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nbkit.errors import StoreError
+
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
     from nbkit.config.slurm import AdditionalValue
@@ -92,7 +94,19 @@ def sbatch_script(
         The interpreter on the nodes: a path, or a name that ``setup`` puts on PATH.
     gpus_per_node
         GPUs to ask of each node; 0 asks for none.
+
+    Raises
+    ------
+    StoreError
+        If the run's folder has a line end in its path, which would begin another
+        option of sbatch.
     """
+    if not {"\n", "\r"}.isdisjoint(str(paths.root)):
+        message = (
+            f"{str(paths.root)!r} goes over more than one line, and sbatch reads its "
+            "options by lines; set NBKIT_HOME to a folder without line ends."
+        )
+        raise StoreError(message)
     given = _options(config, paths, gpus_per_node)
     command = _module(python, "nbkit.launch.slurm_job", paths.root)
     lines = [

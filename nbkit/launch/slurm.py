@@ -19,8 +19,11 @@ from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.launch.local import passed_on
 from nbkit.launch.partitions import refuse_too_many_nodes
 from nbkit.launch.sbatch import sbatch_script, submission_environment
+from nbkit.packages import packages_of, pip_install
+from nbkit.reading import read_file
 from nbkit.store.jobs import Job
 from nbkit.store.metrics import store_error
+from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.record import RunState, read_json
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
@@ -68,8 +71,9 @@ class SlurmEngine:
         own_environment = not (slurm.setup or slurm.container)
         if own_environment and wanted["torch"] is None:
             message = (
-                f"torch is not installed for {sys.executable}; pip install "
-                '"nbkit[train]" adds it, or name the environment by slurm.setup.'
+                f"torch is not installed for {sys.executable}; "
+                f"{pip_install(*packages_of('train'))} adds it, or name the "
+                "environment by slurm.setup."
             )
             raise LaunchError(message)
         _refuse_memory(store_folder())
@@ -98,14 +102,14 @@ class SlurmEngine:
         LaunchError
             If Slurm refuses it, with Slurm's own words.
         """
-        config = ExperimentConfig.from_store(paths.config.read_bytes())
+        config = ExperimentConfig.from_store(read_file(paths.config))
         here = Path(sys.executable)
         python = "python" if config.slurm.setup else str(here)
         gpus_per_node = wanted["gpus_per_node"]
         text = sbatch_script(config, paths, python=python, gpus_per_node=gpus_per_node)
         try:
-            paths.logs.mkdir(exist_ok=True)
-            paths.job_script.write_text(text, encoding="utf-8")
+            make_folder(paths.logs)
+            write_file(paths.job_script, text.encode())
         except OSError as error:
             raise store_error(paths.job_script, error) from error
         variables = submission_environment(passed_on(), text) | {
@@ -130,7 +134,7 @@ class SlurmEngine:
             if job is None:
                 return
             # Slurm knows which of the two it is, also if that changes right now.
-            ask_slurm("scancel", *job, "--state=PENDING", limit_seconds=_ANSWER_SECONDS)
+            ask_slurm("scancel", "--state=PENDING", *job, limit_seconds=_ANSWER_SECONDS)
         except SlurmSilentError as error:
             if _has_begun(paths):
                 return  # its supervisor looks for the request by itself
@@ -138,7 +142,7 @@ class SlurmEngine:
         # What has ended needs no waking up; what runs sees the request a little later.
         with contextlib.suppress(SlurmSilentError):
             wake = ("--batch", "--signal=USR2")
-            ask_slurm("scancel", *job, *wake, limit_seconds=_ANSWER_SECONDS)
+            ask_slurm("scancel", *wake, *job, limit_seconds=_ANSWER_SECONDS)
 
     def reap(self, paths: RunPaths) -> None:
         """End a job whose supervisor does not answer; Slurm ends all its processes.
@@ -167,7 +171,7 @@ def _job(paths: RunPaths) -> list[str] | None:
     # Another cluster's number is somebody else's job here.
     if job is None or paths.imported.exists():
         return None
-    named = [*_clusters(job["cluster"]), job["id"]]
+    named = [*_clusters(job["cluster"]), "--", job["id"]]
     which = (*_clusters(job["cluster"]), f"--jobs={job['id']}")
     options = ("--noheader", "--states=all", "--format=%T|%o")
     try:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nbkit.errors import StoreError
 from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.store.ownership import imported_from, what_others_own
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import damage_told, read_json
@@ -63,11 +64,25 @@ def processes_of_run(paths: RunPaths) -> list[ProcessIdentity]:
     found = {
         process for run_id, process in marked_processes() if run_id == paths.run_id
     }
-    for file in paths.process_files():
+    for file in _own_process_files(paths):
         identity = read_json(file)
         if identity and (process := ProcessIdentity.from_dict(identity)).exists():
             found.add(process)
     return sorted(found, key=lambda process: process.pid)
+
+
+def _own_process_files(paths: RunPaths) -> list[Path]:
+    """Return where the run's ranks say who they are; empty if others may say it.
+
+    A run that was imported, or that another user can write, may name any process.
+    """
+    files = paths.process_files()
+    if imported_from(paths.imported) is not None:
+        return []
+    parents = {folder for file in files for folder in (file.parent, file.parent.parent)}
+    with damage_told(paths.root):
+        others = what_others_own([paths.root, paths.logs, *parents, *files], [])
+    return files if others is None else []
 
 
 def end_processes(processes: list[ProcessIdentity], timeout_seconds: float = 5) -> bool:

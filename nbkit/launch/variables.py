@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from nbkit.errors import ConfigError
+from nbkit.store.private import read_entry
+from nbkit.store.redaction import is_secret_name, refuse_secret_variables
 
-__all__ = ["CONTRACT", "check_environment", "is_recorded"]
+if TYPE_CHECKING:
+    from nbkit.config import ExperimentConfig
+    from nbkit.store.paths import RunPaths
+
+__all__ = ["CONTRACT", "check_environment", "is_recorded", "rank_variables"]
 
 _RECORDED = re.compile(
     r"^(NCCL|CUDA|CUBLAS|CUDNN|OMP|MKL|KMP|GLOO|TORCH|TORCHINDUCTOR|PYTORCH|DALI|SLURM"
     r"|NVIDIA|NBKIT|LD_PRELOAD)"
 )
-_SECRET = re.compile(
-    r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|JWT", re.IGNORECASE
-)
-
 CONTRACT = re.compile(
     r"^((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
     r"|CUDA_VISIBLE_DEVICES|TORCHELASTIC_.*|NBKIT_.*)$"
@@ -26,7 +30,21 @@ CONTRACT = re.compile(
 
 def is_recorded(name: str) -> bool:
     """Return whether a variable changes results, and is no secret."""
-    return bool(_RECORDED.match(name)) and not _SECRET.search(name)
+    return bool(_RECORDED.match(name)) and not is_secret_name(name)
+
+
+def rank_variables(config: ExperimentConfig, paths: RunPaths) -> dict[str, str]:
+    """Return what every rank of a run has in its environment beside the contract.
+
+    What the user has set, for this process or for the run's function, goes before what
+    ``deterministic`` sets; a rank refuses a value that contradicts it.
+    """
+    # Not for everybody who reads which variables are recorded: it brings pydantic.
+    from nbkit.config.determinism import DETERMINISTIC_VARIABLES
+
+    own = DETERMINISTIC_VARIABLES if config.deterministic else {}
+    given = (read_entry(paths) or {}).get("environment", {})
+    return {**own, **os.environ, **given}
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
@@ -44,10 +62,4 @@ def check_environment(environment: Mapping[str, str]) -> None:
         if CONTRACT.match(name):
             message = f"environment[{name!r}] is set by the run itself; leave it out."
             raise ConfigError(message)
-        if _SECRET.search(name):
-            message = (
-                f"environment[{name!r}] looks like a secret, which is never written "
-                "into a run's folder; set it in os.environ before the launch: the "
-                "ranks inherit it."
-            )
-            raise ConfigError(message)
+    refuse_secret_variables(environment)

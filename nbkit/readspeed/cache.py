@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbkit.errors import NotColdError
+from nbkit.reading import descriptor_of, open_regular
 from nbkit.readspeed.places import kind_of, unproven_because
 from nbkit.telemetry.storage import describe_storage
 
@@ -264,7 +265,7 @@ def _of_all(do: Callable[[Path], Any], files: Sequence[Path]) -> list[Any]:
 
 
 def _drop(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = descriptor_of(path)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         counted = _count_resident(path)
@@ -279,7 +280,7 @@ def _drop(path: Path) -> None:
 
 def _read_through(path: Path) -> None:
     buffer = bytearray(_READ_BYTES)
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         while file.readinto(buffer):
             pass
 
@@ -294,7 +295,7 @@ def _count_resident(path: Path, end: int | None = None) -> tuple[int, int] | Non
     end
         Bytes at its front that count; None for all.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = descriptor_of(path)
     try:
         found = os.fstat(descriptor)
         is_own = os.geteuid() in (0, found.st_uid)

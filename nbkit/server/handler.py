@@ -16,6 +16,10 @@ from nbkit.store.metrics import to_json_line
 __all__ = ["ApiHandler", "NbkitHandler", "unreadable"]
 
 
+_MOST_BODY_BYTES = 1 << 16
+"""What this extension is sent are a few short fields."""
+
+
 class NbkitHandler(web.RequestHandler):
     """Names the resource for authorizers, and keeps tokens out of the log."""
 
@@ -62,8 +66,14 @@ class ApiHandler(NbkitHandler, APIHandler):
         Raises
         ------
         ValueError
-            If it is no object, or has a field that is not known.
+            If it is long, no object, or has a field that is not known.
         """
+        if len(self.request.body) > _MOST_BODY_BYTES:
+            message = (
+                f"the body has {len(self.request.body):,} bytes (limit "
+                f"{_MOST_BODY_BYTES:,}); send the fields alone."
+            )
+            raise ValueError(message)
         try:
             values = json.loads(self.request.body or b"{}")
         except ValueError:  # also bytes that are no UTF-8

@@ -15,18 +15,18 @@ from jupyter_server.extension.manager import ExtensionPackage
 from jupyterlab_server.config import get_federated_extensions, get_page_config
 
 from nbkit.health import Finding, installed, tell
+from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
 
 __all__ = ["findings"]
 
 _EXTENSION = "nbkit.server"
 _PAGE = "nbkit"
 _WIDGETS = {
-    "@jupyter-widgets/jupyterlab-manager": "jupyterlab_widgets",
+    "@jupyter-widgets/jupyterlab-manager": "ipywidgets",
     "anywidget": "anywidget",
 }
 """What shows widgets in a page, and the package that brings it."""
-# Not by its name alone, which is another project's on the package index.
-_AGAIN = "pip install --force-reinstall --no-deps nbkit-*.whl, then reload the page"
+_AGAIN = f"{REINSTALL}, then reload the page"
 
 
 def findings() -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def findings() -> Iterator[Finding]:
 
 
 def _jupyterlab() -> Iterator[Finding]:
-    version, remedy = installed("jupyterlab"), 'pip install "jupyterlab>=4.2,<5"'
+    version, remedy = installed("jupyterlab"), pip_install("jupyterlab")
     if version is None:
         yield Finding("JupyterLab", "failure", "not installed", remedy)
     elif not version.startswith("4."):
@@ -50,7 +50,7 @@ def _jupyterlab() -> Iterator[Finding]:
         yield Finding("JupyterLab", "ok", version)
     notebook = installed("notebook")
     if notebook is not None and int(notebook.partition(".")[0]) < 7:
-        remedy = "pip install notebook>=7, or use jupyter lab"
+        remedy = "update it to Notebook 7, or use jupyter lab"
         yield Finding("Notebook", "warning", f"{notebook} shows no sidebar", remedy)
     elif notebook is not None:
         yield Finding("Notebook", "ok", notebook)
@@ -77,7 +77,7 @@ def _server_extension() -> Finding:
 
 def _page(pages: Mapping[str, Any], disabled: Mapping[str, bool]) -> Finding:
     """Look whether the browser gets the part that belongs to this nbkit."""
-    what, version = "Lab extension", installed("nbkit")
+    what, version = "Lab extension", installed(DISTRIBUTION)
     if _PAGE not in pages:
         return Finding(what, "failure", "not installed", _AGAIN)
     if disabled.get(_PAGE):
@@ -97,7 +97,7 @@ def _widgets(
     missing = [package for page, package in _WIDGETS.items() if page not in pages]
     if missing:
         found = f"JupyterLab lacks {' and '.join(missing)}"
-        remedy = f"pip install {' '.join(missing)}, then reload the page"
+        remedy = f"{pip_install(*missing)}, then reload the page"
         yield Finding(what, "failure", found, remedy)
     off = [page for page in _WIDGETS if page in pages and disabled.get(page)]
     for page in off:

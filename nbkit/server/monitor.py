@@ -11,11 +11,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.packages import version
 from nbkit.server.feed import Feed
 from nbkit.server.gauges import Gauges
 from nbkit.server.history import History
@@ -108,7 +108,7 @@ class Monitor:
     @functools.cached_property
     def version(self) -> str:
         """The version of nbkit."""
-        return version("nbkit")
+        return version()
 
     def watch(self) -> None:
         """Begin to watch; a second call does nothing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Any, ClassVar
 
 from jupyter_core.utils import ensure_async
@@ -209,7 +208,7 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
     if grace is None:
         return None
     number = isinstance(grace, int | float) and not isinstance(grace, bool)
-    fits = number and math.isfinite(grace) and 0 <= grace <= _LONGEST_GRACE_SECONDS
+    fits = number and 0 <= grace <= _LONGEST_GRACE_SECONDS
     if not fits:
         message = (
             f"grace_seconds={grace!r:.60} is not a number from 0 to "

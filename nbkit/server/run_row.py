@@ -40,6 +40,7 @@ def empty_row(paths: RunPaths) -> Row:
         "total_steps": None,
         "images_per_second": None,
         "loss": None,
+        "nonfinite": None,
         "devices": [],
         "queue": None,
         "num_nodes": 0,

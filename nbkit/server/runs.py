@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from nbkit.analysis.live.rows import ended_rate
+from nbkit.analysis.live.rows import ended_rate, nonfinite_words
 from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.reading import read_file
 from nbkit.server.run_row import (
     Row,
     cause_of,
@@ -30,7 +31,7 @@ from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress, total_steps
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import RunState, parse_json, read_json
 from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
 
 __all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
@@ -39,6 +40,8 @@ NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
 _RATE_SECONDS = 0.5  # of a look, for reading all steps of runs that have ended
+_SENT_BYTES = 8 << 20
+"""A record that is larger is not sent to a browser."""
 _SETTLED_SECONDS = 2.0
 """A folder that changed later than this before a look may change in the same tick."""
 
@@ -141,11 +144,13 @@ class RunTable:
         if seen is None:
             message = f"run_id={run_id!r} was removed a moment ago; look at the list."
             raise RunNotFoundError(message)
+        record, file = None, seen.paths.record
         try:
-            record = StoredRun(folder).record
+            record = parse_json(read_file(file, _SENT_BYTES), file)
+        except FileNotFoundError:
+            record = {}  # before the supervisor's first write
         except StoreError as error:
             seen.note(error)
-            record = None
         return {**seen.row, "record": record}
 
     def _newest_folders(self) -> list[Path]:
@@ -216,9 +221,10 @@ class RunTable:
             lambda: {"devices": [str(one) for one in devices_of(record, submission)]},
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
-            lambda: {"imported_from": (read_json(paths.imported) or {}).get("host")},
+            lambda: {"imported_from": run.imported_from},
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
+            lambda: {"nonfinite": nonfinite_words(run)},
             lambda: self._ended_rate(run, seen),
             lambda: {"tensorboard": paths.tensorboard.is_dir()},
             lambda: {"notebook": self._notebook(paths.run_id, submission, owners)},

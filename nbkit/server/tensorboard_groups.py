@@ -6,6 +6,7 @@ Everything here is done by the store's thread (`nbkit.server.store_thread`).
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,14 @@ from nbkit.store.paths import RunPaths, StudyPaths, is_id, studies_folder
 from nbkit.store.record import read_json
 from nbkit.store.runs import list_run_folders
 
-__all__ = ["MOST_RUNS", "Curves", "all_curves", "curves_of_study", "list_studies"]
+__all__ = [
+    "MOST_RUNS",
+    "Curves",
+    "all_curves",
+    "are_curves",
+    "curves_of_study",
+    "list_studies",
+]
 
 MOST_RUNS = 100
 """TensorBoard reads every one into its memory, and draws a line for each."""
@@ -98,6 +106,20 @@ def _name(study_id: str) -> str | None:
     return content.get("name")
 
 
+def are_curves(folder: Path) -> bool:
+    """Tell whether a folder is there and TensorBoard can read all that is in it.
+
+    It opens whatever it finds: a pipe would hang it, and a link lead it elsewhere.
+    """
+    try:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            return False
+        modes = [path.lstat().st_mode for path in folder.rglob("*")]
+    except OSError:
+        return False
+    return all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
+
+
 def _existing(whose: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, run_id in named:
@@ -105,7 +127,7 @@ def _existing(whose: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
             folder = RunPaths(find_exactly(run_id)).tensorboard
         except RunNotFoundError:
             continue  # it was removed, or a link leads out of the store
-        if folder.is_dir():
+        if are_curves(folder):
             # It becomes the name of a link.
             found[re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")] = folder
         if len(found) == MOST_RUNS:

@@ -18,6 +18,7 @@ from nbkit.server.runs import find_exactly
 from nbkit.server.tensorboard_groups import (
     Curves,
     all_curves,
+    are_curves,
     curves_of_study,
     list_studies,
 )
@@ -275,7 +276,7 @@ def _without_token(request: httputil.HTTPServerRequest) -> str:
 
 def _event_files(run_id: str) -> Path:
     folder = RunPaths(find_exactly(run_id)).tensorboard
-    if folder.is_dir():
+    if are_curves(folder):
         return folder
     message = (
         f"run {run_id} has written nothing for TensorBoard; launch with "

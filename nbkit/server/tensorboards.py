@@ -22,6 +22,7 @@ from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from nbkit.errors import RunError
+from nbkit.packages import pip_install
 from nbkit.server.child import end, hear_out, how_it_ended, listen
 from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
 
@@ -37,10 +38,6 @@ _LONGEST_FOLDER_BYTES = 80
 """A socket's path has at most 107 bytes."""
 _LARGEST_ANSWER_BYTES = 1 << 40
 """Answers are passed on in pieces, so that none is too large."""
-_NOT_INSTALLED = (
-    "TensorBoard is not installed beside this Jupyter server; run "
-    f'`{sys.executable} -m pip install "nbkit[train]"`, then open it again.'
-)
 _ENDED = (
     "TensorBoard was ended before it was ready, to make room for another or with its "
     "server; open it again."
@@ -300,7 +297,11 @@ class Board:
 
     def _fail(self, reason: str, returncode: int | None = None) -> None:
         if returncode == NOT_INSTALLED:
-            self._refuse(_NOT_INSTALLED)
+            command = f"{sys.executable} -m {pip_install('tensorboard')}"
+            self._refuse(
+                "TensorBoard is not installed beside this Jupyter server; run "
+                f"`{command}`, then open it again."
+            )
         else:
             self._refuse(
                 f"TensorBoard did not start ({reason}); mend that, then open it again."

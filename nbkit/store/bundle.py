@@ -12,18 +12,20 @@ Reading a bundle is `nbkit.store.bundle_import`'s.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.packages import version
+from nbkit.store.bundle_secrets import open_own, warn_of_secrets, without_arguments
 from nbkit.store.paths import (
     ID_PATTERN,
     RunPaths,
@@ -104,6 +106,7 @@ def export(
     path: str | os.PathLike[str],
     *,
     checkpoints: bool = False,
+    include_arguments: bool = False,
 ) -> Path:
     """Write a run, or a study with all its runs, into one zip file.
 
@@ -116,12 +119,16 @@ def export(
         new one is whole.
     checkpoints
         Whether checkpoints go along; they may be larger than all the rest.
+    include_arguments
+        Whether functions with their arguments, arguments of scripts, and the
+        environment that runs were given go along. They may hold secrets, and without
+        them `nbkit.reproduce` cannot run functions and scripts again.
 
     Returns
     -------
     pathlib.Path
-        The file, readable for its owner only: it holds what only the owner of the run
-        may read, such as the arguments of a function.
+        The file, readable for its owner only: it may hold what only the owner of the
+        run may read, such as what a function has returned.
 
     Raises
     ------
@@ -130,7 +137,13 @@ def export(
     RunNotFoundError
         If there is no run or study with that id.
     StoreError
-        If the file cannot be written.
+        If the file cannot be written, or one of the run's is its owner's alone.
+
+    Warns
+    -----
+    UserWarning
+        If sources, diffs or what ranks have printed seem to hold secrets: these are
+        kept as they are. The text names files and lines.
 
     Notes
     -----
@@ -156,7 +169,14 @@ def export(
                 os.fdopen(fd, "wb") as file,
                 zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
             ):
-                _fill(archive, folders, study, left_out, checkpoints=checkpoints)
+                kept = _fill(
+                    archive,
+                    folders,
+                    study,
+                    left_out,
+                    checkpoints=checkpoints,
+                    include_arguments=include_arguments,
+                )
             temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -169,6 +189,7 @@ def export(
             "folder that is there, in which you may write, and on a disk with space."
         )
         raise StoreError(message) from error
+    warn_of_secrets(kept)
     return target
 
 
@@ -304,10 +325,14 @@ def _fill(
     left_out: list[LeftOut],
     *,
     checkpoints: bool,
-) -> None:
+    include_arguments: bool,
+) -> list[Path]:
+    """Write all files and the manifest; return what is kept of code and output."""
     files: dict[str, BundledFile] = {}
+    kept: list[Path] = []
     for root in folders:
-        without = None if checkpoints else RunPaths(root).checkpoints
+        paths = RunPaths(root)
+        without = None if checkpoints else paths.checkpoints
         if without is not None and without.is_dir():
             path = f"runs/{root.name}/checkpoints"
             left_out.append(LeftOut(path=path, why="checkpoints=False"))
@@ -315,8 +340,13 @@ def _fill(
             if without is not None and without in path.parents:
                 continue
             place = f"runs/{root.name}/{name}"
+            content = None
+            if why is None and not include_arguments:
+                why, content = without_arguments(path, paths)
             if why is None:
-                files[place] = _add(archive, place, path)
+                files[place] = _add(archive, place, path, content)
+                if not {paths.code, paths.logs}.isdisjoint(path.parents):
+                    kept.append(path)
             else:
                 left_out.append(LeftOut(path=place, why=why))
     if study is not None:
@@ -324,7 +354,7 @@ def _fill(
         files[place] = _add(archive, place, study.study)
     manifest = Manifest(
         schema=BUNDLE_SCHEMA,
-        nbkit=version("nbkit"),
+        nbkit=version(),
         created=utc_now(),
         host=hostname(),
         study=None if study is None else study.root.name,
@@ -333,16 +363,21 @@ def _fill(
         left_out=left_out,
     )
     archive.writestr(MANIFEST, manifest.model_dump_json(by_alias=True, indent=1))
+    return kept
 
 
-def _add(archive: zipfile.ZipFile, place: str, path: Path) -> BundledFile:
+def _add(
+    archive: zipfile.ZipFile, place: str, path: Path, content: bytes | None = None
+) -> BundledFile:
+    """Add a file, or other content under its name."""
     info = zipfile.ZipInfo(place)
     # Checkpoints hardly become smaller, and take long to.
     packed = "/checkpoints/" not in place
     info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
-    with path.open("rb") as file, archive.open(info, "w", force_zip64=True) as target:
+    with open_own(path) as file, archive.open(info, "w", force_zip64=True) as target:
         status = os.fstat(file.fileno())
-        length, sha256 = digest(file, target)  # pyright: ignore[reportArgumentType]
+        source = file if content is None else io.BytesIO(content)
+        length, sha256 = digest(source, target)  # pyright: ignore[reportArgumentType]
     return BundledFile(
         bytes=length,
         sha256=sha256,

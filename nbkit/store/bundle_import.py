@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import stat
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from nbkit.errors import RunError, StoreError
+from nbkit.reading import open_regular
 from nbkit.store.bundle import (
-    BUNDLE_SCHEMA,
-    MANIFEST,
     BundledFile,
     Manifest,
     digest,
     files_of_run,
 )
+from nbkit.store.bundle_checks import checked_manifest, refused
 from nbkit.store.metrics import store_error
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import (
     RunPaths,
     StudyPaths,
@@ -33,12 +29,10 @@ from nbkit.store.paths import (
     store_folder,
     studies_folder,
 )
-from nbkit.store.record import RunState, utc_now, write_json
+from nbkit.store.private import make_store
+from nbkit.store.record import utc_now, write_json
 
 __all__ = ["ImportedBundle", "import_bundle", "unpack_bundle"]
-
-_LARGEST_JSON_BYTES = 64 << 20
-"""A manifest of 1,000 runs has 10 MB."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +61,19 @@ class ImportedBundle:
         return f"<{type(self).__name__} {self}>"
 
 
-def import_bundle(path: str | os.PathLike[str]) -> ImportedBundle:
+def import_bundle(
+    path: str | os.PathLike[str], *, large: bool = False
+) -> ImportedBundle:
     """Take the runs of a bundle, and its study, into the store.
 
     Parameters
     ----------
     path
         A file that `nbkit.export` has written, as a rule on another machine.
+    large
+        Whether it may unpack to more than 20 GiB, to more than 50 times its size if
+        that is over 1 GiB, or so that less than 5 % of the disk (at least 1 GiB, at
+        most 20 GiB) stays free.
 
     Returns
     -------
@@ -83,8 +83,8 @@ def import_bundle(path: str | os.PathLike[str]) -> ImportedBundle:
     Raises
     ------
     StoreError
-        If the file is no bundle, is damaged, would write outside of its runs, or does
-        not fit on the disk; nothing was written then.
+        If the file is no bundle, is damaged, would write outside of its runs, does
+        not fit on the disk, or is large; nothing was written then.
     RunError
         If a run or study with that id is there already and is another.
 
@@ -94,24 +94,26 @@ def import_bundle(path: str | os.PathLike[str]) -> ImportedBundle:
     when. Names of hosts, folders and processes in them are the other machine's.
 
     Functions, their arguments and what they returned are pickles, and a pickle is a
-    program: an import copies them and never loads them. ``run.returns`` and
-    `nbkit.reproduce` do: only use these on bundles of people you trust.
+    program: an import copies them and never loads them. Who resumes or reproduces a
+    run, or reads what it returned, does, and has to say ``trust=True`` for it.
 
     Examples
     --------
     >>> nbkit.import_bundle("run.zip").run_ids  # doctest: +SKIP
     """
-    return unpack_bundle(path, store_folder())
+    return unpack_bundle(path, store_folder(), large=large)
 
 
-def unpack_bundle(path: str | os.PathLike[str], store: Path) -> ImportedBundle:
+def unpack_bundle(
+    path: str | os.PathLike[str], store: Path, *, large: bool = False
+) -> ImportedBundle:
     """Take a bundle into a store that need not be this user's, as `import_bundle`."""
     source = Path(path).expanduser().absolute()
     try:
-        with source.open("rb") as file, zipfile.ZipFile(file) as archive:
-            return _take(archive, source, store)
+        with open_regular(source) as file, zipfile.ZipFile(file) as archive:
+            return _take(archive, source, store, large=large)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise _refused(source, f"it is damaged, or no zip file ({error})") from error
+        raise refused(source, f"it is damaged, or no zip file ({error})") from error
     except StoreError:
         raise
     except OSError as error:
@@ -119,12 +121,11 @@ def unpack_bundle(path: str | os.PathLike[str], store: Path) -> ImportedBundle:
         raise StoreError(message) from error
 
 
-def _take(archive: zipfile.ZipFile, source: Path, store: Path) -> ImportedBundle:
+def _take(
+    archive: zipfile.ZipFile, source: Path, store: Path, *, large: bool
+) -> ImportedBundle:
     runs, studies = runs_folder(store), studies_folder(store)
-    manifest = _manifest(archive, source)
-    _check_names(archive, manifest, source)
-    _check_room(manifest, source, runs)
-    _check_contents(archive, manifest, source)
+    manifest = checked_manifest(archive, source, runs, large=large)
     new = {}
     for run_id in manifest.runs:
         files = _below(manifest, f"runs/{run_id}/")
@@ -137,107 +138,9 @@ def _take(archive: zipfile.ZipFile, source: Path, store: Path) -> ImportedBundle
         if _is_new(root, _below(manifest, f"studies/{root.name}/")):
             new[f"studies/{root.name}"] = root
     if new:
-        for folder in (runs, studies):
-            _make(folder)
+        _make(store, runs, studies)
         _unpack(archive, manifest, source, new, runs)
     return ImportedBundle(tuple(manifest.runs), manifest.study, tuple(there))
-
-
-# Checks
-
-
-def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
-    values = _json(archive, MANIFEST, source)
-    if values is None:
-        raise _refused(source, f"it has no {MANIFEST}: it is no bundle of nbkit")
-    if (schema := values.get("schema")) != BUNDLE_SCHEMA:
-        what = f"its schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
-        raise _refused(source, what, "import it by the version of nbkit that wrote it")
-    try:
-        return Manifest.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise _refused(source, f"{where} in {MANIFEST}: {first['msg']}") from error
-
-
-def _check_names(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> None:
-    """Raise unless the archive holds the manifest's files and nothing else.
-
-    So names that lead elsewhere, links, and more bytes than were announced never
-    come to the disk.
-    """
-    for run_id in manifest.runs:
-        if f"runs/{run_id}/config.json" not in manifest.files:
-            raise _refused(source, f"run {run_id:.80} has no config.json")
-    for name in manifest.files:
-        if not _belongs(name, manifest):
-            raise _refused(source, f"{name!r:.200} is no file of one of its runs")
-    missing = set(manifest.files)
-    for info in archive.infolist():
-        name = info.filename
-        if name == MANIFEST:
-            continue
-        if name not in missing or name != info.orig_filename:
-            what = f"{name!r:.200} is not in its manifest, or there twice"
-            raise _refused(source, what)
-        missing.discard(name)
-        if (why := _why_refused(info, manifest.files[name])) is not None:
-            raise _refused(source, f"{name!r:.200} {why}")
-    if missing:
-        raise _refused(source, f"it lacks {min(missing)!r:.200}")
-
-
-def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
-    """Return what is wrong with an entry of the archive, or None."""
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG):
-        return "is a link, or no ordinary file"
-    known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    if info.flag_bits & 0x1 or not known:
-        return "is encrypted, or packed in another way"
-    if info.file_size != file.bytes:
-        return f"has {info.file_size:,} bytes, and {file.bytes:,} in its manifest"
-    return None
-
-
-def _check_room(manifest: Manifest, source: Path, runs: Path) -> None:
-    needed = sum(file.bytes for file in manifest.files.values())
-    free = shutil.disk_usage(_existing(runs)).free
-    if needed > free:
-        what = f"it unpacks to {needed:,} bytes, and {free:,} are free"
-        raise _refused(source, what, "free some space, or set NBKIT_HOME to another")
-
-
-def _belongs(name: str, manifest: Manifest) -> bool:
-    """Return whether a name leads to a file below one of the bundle's own folders."""
-    parts = name.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        return False
-    if parts[0] == "runs" and len(parts) > 2:
-        return parts[1] in manifest.runs and parts[2:] != ["imported.json"]
-    return name == f"studies/{manifest.study}/study.json"
-
-
-def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> None:
-    for name, file in manifest.files.items():
-        with archive.open(name) as content:
-            if digest(content) != (file.bytes, file.sha256):
-                raise _refused(source, f"{name!r:.200} is not what was exported")
-    for run_id in manifest.runs:
-        record, submission, worker = (
-            _json(archive, f"runs/{run_id}/{name}.json", source) or {}
-            for name in ("record", "submission", "worker")
-        )
-        if submission:
-            states = [state for state in RunState if state.is_final]
-            ended = record.get("state") in states
-            attempts = record.get("attempt", -1), submission.get("attempt", 0)
-            ended = ended and attempts[0] >= attempts[1]
-        else:
-            ended = bool(worker.get("completed"))
-        if not ended:
-            raise _refused(source, f"run {run_id} has not ended")
 
 
 def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
@@ -263,22 +166,19 @@ def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
 def _first_difference(root: Path, files: dict[str, BundledFile]) -> str | None:
     """Return a file in which a folder of the store differs from the bundle's.
 
-    Checkpoints that the bundle left out make no difference, and neither do the reports
-    that were made of a study.
+    Checkpoints and arguments that the bundle left out make no difference, and neither
+    do the reports that were made of a study.
     """
     there = {name: path for name, path, why in files_of_run(root) if why is None}
     if "study.json" in files:
         there = {name: path for name, path in there.items() if name in files}
-    if not any(name.startswith("checkpoints/") for name in files):
-        there = {
-            name: path
-            for name, path in there.items()
-            if not name.startswith("checkpoints/")
-        }
+    optional = ("checkpoints/", "code/private.json", "code/entry.pkl")
+    left_out = [one for one in optional if not any(n.startswith(one) for n in files)]
+    there = {n: path for n, path in there.items() if not n.startswith((*left_out,))}
     for name in sorted(files.keys() | there.keys()):
         if name not in files or name not in there:
             return name
-        with there[name].open("rb") as content:
+        with open_regular(there[name]) as content:
             if digest(content) != (files[name].bytes, files[name].sha256):
                 return name
     return None
@@ -287,11 +187,13 @@ def _first_difference(root: Path, files: dict[str, BundledFile]) -> str | None:
 # Writing
 
 
-def _make(folder: Path) -> None:
+def _make(store: Path, *folders: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_store(store)
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise store_error(folder, error) from error
+        raise store_error(store, error) from error
 
 
 def _unpack(
@@ -324,11 +226,11 @@ def _unpack(
 def _unpack_file(
     archive: zipfile.ZipFile, name: str, file: BundledFile, target: Path
 ) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     fd = os.open(
         target,
         os.O_WRONLY | os.O_CREAT | os.O_EXCL,
-        0o600 if file.private else 0o666,  # the second as this user's umask has it
+        0o600 if file.private else 0o644,  # the second less this user's umask
     )
     with os.fdopen(fd, "wb") as written, archive.open(name) as content:
         found = digest(content, written)
@@ -362,35 +264,6 @@ def _below(manifest: Manifest, prefix: str) -> dict[str, BundledFile]:
         for name, file in manifest.files.items()
         if name.startswith(prefix)
     }
-
-
-def _json(archive: zipfile.ZipFile, name: str, source: Path) -> dict[str, Any] | None:
-    """Return the object in a file of the archive; None if there is no such file."""
-    try:
-        info = archive.getinfo(name)
-    except KeyError:
-        return None
-    if info.file_size > _LARGEST_JSON_BYTES:
-        limit = f"limit {_LARGEST_JSON_BYTES:,}"
-        raise _refused(source, f"{name} has {info.file_size:,} bytes ({limit})")
-    try:
-        values = json.loads(archive.read(info))
-    except (ValueError, RuntimeError) as error:
-        raise _refused(source, f"{name} cannot be read ({error})") from error
-    if not isinstance(values, dict):
-        raise _refused(source, f"{name} holds no object")
-    return values
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the first one above it that there is."""
-    return next(path for path in (folder, *folder.parents) if path.is_dir())
-
-
-def _refused(
-    source: Path, what: str, remedy: str = "get it anew from whom it came"
-) -> StoreError:
-    return StoreError(f"{source} cannot be imported: {what}; {remedy}.")
 
 
 def _count(runs: Sized) -> str:

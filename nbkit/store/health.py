@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +110,10 @@ def _place(store: Path) -> Finding:
         return Finding("Store", "ok", found)
     count = len(list_run_folders())
     found = f"{store} ({origin}), {count:,} run{'' if count == 1 else 's'}"
+    if origin == "default" and store.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        found += ", which other users can enter"
+        remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
+        return Finding("Store", "warning", found, remedy)
     return Finding("Store", "ok", found)
 
 

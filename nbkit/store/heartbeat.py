@@ -1,7 +1,7 @@
 """Where each rank is, shared between the ranks and their supervisor without a call.
 
 The supervisor makes an anonymous file (memfd) that the ranks inherit; a rank writes
-its step and phase into its own 24 bytes of it. Writing is a memory store, so the
+its step and phase into its own 32 bytes of it. Writing is a memory store, so the
 training loop may do it several times a step.
 """
 
@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["Beat", "HeartbeatBoard", "Phase"]
+__all__ = ["COLLECTIVES_SIGNAL", "Beat", "HeartbeatBoard", "Phase"]
 
-_SLOT = struct.Struct("<QQQ")
+COLLECTIVES_SIGNAL = signal.SIGRTMIN + 2
+"""Asks a rank to write down its last collective operations. Every rank blocks it from
+its start on: one that has none to write is not ended by it."""
+
+_SLOT = struct.Struct("<QQQQ")
 
 
 class Phase(IntEnum):
@@ -37,6 +42,9 @@ class Beat(NamedTuple):
     phase: Phase
     beats: int
     """Beats so far; it grows even where step and phase repeat."""
+    finished_step: int = 0
+    """Last step whose work is known to be over on the device; a host goes on ahead of
+    its GPU."""
 
 
 class HeartbeatBoard:
@@ -63,10 +71,13 @@ class HeartbeatBoard:
         os.ftruncate(fd, num_ranks * _SLOT.size)
         return cls(fd, num_ranks)
 
-    def beat(self, local_rank: int, step: int, phase: Phase) -> None:
+    def beat(
+        self, local_rank: int, step: int, phase: Phase, finished_step: int = 0
+    ) -> None:
         """Write where a rank is; only that rank calls this."""
         self._count += 1
-        _SLOT.pack_into(self._map, local_rank * _SLOT.size, step, phase, self._count)
+        values = step, phase, self._count, finished_step
+        _SLOT.pack_into(self._map, local_rank * _SLOT.size, *values)
 
     def read(self) -> list[Beat]:
         """Return every rank's position, by local rank."""
@@ -74,7 +85,7 @@ class HeartbeatBoard:
             _SLOT.unpack_from(self._map, index * _SLOT.size)
             for index in range(self._num_ranks)
         )
-        return [Beat(step, Phase(phase), beats) for step, phase, beats in slots]
+        return [Beat(step, Phase(phase), *rest) for step, phase, *rest in slots]
 
     def close(self) -> None:
         """Unmap and close."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nbkit.reading import read_end
 from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import (
     ANSWER_SECONDS,
@@ -247,9 +248,7 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
 def _last_words(log: Path) -> str:
     """Return the last line that nbkit has printed to a job's log, else the last one."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _LAST_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = read_end(log, _LAST_BYTES)[0].decode(errors="replace").splitlines()
     except OSError:
         return ""
     said = [line.strip() for line in lines if line.strip()]

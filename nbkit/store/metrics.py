@@ -7,25 +7,31 @@ full) cuts it off before it appends.
 
 from __future__ import annotations
 
+import bisect
 import errno
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from nbkit.errors import StoreError
+from nbkit.reading import lines_of, open_regular, parse_object
 
 __all__ = [
     "JsonLinesReader",
     "JsonLinesWriter",
+    "Restarts",
     "read_json_lines",
     "to_json_line",
     "without_repeats",
 ]
+
+_MOST_ATTEMPTS = 5000
+"""Of a run: several times its most restarts."""
 
 
 class JsonLinesWriter:
@@ -41,7 +47,7 @@ class JsonLinesWriter:
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             _cut_half_line(self._fd)
         except OSError as error:
             raise store_error(path, error) from error
@@ -101,15 +107,19 @@ class JsonLinesReader:
 
     def read(self) -> list[dict[str, Any]]:
         """Return the new objects, oldest first; nothing if there is no file yet."""
+        found: list[dict[str, Any]] = []
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self.offset)
-                data = file.read()
+                for line in lines_of(file, self._path):
+                    if not line.endswith(b"\n"):
+                        break
+                    self.offset += len(line)
+                    if line.strip():
+                        found.append(parse_object(line))
         except FileNotFoundError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines() if line.strip()]
+            pass
+        return found
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -127,6 +137,48 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         raise StoreError(message) from error
 
 
+class Restarts:
+    """What later attempts repeat of earlier lines: that counts where it comes again."""
+
+    def __init__(self) -> None:
+        self._attempts: list[int] = []
+        self._lowest: list[int] = []
+        """From which step on this attempt or a later one repeats."""
+        self._first_lines: dict[tuple[str, int], int] = {}
+
+    def begins(self, line: Mapping[str, Any]) -> int | None:
+        """Note the first line of a new attempt; return its step, which is repeated."""
+        attempt = line.get("attempt", 0)
+        if attempt <= (self._attempts[-1] if self._attempts else 0):
+            return None
+        if len(self._attempts) >= _MOST_ATTEMPTS:
+            message = f"more than {_MOST_ATTEMPTS} attempts, which no run has"
+            raise ValueError(message)
+        kind, step = line["kind"], line["step"]
+        # A step is repeated; an evaluation is repeated only after its step.
+        first = step if kind in ("step", "log") else step + 1
+        self._attempts.append(attempt)
+        self._lowest.append(first)
+        for place in range(len(self._lowest) - 2, -1, -1):
+            if self._lowest[place] <= first:
+                break  # and so is what comes before it
+            self._lowest[place] = first
+        self._first_lines[kind, step] = attempt
+        return step
+
+    def replace(self, line: Mapping[str, Any]) -> bool:
+        """Tell whether a line of an earlier attempt is repeated."""
+        attempt = line.get("attempt", 0)
+        later = bisect.bisect_right(self._attempts, attempt)
+        if later == len(self._attempts):
+            return False
+        place = line["kind"], line["step"]
+        return (
+            line["step"] >= self._lowest[later]
+            or self._first_lines.get(place, attempt) > attempt
+        )
+
+
 def without_repeats(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return lines of metrics without those that a resumed attempt has repeated.
 
@@ -134,21 +186,16 @@ def without_repeats(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ----------
     lines
         Of ``metrics.jsonl``, in their order.
+
+    Raises
+    ------
+    ValueError
+        If they tell of more attempts than a run can have.
     """
-    kept: list[dict[str, Any]] = []
+    restarts = Restarts()
     for line in lines:
-        if kept and line.get("attempt", 0) > kept[-1].get("attempt", 0):
-            # A step comes again; what follows a step (an evaluation) comes behind it.
-            same = line["kind"] in ("step", "log")
-            again = line["step"] if same else line["step"] + 1
-            kept = [
-                old
-                for old in kept
-                if old["step"] < again
-                and (old["kind"], old["step"]) != (line["kind"], line["step"])
-            ]
-        kept.append(line)
-    return kept
+        restarts.begins(line)
+    return [line for line in lines if not restarts.replace(line)]
 
 
 def to_json_line(values: dict[str, Any]) -> str:
@@ -159,20 +206,41 @@ def to_json_line(values: dict[str, Any]) -> str:
         return json.dumps(_finite(values), separators=(",", ":")) + "\n"
 
 
-def store_error(path: Path, error: OSError) -> StoreError:
-    """Return the error that says what to do about a file that cannot be written."""
+def store_error(
+    path: Path, error: OSError, instead: str = "set NBKIT_HOME to a folder"
+) -> StoreError:
+    """Return the error that says what to do about a file that cannot be written.
+
+    Parameters
+    ----------
+    instead
+        How to name another folder, which the words "that you may write" go after.
+    """
+    another = f"{instead} that you may write"
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
         errno.EDQUOT: "your quota is used up: free some space, or set NBKIT_HOME",
         errno.ENOENT: "the run folder is gone: do not remove it while its run lives",
-        errno.EACCES: "no permission: set NBKIT_HOME to a folder that you may write",
-        errno.EROFS: "read-only file system: set NBKIT_HOME to one you may write",
+        errno.EROFS: f"read-only file system: {another}",
     }
-    remedy = remedies.get(error.errno or 0, "set NBKIT_HOME to a folder you may write")
+    if error.errno == errno.EACCES:
+        remedy = f"{_whose(path)}{another}"
+    else:
+        remedy = remedies.get(error.errno or 0, another)
     message = f"{path} cannot be written ({error.strerror or error}): {remedy}."
     wrapped = StoreError(message)
     wrapped.errno = error.errno
     return wrapped
+
+
+def _whose(path: Path) -> str:
+    with suppress(OSError, StopIteration):
+        folder = next(one for one in path.parents if os.access(one, os.F_OK))
+        owner, me = folder.stat().st_uid, os.geteuid()
+        if owner != me:
+            whose = f"{folder} belongs to uid {owner}, and this is uid {me}"
+            return f"{whose}: ask them, or "
+    return "no permission: "
 
 
 def _cut_half_line(fd: int) -> None:

@@ -16,16 +16,18 @@
         system/<host>.jsonl  that host's sampler
         logs/slurm-<job>.log  Slurm, and the supervisor before it has a log
         logs/<attempt>/supervisor.log
+        logs/<attempt>/resume.json  who resumes the run, once; the folder is the lock
         logs/<attempt>/orders.json  the supervisor; only with engine="manual"
         logs/<attempt>/torchrun/<host>-<pid>.json  that torchrun; only with "manual"
         logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
         logs/<attempt>/<rank>/{process.json,probe.json,error.json}  the rank
-        logs/<attempt>/<rank>/returned.pkl  the rank: what its function returned
+        logs/<attempt>/<rank>/returned.pkl  the rank: what its function returned (0600)
         checkpoints/<step>/  the ranks; complete.json by rank 0, last
         tensorboard/         rank 0
         profile/{rank0.json.gz,operators.json}  rank 0, only with profile=True
         code/                the supervisor: git commit, diff
-        code/{entry.json,entry.pkl,source/}  the launcher, once: function or script
+        code/{entry.json,source/}  the launcher, once: function or script
+        code/{entry.pkl,private.json}  the launcher, once: their arguments (0600)
         code/worktree/       the launcher, once: files of the commit that is run again
         imported.json        the importer, once; only in runs of another machine
     <store>/studies/<study_id>/study.json   the process that executes the study
@@ -45,6 +47,7 @@ from pathlib import Path
 import platformdirs
 
 from nbkit.errors import StoreError
+from nbkit.reading import ID
 
 __all__ = [
     "ID_PATTERN",
@@ -62,8 +65,8 @@ __all__ = [
 ]
 
 
-ID_PATTERN = r"^[0-9]{8}-[0-9]{6}[0-9A-Za-z_-]*$"
-"""What the id of a run or study looks like: its moment, its name and a few letters."""
+ID_PATTERN = f"^{ID}$"
+"""What the id of a run or study looks like."""
 
 
 def is_id(text: str) -> bool:
@@ -222,6 +225,11 @@ class RunPaths:
         return self.code / "entry.pkl"
 
     @property
+    def private(self) -> Path:
+        """A script's arguments and the environment, for the run's owner alone."""
+        return self.code / "private.json"
+
+    @property
     def source(self) -> Path:
         """The folder of cells, local modules or the script, as they were."""
         return self.code / "source"
@@ -266,6 +274,10 @@ class RunPaths:
     def supervisor_log(self, number: int) -> Path:
         """Return the supervisor's own output in one attempt."""
         return self.attempt(number) / "supervisor.log"
+
+    def resumer(self, number: int) -> Path:
+        """Return the file that says who resumes the run by an attempt."""
+        return self.attempt(number) / "resume.json"
 
     def orders(self, number: int) -> Path:
         """Return what the supervisor wants of the ranks that people have started."""
@@ -314,6 +326,11 @@ class RankPaths:
     def returned(self) -> Path:
         """What the rank's function returned, pickled."""
         return self.root / "returned.pkl"
+
+    @property
+    def collectives(self) -> Path:
+        """What NCCL's flight recorder held of the rank when the run hung."""
+        return self.root / "collectives.json"
 
     @property
     def error(self) -> Path:

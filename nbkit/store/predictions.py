@@ -11,13 +11,14 @@ from __future__ import annotations
 import csv
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nbkit.errors import StoreError
+from nbkit.reading import lines_of, open_regular
 from nbkit.store.metrics import store_error
+from nbkit.store.record import new_beside
 
 __all__ = [
     "ClassPredictions",
@@ -82,8 +83,11 @@ def read_predictions(path: Path) -> Predictions | None:
         If the file is there and cannot be read, or is none of predictions.
     """
     try:
-        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file, strict=True)
+        with open_regular(path) as file:
+            lines = (
+                line.decode(errors="surrogateescape") for line in lines_of(file, path)
+            )
+            reader = csv.reader(lines, strict=True)
             header = next(reader, [])
             return _of_columns(header, list(zip(*reader, strict=True)))
     except FileNotFoundError:
@@ -106,8 +110,7 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
     """
     header, columns = _to_columns(predictions)
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
+        descriptor, temporary = new_beside(path)
         try:
             with os.fdopen(
                 descriptor, "w", encoding="utf-8", errors="surrogateescape", newline=""
@@ -115,7 +118,6 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
                 writer = csv.writer(file, lineterminator="\n")
                 writer.writerow(header)
                 writer.writerows(zip(*columns, strict=True))
-            temporary.chmod(0o644)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from nbkit.reading import parse_object, read_end
 from nbkit.statistics import latency_timings, step_images_per_second
 
 __all__ = [
@@ -75,8 +75,13 @@ def progress(metrics: Path) -> dict[str, Any]:
         [timing] = latency_timings([newest]).values()
         rate = round(timing.images_per_second, 2)
         return {"step": None, "loss": None, "images_per_second": rate}
-    found = _last_steps if newest["kind"] == "step" else _last_logs
-    return {"step": newest["step"], **found(itertools.chain([newest], lines))}
+    find = _last_steps if newest["kind"] == "step" else _last_logs
+    found = {"step": newest["step"], **find(itertools.chain([newest], lines))}
+    for name, value in found.items():
+        if value is not None and not isinstance(value, int | float):
+            message = f"{name} is {value!r:.40}, and no number"
+            raise ValueError(message)
+    return found
 
 
 def rank_words(cause: Mapping[str, Any]) -> str:
@@ -147,15 +152,11 @@ def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
 def _last_lines(metrics: Path) -> Iterator[dict[str, Any]]:
     """Give the last whole lines of a file, newest first; none is read before asked."""
     try:
-        with metrics.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            start = max(0, size - _TAIL_BYTES)
-            file.seek(start)
-            data = file.read(_TAIL_BYTES)
+        data, start = read_end(metrics, _TAIL_BYTES)
     except FileNotFoundError:
         return
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     if start:
         del lines[:1]  # it may be half a line
     for line in reversed(lines):
-        yield json.loads(line)
+        yield parse_object(line)

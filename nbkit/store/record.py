@@ -7,37 +7,114 @@ so that a better method mends old runs.
 from __future__ import annotations
 
 import datetime
-import errno
 import json
 import os
-import tempfile
+import re
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json
-
-from nbkit.errors import StoreError
+from nbkit.errors import NbkitError, StoreError
+from nbkit.reading import parse_object, read_file
 from nbkit.store.metrics import store_error
+from nbkit.store.paths import RunPaths, StudyPaths
 
 __all__ = [
     "DAMAGE_ERRORS",
+    "OWNERS",
     "RECORD_SCHEMA",
     "RunState",
     "damage_told",
+    "damage_words",
+    "new_beside",
     "read_json",
     "utc_now",
     "write_json",
     "write_json_once",
 ]
 
+_MOST_WORDS = 160
 RECORD_SCHEMA = "nbkit.run/1"
 
-DAMAGE_ERRORS = (OSError, LookupError, TypeError, ValueError, AttributeError)
-"""What reading a run's files can raise if one was cut off, lacks a part or is gone;
-`StoreError` is an OSError."""
+OWNERS = 0o644
+"""Mode of what runs and studies are executed by, less what the umask takes."""
+
+DAMAGE_ERRORS = (
+    *(OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
+    RecursionError,
+)
+"""What reading a run's files can raise if one was cut off, lacks a part, is gone or
+holds nonsense; `StoreError` is an OSError."""
+
+_FILES = RunPaths(Path())
+_TYPES: dict[str, dict[str, type]] = {
+    _FILES.record.name: {
+        "attempt": int,
+        "state": str,
+        "name": str,
+        "time": dict,
+        "cause": dict,
+        "cause.message": str,
+        "cause.traceback": str,
+        "queue": dict,
+        "supervisor": dict,
+        "launch": dict,
+        "launch.job": dict,
+        "launch.devices": list,
+        "attempts": list,
+        "code": dict,
+        "environment": dict,
+        "environment.packages": dict,
+        "machine": dict,
+        "storage": dict,
+        "system": dict,
+    },
+    _FILES.submission.name: {
+        "attempt": int,
+        "name": str,
+        "time": str,
+        "supervisor": dict,
+        "owner": dict,
+        "tags": dict,
+        "notebook": str,
+        "job": dict,
+        "job.cluster": str,
+    },
+    _FILES.worker.name: {
+        "ranks": list,
+        "devices": list,
+        "nonfinite": dict,
+        "data": dict,
+        "data.fingerprint": dict,
+    },
+    StudyPaths(Path()).study.name: {
+        "name": str,
+        "plan": dict,
+        "arms": dict,
+        "order": list,
+        "runs": list,
+        "repeats": int,
+        "environment": dict,
+    },
+    _FILES.config.name: {
+        "task": str,
+        "model": str,
+        "name": str,
+        "engine": str,
+        "steps": int,
+    },
+}
+"""What readers build upon, by file: a value of another type is damage. Every one may be
+missing or null."""
+_PLACES = {
+    file: [(*field.partition(".")[::2], kind) for field, kind in fields.items()]
+    for file, fields in _TYPES.items()
+}
+_WORDS = {int: "whole number", str: "text", dict: "object", list: "list"}
+_JOB_ID = re.compile(r"[0-9]{1,20}(_[0-9]{1,20})?")
 
 
 @contextmanager
@@ -51,14 +128,29 @@ def damage_told(root: Path) -> Iterator[None]:
     """
     try:
         yield
-    except StoreError:
-        raise
+    except NbkitError:
+        raise  # such as a configuration of another version
     except DAMAGE_ERRORS as error:
         message = (
             f"{root} is damaged ({type(error).__name__}: {error}, in one of its "
             "files); remove it if it is of no use."
         )
         raise StoreError(message) from error
+
+
+def damage_words(root: Path, error: Exception) -> str:
+    """Return what is wrong with a run, in few words, as its row has it.
+
+    Parameters
+    ----------
+    root
+        The run's folder.
+    error
+        What reading it has raised.
+    """
+    if not isinstance(error, StoreError):
+        return f"damaged ({type(error).__name__}: {error})"[:_MOST_WORDS]
+    return str(error).replace(f"{root}/", "").partition("; ")[0][:_MOST_WORDS]
 
 
 class RunState(StrEnum):
@@ -88,8 +180,13 @@ def utc_now() -> str:
     return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def write_json(path: Path, values: dict[str, Any]) -> None:
+def write_json(path: Path, values: dict[str, Any], mode: int = OWNERS) -> None:
     """Replace a file by an object, so that no reader ever sees half of it.
+
+    Parameters
+    ----------
+    mode
+        Of the file, less what the umask takes: 0o600 for its owner alone.
 
     Raises
     ------
@@ -97,7 +194,7 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
         If the file cannot be written.
     """
     try:
-        temporary = _write_temporary(path, values)
+        temporary = _write_temporary(path, values, mode)
         temporary.replace(path)
     except OSError as error:
         raise store_error(path, error) from error
@@ -133,64 +230,72 @@ def read_json(path: Path) -> dict[str, Any] | None:
         If the file is there and cannot be read, or does not hold an object.
     """
     try:
-        data = _read_bytes(path)
+        data = read_file(path)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        message = (
-            f"{path} cannot be read ({error.strerror or error}); ask its owner for the "
-            "permission, or remove its folder if it is of no use."
-        )
-        raise StoreError(message) from error
     return parse_json(data, path)
-
-
-def _read_bytes(path: Path) -> bytes:
-    """Return what is in a file, also where somebody else has just replaced it.
-
-    An NFS client may know the file that was there before, which its server has no more.
-    """
-    for _ in range(2):
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-    return path.read_bytes()
 
 
 def parse_json(data: bytes, path: Path) -> dict[str, Any]:
     """Return the object that a file's bytes spell.
 
+    Parameters
+    ----------
+    data
+        The bytes.
+    path
+        Its name says which fields have which types.
+
     Raises
     ------
     StoreError
-        If they do not.
+        If they spell none, or a field is of another type.
     """
     try:
-        # It takes half the time of json.loads, which a list of many runs would feel.
-        values = from_json(data)
-    except ValueError as first:
-        try:
-            # A file name that is no UTF-8 makes lone surrogates, which only this reads.
-            values = json.loads(data)
-        except ValueError:
-            message = (
-                f"{path} is damaged ({first}); remove its folder if it is of no use."
-            )
-            raise StoreError(message) from first
-    if not isinstance(values, dict):
-        message = (
-            f"{path} is damaged (no object); remove its folder if it is of no use."
-        )
-        raise StoreError(message)
+        values = parse_object(data)
+    except json.JSONDecodeError as error:
+        raise _damaged(path, error.msg) from error
+    for head, tail, kind in _PLACES.get(path.name, ()):
+        value = values.get(head)
+        if tail and value is not None:
+            value = value.get(tail)
+        if value is not None and not isinstance(value, kind):
+            field = f"{head}.{tail}".rstrip(".")
+            raise _damaged(path, f"{field}={value!r:.40} is no {_WORDS[kind]}")
+    job = values.get("job") if path.name == _FILES.submission.name else None
+    if job and not _JOB_ID.fullmatch(str(job.get("id"))):  # Slurm's commands get it
+        raise _damaged(path, f"job.id={job.get('id')!r:.40} is not a job's number")
     return values
 
 
-def _write_temporary(path: Path, values: dict[str, Any]) -> Path:
+def _damaged(path: Path, what: str) -> StoreError:
+    text = f"{path} is damaged ({what}); remove its folder if it is of no use."
+    return StoreError(text)
+
+
+def new_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
+    """Return a new file beside another, to be put in its place once it is whole.
+
+    As ``tempfile.mkstemp``, which makes every file private: here the umask decides,
+    which cannot be read without changing it for other threads.
+
+    Parameters
+    ----------
+    path
+        What it will replace.
+    mode
+        Of the file, less what the umask takes.
+    """
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        with suppress(FileExistsError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(temporary, flags, mode), temporary
+
+
+def _write_temporary(path: Path, values: dict[str, Any], mode: int = OWNERS) -> Path:
     data = json.dumps(values, indent=1).encode() + b"\n"
-    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    fd, temporary = new_beside(path, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -199,5 +304,4 @@ def _write_temporary(path: Path, values: dict[str, Any]) -> Path:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    temporary.chmod(0o644)
     return temporary

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nbkit.reading import read_newer
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import DAMAGE_ERRORS, RunState, parse_json, read_json
+from nbkit.store.record import (
+    DAMAGE_ERRORS,
+    RunState,
+    damage_words,
+    parse_json,
+    read_json,
+)
 from nbkit.store.runs import StoredRun, list_run_folders
 
 __all__ = ["RunRow", "list_runs"]
@@ -31,6 +37,8 @@ class RunRow:
     started: str | None
     """UTC, ISO 8601; None before the supervisor's first word."""
     ended: str | None
+    damage: str | None = None
+    """What is wrong with its files, in words; None if they can be read."""
 
 
 def list_runs() -> list[RunRow]:
@@ -67,12 +75,9 @@ def _last_word(paths: RunPaths) -> bytes | None:
     """
     try:
         submitted = paths.submission.stat().st_mtime_ns
-        with paths.record.open("rb", buffering=0) as file:
-            if submitted <= os.fstat(file.fileno()).st_mtime_ns:
-                return file.read()
+        return read_newer(paths.record, submitted)
     except OSError:
-        pass
-    return None
+        return None
 
 
 def _final_row(folder: Path, last_word: bytes | None) -> RunRow | None:
@@ -95,12 +100,15 @@ def _row_now(folder: Path) -> RunRow | None:
     try:
         record = {"name": run.submission.get("name"), **run.record}
         return _row(folder, record, run.state_by(record))
-    except DAMAGE_ERRORS:
+    except DAMAGE_ERRORS as error:
         # One damaged run must not hide the others.
-        return _row(folder, {}, RunState.LOST) if folder.is_dir() else None
+        words = damage_words(folder, error)
+        return _row(folder, {}, RunState.LOST, words) if folder.is_dir() else None
 
 
-def _row(folder: Path, record: Line, state: RunState) -> RunRow:
+def _row(
+    folder: Path, record: Line, state: RunState, damage: str | None = None
+) -> RunRow:
     times = record.get("time") or {}
     return RunRow(
         run_id=folder.name,
@@ -108,6 +116,7 @@ def _row(folder: Path, record: Line, state: RunState) -> RunRow:
         state=state,
         started=times.get("started"),
         ended=times.get("ended"),
+        damage=damage,
     )
 
 

@@ -6,18 +6,32 @@ import datetime
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
+from nbkit.reading import read_end, read_file
+from nbkit.store.finiteness import FiniteFollower
 from nbkit.store.metrics import read_json_lines, store_error, without_repeats
+from nbkit.store.nonfinite import NonFinite
+from nbkit.store.ownership import (
+    FOLDER_MODE,
+    imported_from,
+    is_of_others,
+    write_file,
+)
 from nbkit.store.paths import RunPaths, is_id, runs_folder
+from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, damage_told, read_json
+from nbkit.store.record import RunState, damage_told, damage_words, read_json
+from nbkit.store.redaction import refuse_secrets
 from nbkit.store.summary import RunSummary, summarise_run
+from nbkit.visible import visible
 
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
@@ -30,9 +44,14 @@ __all__ = [
     "list_run_folders",
 ]
 
-_KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce", "inference")
+_KINDS = (
+    *("step", "log", "evaluation", "checkpoint", "allreduce", "inference"),
+    "nonfinite",
+)
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
+
+_LOG_BYTES = 64 << 20
 
 Line = dict[str, Any]
 Stream = Literal["stdout", "stderr"]
@@ -57,11 +76,15 @@ class StoredRun:
 
     @cached_property
     def config(self) -> ExperimentConfig:
-        """What was asked for."""
+        """What was asked for; it knows if it comes from others: `nbkit.launch` asks."""
         # Imported here: who only lists runs is spared 6 MiB of validation.
         from nbkit.config import ExperimentConfig
 
-        return ExperimentConfig.from_store(self._bytes(self.paths.config))
+        with damage_told(self.paths.root):
+            config = ExperimentConfig.from_store(read_file(self.paths.config))
+        if is_of_others(self.paths.imported, [self.paths.root, self.paths.config]):
+            return config.coming_from(self.paths.root)
+        return config
 
     @property
     def record(self) -> Line:
@@ -112,6 +135,11 @@ class StoredRun:
         return record.get("queue")
 
     @property
+    def imported_from(self) -> str | None:
+        """The host that the run was imported from; None if it was not."""
+        return imported_from(self.paths.imported)
+
+    @property
     def supervisor_log(self) -> Path:
         """The newest supervisor's own output; it may have made several attempts."""
         return self.paths.supervisor_log(int(self.submission.get("attempt", 0)))
@@ -135,7 +163,7 @@ class StoredRun:
         ----------
         kind
             ``step``, ``log`` (of `nbkit.log`), ``evaluation``, ``checkpoint``,
-            ``allreduce`` or ``inference``; None for all.
+            ``allreduce``, ``inference`` or ``nonfinite``; None for all.
 
         Notes
         -----
@@ -143,8 +171,9 @@ class StoredRun:
         place of the earlier ones, so that steps never run backwards.
         """
         _check_one_of("kind", kind, (*_KINDS, None))
-        lines = without_repeats(read_json_lines(self.paths.metrics))
-        return [line for line in lines if kind is None or line["kind"] == kind]
+        with damage_told(self.paths.root):
+            lines = without_repeats(read_json_lines(self.paths.metrics))
+            return [line for line in lines if kind in (None, line["kind"])]
 
     @property
     def events(self) -> list[Line]:
@@ -168,7 +197,8 @@ class StoredRun:
         Returns
         -------
         str
-            Empty as long as the rank has not printed anything.
+            Empty as long as the rank has not printed anything; of more than 64 MiB the
+            end, below a line that says so.
 
         Raises
         ------
@@ -182,9 +212,13 @@ class StoredRun:
         files = self.paths.rank(number, rank)
         path = files.stdout if stream == "stdout" else files.stderr
         try:
-            return path.read_text(errors="replace")
+            data, left_out = read_end(path, _LOG_BYTES)
         except FileNotFoundError:
             return ""
+        text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+        if left_out:
+            text = f"[nbkit: {left_out:,} bytes before this are in {path}]\n{text}"
+        return text
 
     @property
     def summary(self) -> RunSummary:
@@ -192,12 +226,26 @@ class StoredRun:
         with damage_told(self.paths.root):
             return summarise_run(self.metrics(None), self.worker, self.record)
 
+    @property
+    def nonfinite(self) -> NonFinite | None:
+        """Where it stopped being finite, as `summary` says, read much faster.
+
+        None if everything was finite, or the run does not train.
+        """
+        with damage_told(self.paths.root):
+            return FiniteFollower(self.paths.metrics).found(self.worker)
+
     def __repr__(self) -> str:
         try:
             state = str(self.state)
-        except StoreError:
-            state = "damaged"
-        return f"<{type(self).__name__} {self.run_id} {state}>"
+        except StoreError as error:
+            state = damage_words(self.paths.root, error)
+        with suppress(StoreError):  # a damaged file tells nothing
+            found = self.nonfinite
+            state = state if found is None else f"{state}, {found}"
+        if self.imported_from is not None:
+            state += f", imported from {self.imported_from}"
+        return visible(f"<{type(self).__name__} {self.run_id} {state}>")
 
     def state_by(self, record: Line) -> RunState:
         """Return where the run stands, for who has just read its `record`."""
@@ -246,31 +294,35 @@ class StoredRun:
             return RunState.LOST
         return RunState.RUNNING if worker else RunState.STARTING
 
-    def _bytes(self, path: Path) -> bytes:
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise store_error(path, error) from error
-
 
 def create_run_folder(config: ExperimentConfig) -> RunPaths:
-    """Make the folder of a new run and write its configuration.
+    """Make the folder of a new run and write its configuration; all or nothing.
 
     Raises
     ------
+    ConfigError
+        If the configuration holds a secret, which others could read there.
     StoreError
         If the store cannot be written.
     """
+    refuse_secrets(config.model_dump(mode="json"))
     moment = datetime.datetime.now(datetime.UTC)
     # To the millisecond, so that the order of ids is the order of launches.
     now = f"{moment:%Y%m%d-%H%M%S}{moment.microsecond // 1000:03d}"
     what = re.sub(r"[^a-z0-9]+", "-", config.title.lower())[:32]
     letters = "".join(secrets.choice("23456789abcdefghjkmnpqrstuvwxyz") for _ in "1234")
     root = runs_folder() / f"{now}-{what.strip('-') or 'run'}-{letters}"
+    paths = RunPaths(root)
     try:
-        root.mkdir(parents=True)
-        paths = RunPaths(root)
-        paths.config.write_text(config.to_json() + "\n", encoding="utf-8")
+        make_store()
+        # The store may be a team's; what is executed is its owner's alone.
+        runs_folder().mkdir(exist_ok=True)
+        root.mkdir(FOLDER_MODE)
+        try:
+            write_file(paths.config, f"{config.to_json()}\n".encode())
+        except BaseException:
+            shutil.rmtree(root, ignore_errors=True)
+            raise
     except OSError as error:
         raise store_error(root, error) from error
     return paths
@@ -285,7 +337,7 @@ def find_run_folder(run_id: str) -> Path:
         If no run, or more than one, is meant.
     """
     folder = runs_folder()
-    if re.fullmatch(r"[\w-]+", run_id):
+    if re.fullmatch(r"[0-9A-Za-z_-]{1,255}", run_id):
         if (folder / run_id).is_dir():
             return folder / run_id
         meant = [path for path in list_run_folders() if path.name.endswith(run_id)]

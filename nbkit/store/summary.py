@@ -8,6 +8,8 @@ from statistics import fmean, median
 from typing import Any
 
 from nbkit import statistics
+from nbkit.store.finiteness import FiniteReading
+from nbkit.store.nonfinite import NonFinite
 
 __all__ = ["RunSummary", "summarise_run"]
 
@@ -78,6 +80,9 @@ class RunSummary:
     """Whether several ranks shared a device: never compare such a run with others."""
     logged: Mapping[str, float | None] = field(default_factory=dict)
     """The last value of every name that `nbkit.log` has recorded."""
+    nonfinite: NonFinite | None = None
+    """Where loss, gradients or weights were first not finite; None if they never were.
+    A training that says so shows no speed worth comparing."""
 
 
 def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSummary:
@@ -106,6 +111,8 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     computes = [rank["compute_seconds"] for rank in ranks]
     scaled = [line["update_skipped"] for line in steps if "update_skipped" in line]
     devices: list[Line] = worker.get("devices") or []
+    finite = FiniteReading.of(lines)
+    found = finite.found(worker)
     return RunSummary(
         n_steps=len(window),
         images_per_second=median(rates) if rates else told.get("images_per_second"),
@@ -129,7 +136,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         first_loss=steps[0]["loss"] if steps else None,
         final_loss=_mean_loss(steps[-max(1, len(steps) // 10) :]),
         mean_loss=_mean_loss(steps),
-        loss_not_finite_at_step=_first_lost(steps, worker.get("task")),
+        loss_not_finite_at_step=None if found is None else finite.lost_step,
         updates_skipped=sum(scaled) if scaled else None,
         loss_scale=steps[-1].get("loss_scale") if steps else None,
         weights_finite=worker.get("weights_finite"),
@@ -141,6 +148,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
         oversubscribed=bool((record.get("launch") or {}).get("oversubscribed")),
         logged=_logged(lines),
+        nonfinite=found,
     )
 
 
@@ -148,13 +156,6 @@ def _mean_loss(steps: Sequence[Line]) -> float | None:
     """Return the mean loss of steps; None if there is none or one is not finite."""
     losses = [line["loss"] for line in steps]
     return fmean(losses) if losses and None not in losses else None
-
-
-def _first_lost(steps: Sequence[Line], task: str | None) -> int | None:
-    """Return the first step of a training whose loss is null: it was not finite."""
-    if task == "load":
-        return None
-    return next((line["step"] for line in steps if line["loss"] is None), None)
 
 
 def _last_told(lines: Sequence[Line]) -> Line:

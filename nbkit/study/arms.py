@@ -9,15 +9,17 @@ says how large a difference these runs could have shown by chance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 from nbkit import statistics
 from nbkit.analysis.precision import best_of
+from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import NoiseFloor, median_of
+from nbkit.store.nonfinite import NonFinite
 from nbkit.study.arm_rows import ArmRow, ArmRun, arm_run
 from nbkit.study.arms_tables import (
     HEADLINE,
@@ -28,8 +30,9 @@ from nbkit.study.arms_tables import (
     needed_runs,
     ratio_interval,
 )
+from nbkit.study.finite import not_finite
 from nbkit.study.report_parts import Table
-from nbkit.study.study import Study
+from nbkit.study.stored_study import StoredStudy
 
 __all__ = ["ArmRow", "ArmRun", "Arms", "arms_of", "finished_arms"]
 
@@ -46,11 +49,20 @@ class Arms:
         The arm that the others are compared with; it has a run.
     control
         The arm that is the baseline measured once more; None without one.
+    not_finite
+        By arm, where one of its runs stopped being finite: it gets no verdict.
     """
 
     runs: Mapping[str, Sequence[ArmRun]]
     baseline: str
     control: str | None = None
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+
+    @cached_property
+    def usable(self) -> list[str]:
+        """The arms that may get a verdict."""
+        compared_with = (self.baseline, self.control)
+        return usable_arms(self.runs, self.not_finite, compared_with)
 
     @property
     def is_functional(self) -> bool:
@@ -63,7 +75,7 @@ class Arms:
         """How large a difference chance alone makes; None without a control."""
         first = self.rates(self.baseline)
         second = [] if self.control is None else self.rates(self.control)
-        if not first or not second:
+        if not first or not second or self.baseline not in self.usable:
             return None
         return statistics.noise_floor(first, second, name=self.baseline)
 
@@ -96,6 +108,8 @@ class Arms:
             if self.noise_floor is not None:
                 text += f" {self.noise_floor.in_brief}"
         else:
+            if self.baseline not in self.usable:
+                return NOTHING_COMPARED if self.is_comparison else ""
             text = lone_sentence(self.row(self.baseline))
         return f"CPU, functional: {text}" if self.is_functional else text
 
@@ -104,6 +118,8 @@ class Arms:
         """The noise floor in words, or why there is none; empty for a lone arm."""
         if self.noise_floor is not None:
             return self.noise_floor.sentence
+        if self.baseline not in self.usable:
+            return ""
         if self.control is not None:
             return f"Control: {self.control} has measured nothing yet."
         if not self._compared():
@@ -226,7 +242,7 @@ class Arms:
     def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
         rates, base = self.rates(arm), self.rates(self.baseline)
         ratio, needed = None, None
-        if arm != self.baseline and rates and base:
+        if arm != self.baseline and rates and base and arm in self.usable:
             ratio = statistics.ratio(
                 rates,
                 base,
@@ -262,6 +278,8 @@ class Arms:
         return [row for row in self.rows if row.arm not in own]
 
     def _verdict(self, row: ArmRow) -> str | None:
+        if row.arm in self.not_finite:
+            return str(self.not_finite[row.arm])
         if row.arm == self.baseline:
             return "baseline"
         if row.arm == self.control:
@@ -283,7 +301,7 @@ class Arms:
         return f" (about {statistics.duration_in_words(repeats * sum(known))})"
 
 
-def finished_arms(study: Study) -> dict[str, list[Run]]:
+def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
     """Return the finished runs of every arm that has one.
 
     What a study measures only once (``once``) is no arm.
@@ -308,7 +326,7 @@ def finished_arms(study: Study) -> dict[str, list[Run]]:
     return arms
 
 
-def arms_of(study: Study) -> Arms:
+def arms_of(study: StoredStudy) -> Arms:
     """Return the arms of a study, from the store alone.
 
     The baseline is the arm that is measured twice, without a control the first one
@@ -330,4 +348,4 @@ def arms_of(study: Study) -> Arms:
             "needed; resume() the study."
         )
         raise NotEnoughDataError(message)
-    return Arms(runs, first, twin)
+    return Arms(runs, first, twin, not_finite(study))

@@ -17,6 +17,7 @@ from nbkit.registry import suggest
 from nbkit.store.paths import is_study
 from nbkit.store.runs import StoredRun
 from nbkit.study.arms import finished_arms
+from nbkit.study.starts import has_diverged
 from nbkit.study.study import Study
 
 __all__ = ["audit"]
@@ -67,7 +68,10 @@ def audit(
     if isinstance(what, str) and is_study(what):
         what = Study.open(what)
     if isinstance(what, Study):
-        findings = _of_arms(finished_arms(what), storage_bytes_per_second)
+        findings = [*_of_arms(finished_arms(what), storage_bytes_per_second)]
+        for run in _diverged(what):
+            # It ended early: what else it lacks follows from that.
+            findings += [one for one in run_findings(run) if one.code == "loss"]
         return Audit(f"study {what.study_id}", findings)
     if isinstance(what, str):
         subject, results = what, _named(what)
@@ -140,6 +144,12 @@ def _arms(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
         fields = run.config.model_dump(mode="json", exclude=set(_OWN_FIELDS))
         groups.setdefault(json.dumps(fields, sort_keys=True), []).append(run)
     return {members[0].run_id: members for members in groups.values()}
+
+
+def _diverged(study: Study) -> list[Run]:
+    """Return the runs that were ended because they were not finite."""
+    by_arm = study.runs_by_arm(diverged=True)
+    return [run for runs in by_arm.values() for run in runs if has_diverged(run)]
 
 
 def _of_arms(

@@ -17,11 +17,14 @@ from typing import Any
 
 from nbkit.errors import RunError
 from nbkit.launch.entry import Entry
+from nbkit.store.ownership import make_folder
 from nbkit.store.runs import StoredRun
 
 __all__ = ["Checkout"]
 
 _GIT_SECONDS = 600
+_UMASK = 0o022
+"""The checked out files are executed, so no other user may write them."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Checkout:
         RunError
             If git fails; the text has its words.
         """
-        target.mkdir(parents=True)
+        make_folder(target)
         with tempfile.TemporaryDirectory() as folder:
             # An index of its own: the user's is left alone.
             index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
@@ -148,6 +151,7 @@ def _git(
             text=True,
             errors="replace",
             timeout=_GIT_SECONDS,
+            umask=_UMASK,
             check=True,
         )
     except subprocess.CalledProcessError as error:

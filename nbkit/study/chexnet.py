@@ -12,6 +12,7 @@ from nbkit import statistics
 from nbkit.analysis.charts_chexnet import areas_chart, epochs_chart
 from nbkit.analysis.chexnet_published import PublishedAreas, published_areas
 from nbkit.analysis.multi_label import LabelFinding, ScoredImages, judge_labels
+from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary
@@ -33,6 +34,7 @@ from nbkit.study.chexnet_trainings import (
     training,
 )
 from nbkit.study.conditions import WELCH, conditions, where_and_when
+from nbkit.study.finite import not_finite
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.study import Study
@@ -64,6 +66,10 @@ class ChexnetResult:
     """On several devices, in the order of their partners."""
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""
+    lost: Sequence[Training] = ()
+    """Trainings that were not finite: no AUROC is of them."""
+    is_judged: bool = True
+    """Whether there may be a verdict: every training was finite."""
 
     @property
     def gpus(self) -> int:
@@ -138,7 +144,8 @@ class ChexnetResult:
     def speed_up(self) -> Ratio | None:
         """Rate on several devices over that on one."""
         several, one = _rates(self.parallel), _rates(self.single)
-        return statistics.ratio(several, one) if several and one else None
+        has_both = bool(several and one and self.is_judged)
+        return statistics.ratio(several, one) if has_both else None
 
     @property
     def speed(self) -> Table:
@@ -152,6 +159,10 @@ class ChexnetResult:
             [
                 (one.name, self._mean_area(one), one.run.images_per_second)
                 for one in (*self.single, *self.parallel)
+            ]
+            + [
+                (f"{one.name} (not finite)", None, one.run.images_per_second)
+                for one in self.lost
             ],
             self._baseline_mean,
         )
@@ -206,6 +217,8 @@ class ChexnetResult:
     @property
     def answer(self) -> str:
         """The result in a few words, computed from the data."""
+        if not self.is_judged:
+            return NOTHING_COMPARED
         margin = self.plan["margin"]
         text = words.answer(self.findings, self.gpus, margin, is_made=self.is_made)
         return f"Made images: {text}" if self.is_made else text
@@ -249,7 +262,9 @@ class ChexnetResult:
                 "conditions": dict(self.conditions),
                 "margin": self.plan["margin"],
                 "labels": [asdict(one) for one in self.findings],
-                "verdict": self.findings[-1].same_within(self.plan["margin"]),
+                "verdict": self.findings[-1].same_within(self.plan["margin"])
+                if self.is_judged
+                else None,
                 "trainings": [
                     {"name": one.name, "seed": one.seed, **asdict(one.run)}
                     for one in (*self.single, *self.parallel)
@@ -297,8 +312,15 @@ def result(study: Study) -> ChexnetResult:
     """
     facts, finished = study.plan, study.runs_by_arm()
     one, *several = facts["arms"]
-    single = _by_seed(one, finished)
-    parallel = _by_seed(several[0], finished) if several else {}
+    arms = [one, *several[:1]]
+    trained = {arm: _by_seed(arm, finished) for arm in arms}
+    lost = [
+        trained[arm].pop(run.config.seed)
+        for arm in arms
+        for run in finished.get(arm, [])
+        if run.nonfinite is not None
+    ]
+    single, parallel = trained[one], trained[several[0]] if several else {}
     if not single:
         message = (
             f"study {study.study_id} has 0 finished trainings on 1 device, 1 is "
@@ -315,6 +337,8 @@ def result(study: Study) -> ChexnetResult:
             **_conditions([run for runs in finished.values() for run in runs]),
             "study_id": study.study_id,
         },
+        lost,
+        usable_arms(arms, not_finite(study)) == arms,
     )
     check_same_images([*found.single, *found.parallel])
     check_planned_images(facts, found.single[0])

@@ -13,10 +13,10 @@ from nbkit.datasets.cache import NAMED
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
 from nbkit.errors import ConfigError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
+from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note, Table
-from nbkit.study.scaling_plan import Devices, find_devices
 
 __all__ = ["MADE", "ChexnetPlan", "plan"]
 
@@ -239,6 +239,8 @@ def _config(
         # Where CPUs stand in, there may be fewer than devices are asked for.
         oversubscribe=devices.is_cpu,
         tensorboard=values["tensorboard"],
+        # What is not finite has no answer to judge.
+        stop_on_nonfinite=True,
     )
 
 

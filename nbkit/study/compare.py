@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbkit.analysis.compare import Comparison, RunFacts, compare_arms
-from nbkit.errors import ConfigError, RunError
+from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.launch.run import attach
+from nbkit.reading import open_regular, read_file
 from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import RunState, read_json
+from nbkit.store.private import PRIVATE_FIELDS, read_entry
+from nbkit.store.record import RunState, damage_told, read_json
+from nbkit.store.redaction import redacted
 from nbkit.store.runs import StoredRun
 from nbkit.study.cpu_bindings import bound_to
 
@@ -97,7 +100,18 @@ def _name(runs: Sequence[StoredRun], otherwise: str) -> str:
 
 
 def run_facts(run: StoredRun) -> RunFacts:
-    """Return what is compared of a run."""
+    """Return what is compared of a run.
+
+    Raises
+    ------
+    StoreError
+        If its files cannot be read.
+    """
+    with damage_told(run.paths.root):
+        return _run_facts(run)
+
+
+def _run_facts(run: StoredRun) -> RunFacts:
     summary = run.summary
     record, worker = run.record, run.worker
     launch, system = record.get("launch") or {}, record.get("system") or {}
@@ -130,14 +144,28 @@ def run_facts(run: StoredRun) -> RunFacts:
         },
         _code(run),
         summary.n_steps,
+        summary.nonfinite,
     )
 
 
 def _entry_facts(run: StoredRun) -> dict[str, Any]:
-    """Return what tells functions, scripts and their arguments apart."""
-    entry = read_json(run.paths.entry) or {}
-    names = ("name", "argv", "environment", "sha256", "pickle_sha256")
-    return {name: entry[name] for name in names if name in entry}
+    """Return what tells functions, scripts and their arguments apart.
+
+    Arguments and environment are for their owner alone, and may not have come along in
+    a bundle. Two runs whose arguments are unknown are not the same: each gets a value
+    of its own.
+    """
+    try:
+        entry, why = read_entry(run.paths) or {}, "left out of its bundle"
+    except StoreError:
+        entry, why = read_json(run.paths.entry) or {}, "for its owner alone"
+    if entry and "environment" not in entry:
+        unknown = f"unknown, {why} (run {run.run_id[-4:]})"
+        is_script = entry.get("kind") == "script"  # a function has no argv
+        names = PRIVATE_FIELDS if is_script else ("environment",)
+        entry |= dict.fromkeys(names, unknown)
+    names = ("name", *PRIVATE_FIELDS, "sha256", "pickle_sha256")
+    return {name: redacted(entry[name]) for name in names if name in entry}
 
 
 def _code(run: StoredRun) -> dict[str, str]:
@@ -148,7 +176,7 @@ def _code(run: StoredRun) -> dict[str, str]:
         if path.is_file() and path.stat().st_size <= _LARGEST_SOURCE_BYTES:
             with contextlib.suppress(UnicodeDecodeError):  # no text
                 name = path.relative_to(run.paths.code).as_posix()
-                found[name] = path.read_text(encoding="utf-8")
+                found[name] = read_file(path, _LARGEST_SOURCE_BYTES).decode()
     return found
 
 
@@ -157,7 +185,8 @@ def code_facts(code: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
     diff = paths.root / str(code.get("diff"))
     if not diff.is_file():
         return dict(code)
-    return {**code, "diff_sha256": hashlib.sha256(diff.read_bytes()).hexdigest()}
+    with open_regular(diff) as file:
+        return {**code, "diff_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -237,6 +237,8 @@ def report(study: Study) -> Report:
 
 def _said(one: Together) -> str:
     """Return what jobs at once show, in words."""
+    if not all(job.counts and job.alone.counts for job in one.jobs):
+        return f"{one.name} at once: nothing is compared, because a job is not finite."
     slowdown, total = tables.slowdown_text(one.jobs), one.total_kept
     if slowdown is None or total is None or one.fairness is None:
         return (

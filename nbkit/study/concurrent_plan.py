@@ -12,13 +12,13 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices import visible_gpus
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
 from nbkit.study.concurrent_copies import copies_of, copy_data
 from nbkit.study.concurrent_cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.study.concurrent_layouts import Planned, Setting
+from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
-from nbkit.study.scaling_plan import Devices, find_devices
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.topology import Cpu, read_cpus
 

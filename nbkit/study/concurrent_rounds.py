@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from nbkit import statistics
 from nbkit.analysis.concurrent import AloneRuns, Effect, Job, Round, Together, overlap
+from nbkit.analysis.usable import usable_arms
 from nbkit.launch.run import Run
 from nbkit.statistics import NoiseFloor, measured_steps
 from nbkit.study.concurrent_layouts import Planned, present_name
+from nbkit.study.finite import not_finite
 from nbkit.study.study import Study
 from nbkit.study.wording import UNKNOWN
 
@@ -61,7 +63,7 @@ class Measured:
         return list(found.values())
 
     def _ratio(self, one: AloneRuns, other: AloneRuns) -> statistics.Ratio | None:
-        if not one.rates or not other.rates:
+        if not (one.rates and other.rates and one.counts and other.counts):
             return None
         return statistics.ratio(
             list(one.rates.values()),
@@ -89,12 +91,18 @@ def measured(study: Study) -> Measured:
     }
     planned = [Planned.of(one) for one in study.plan["planned"]]
     names = dict.fromkeys(arm for one in planned for arm in one.alone)
-    alone = {arm: _alone(arm, finished[arm]) for arm in names}
-    control = _control(study, finished)
+    lost = {present_name(arm): one for arm, one in not_finite(study).items()}
+    control_arms = tuple(map(present_name, study.control or ()))
+    # Slowdowns of every job are against jobs alone, of which the control is one.
+    usable = usable_arms(finished, lost, control_arms)
+    alone = {
+        arm: replace(_alone(arm, finished[arm]), counts=arm in usable) for arm in names
+    }
+    control = _control(study, finished) if {*control_arms} <= {*usable} else None
     return Measured(
         planned=planned,
         together=[
-            _together(one, finished, alone, control)
+            _together(one, finished, alone, control, usable)
             for one in planned
             if len(one.sizes) > 1
         ],
@@ -135,6 +143,7 @@ def _together(
     finished: Finished,
     alone: Mapping[str, AloneRuns],
     control: NoiseFloor | None,
+    usable: Collection[str],
 ) -> Together:
     runs_of = [finished[arm] for arm in one.jobs]
     # A study counts the runs of a round only if all of them have finished.
@@ -153,6 +162,7 @@ def _together(
                 alone=alone[base],
                 rates=tuple(rates[place] for rates in counted),
                 noise_floor=control,
+                counts=arm in usable,
             )
             for place, (arm, size, base) in enumerate(
                 zip(one.jobs, one.sizes, one.alone, strict=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jupyter_client.kernelspec import KernelSpecManager
 
 from nbkit.health import Finding, installed, tell
+from nbkit.packages import pip_install
 from nbkit.study.notebooks import notebooks
 
 __all__ = ["findings"]
@@ -19,7 +20,7 @@ def findings() -> Iterator[Finding]:
     """Yield what is found."""
     version = installed("papermill")
     if version is None:
-        remedy = "pip install papermill"
+        remedy = pip_install("papermill")
         yield Finding("papermill", "failure", "not installed", remedy)
     else:
         yield Finding("papermill", "ok", version)

@@ -16,6 +16,7 @@ from nbkit.store.predictions import read_predictions
 from nbkit.study.arm_rows import ArmRun, arm_run
 from nbkit.study.arms import Arms, finished_arms
 from nbkit.study.conditions import conditions
+from nbkit.study.finite import not_finite
 from nbkit.study.inference_plan import InferencePlan, plan
 from nbkit.study.inference_result import InferenceResult
 from nbkit.study.inference_start import Ready, prepare
@@ -50,6 +51,7 @@ def result(study: Study) -> InferenceResult:
             "is needed; resume() the study."
         )
         raise NotEnoughDataError(message)
+    lost = not_finite(study)
     sizes = study.arms[baseline].inference.batch_sizes
     runs = [run for many in finished.values() for run in many]
     predictions = {
@@ -68,6 +70,7 @@ def result(study: Study) -> InferenceResult:
                 },
                 baseline,
                 twin,
+                lost,
             )
             for size in sizes
         },

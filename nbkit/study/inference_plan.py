@@ -11,13 +11,13 @@ from nbkit import registry
 from nbkit.analysis.audit_rows import has_convolutions
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
+from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
 from nbkit.study.precision_plan import described_gpus, too_old
 from nbkit.study.report_parts import Note
-from nbkit.study.scaling_plan import Devices, find_devices
 
 __all__ = ["BASELINE", "InferencePlan", "plan"]
 
@@ -172,11 +172,11 @@ def _weights(values: Mapping[str, Any]) -> str:
 
 def _precisions(
     p: Parameters,
-    values: Mapping[str, Any],
+    values: dict[str, Any],
     devices: Devices,
     gpus: Sequence[Mapping[str, Any]],
 ) -> tuple[list[str], list[str]]:
-    """Return the formats, the baseline first, and why others are left out."""
+    """Return the formats, the baseline first, and what is left out or compiled."""
     wanted, notes = list(values["precisions"]), []
     if "tf32" in wanted and devices.is_cpu:
         message = "precisions has tf32, a format of GPUs, but this is a CPU; leave it."
@@ -201,6 +201,18 @@ def _precisions(
             "INT8 is left out: torch has no INT8 convolution on GPUs (TensorRT has). "
             "-p device cpu, or a vision transformer, measures it."
         )
+    elif not devices.is_cpu and "int8" in wanted:
+        if p.origins["compile"] == "default":
+            values["compile"] = True
+            notes.append(
+                "Every format is compiled: on a GPU INT8 is slower than FP16 unless it "
+                "is, and the others are compared with it."
+            )
+        elif p.precisions is None and not p.compile:
+            wanted.remove("int8")
+            notes.append(
+                "INT8 is left out: without compile it is slower than FP16 on a GPU."
+            )
     return list(dict.fromkeys([BASELINE, *wanted])), notes
 
 
@@ -240,6 +252,8 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
         device=devices.device_type,
         tensorboard=False,
         checkpoint_at_end=True,
+        # Nothing can be said of formats by weights that are no numbers.
+        stop_on_nonfinite=True,
         **{name: values[name] for name in names},
     )
 

@@ -9,6 +9,7 @@ from nbkit.launch.run import Run
 from nbkit.study.arm_rows import ArmRun, arm_run
 from nbkit.study.arms import Arms, finished_arms
 from nbkit.study.conditions import conditions
+from nbkit.study.finite import not_finite
 from nbkit.study.input_pipeline_plan import PipelinePlan, plan
 from nbkit.study.input_pipeline_result import PipelineResult
 from nbkit.study.input_pipeline_tables import steps_table
@@ -50,7 +51,8 @@ def result(study: Study) -> PipelineResult:
         if configs[arm].world_size == configs[baseline].world_size
     }
     control = study.control[1] if study.control else None
-    arms = Arms(largest, baseline, control)
+    lost = not_finite(study)
+    arms = Arms(largest, baseline, control, lost)
     if arms.row(baseline).images_per_second is None:
         message = (
             f"arm {baseline!r}, with which all others are compared, has a run of 0 "
@@ -67,6 +69,7 @@ def result(study: Study) -> PipelineResult:
         plan=study.plan,
         repeats=study.repeats,
         conditions={**facts, "study_id": study.study_id},
+        not_finite=lost,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +16,11 @@ from nbkit.analysis.charts_pipeline import (
 )
 from nbkit.analysis.scaling import INTERVAL
 from nbkit.analysis.tuning import Tuning
+from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, interval_in_words, median_of
+from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.arms import ArmRow, Arms
 from nbkit.study.conditions import (
@@ -68,6 +70,8 @@ class PipelineResult:
     repeats: int
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """By arm, at every size, where a run stopped being finite."""
 
     @property
     def is_emulated(self) -> bool:
@@ -127,7 +131,7 @@ class PipelineResult:
                     statistics.summarise(old) if old else None,
                     statistics.summarise(new) if new else None,
                     statistics.ratio(new, old, a_name=_NEW, b_name=BASELINE)
-                    if old and new
+                    if old and new and self._are_usable(size)
                     else None,
                     self.demand(size),
                 )
@@ -211,6 +215,8 @@ class PipelineResult:
         where = f"{size} {'emulated ' if self.is_emulated else ''}"
         where += "GPU" if size == 1 else "GPUs"
         fastest = self._fastest
+        if fastest is None:
+            return NOTHING_COMPARED
         best = self._row("tuned") or fastest
         text = (
             f"On {where}, {self._words(best.arm)} delivers {_rate(best)} images/s and "
@@ -300,13 +306,25 @@ class PipelineResult:
         return [row for row in self.arms.rows if row.arm != self.arms.control]
 
     @property
-    def _fastest(self) -> ArmRow:
-        known = [row for row in self._own_rows if row.images_per_second is not None]
-        return max(known, key=lambda row: row.images_per_second.median)  # type: ignore[union-attr]
+    def _fastest(self) -> ArmRow | None:
+        """The fastest arm that counts; None where none does."""
+        rates = [
+            (row.images_per_second.median, row)
+            for row in self._own_rows
+            if row.images_per_second is not None and row.arm in self.arms.usable
+        ]
+        return max(rates, key=lambda one: one[0])[1] if rates else None
 
     def _row(self, name: str) -> ArmRow | None:
+        """Return an arm at the largest size; None where there is none that counts."""
         arm = arm_name(name, self._largest)
-        return next((row for row in self.arms.rows if row.arm == arm), None)
+        rows = (row for row in self.arms.rows if row.arm in self.arms.usable)
+        return next((row for row in rows if row.arm == arm), None)
+
+    def _are_usable(self, size: int) -> bool:
+        """Return whether both whole pipelines count at a number of devices."""
+        both = [arm_name(name, size) for name in (BASELINE, _NEW)]
+        return usable_arms(both, self.not_finite) == both
 
     def _rates(self, name: str, size: int) -> list[float]:
         runs = self.runs.get(arm_name(name, size), [])

@@ -12,6 +12,7 @@ from functools import cached_property
 from nbkit.analysis.audit import Audit
 from nbkit.analysis.charts_machines import machines_chart
 from nbkit.analysis.machines import (
+    FINITE,
     MatchedArm,
     compare_machines,
     measured_sentence,
@@ -25,8 +26,10 @@ from nbkit.analysis.machines_published import (
 )
 from nbkit.analysis.scaling import INTERVAL, STATISTIC
 from nbkit.analysis.source_statistics import SourceStatistic
+from nbkit.analysis.usable import no_verdict_sentence
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import reports_folder
+from nbkit.store.private import make_store
 from nbkit.study import machines_tables as tables
 from nbkit.study.audit import audit
 from nbkit.study.bandwidth import NCCL_TESTS
@@ -90,7 +93,19 @@ class MachinesResult:
     def answer(self) -> str:
         """What was measured first, then what others have published."""
         published = published_sentence(self.pairs, *self.plan.published)
-        return f"{self.measured_answer} {published}"
+        first = no_verdict_sentence(self.not_finite)
+        return f"{first} {self.measured_answer} {published}".lstrip()
+
+    @property
+    def not_finite(self) -> dict[str, str]:
+        """What was not finite, by arm and machine."""
+        return {
+            f"{one.what} on {machine.name}": value
+            for one in self.left_out
+            if one.condition == FINITE
+            for machine, value in ((self.a, one.a), (self.b, one.b))
+            if value not in (None, "yes")
+        }
 
     @property
     def table(self) -> Table | Note:
@@ -248,6 +263,7 @@ class MachinesResult:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
         folder = reports_folder() / f"{now}-machines-{secrets.token_hex(2)}"
         try:
+            make_store()
             folder.mkdir(parents=True)
         except OSError as error:
             raise store_error(folder, error) from error

@@ -9,9 +9,13 @@ from typing import Any
 
 from nbkit.launch.run import Run
 from nbkit.study import wording
+from nbkit.study.batch_norms import batch_norm_of
 from nbkit.study.cpu_bindings import bound_to
 
-__all__ = ["conditions", "identity", "machine_facts", "not_known"]
+__all__ = ["BATCH_NORM", "conditions", "identity", "machine_facts", "not_known"]
+
+BATCH_NORM = "batch normalisation"
+"""The fact that tells whose kernels computed it, by number format."""
 
 _CONDITIONS = (
     *("model", "precision", "memory_format", "compile", "cuda_graphs"),
@@ -136,7 +140,13 @@ def _facts_of(run: Run) -> dict[str, str | None]:
             label: None if worker.get(name) is None else str(worker[name])
             for label, name in (("CUDA", "cuda"), ("cuDNN", "cudnn"), ("NCCL", "nccl"))
         },
+        BATCH_NORM: _batch_norm(run),
     }
+
+
+def _batch_norm(run: Run) -> str | None:
+    found = batch_norm_of(run.worker)
+    return None if found is None else f"{run.config.precision}: {found}"
 
 
 def _host_facts(

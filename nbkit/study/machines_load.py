@@ -239,7 +239,8 @@ def _read(entry: str, store: Path, reading: Reading) -> None:
 def _why_not(run: Run) -> str | None:
     """Return why a run cannot be compared with any other; None if it can."""
     if run.state is not RunState.FINISHED:
-        return f"which is {run.state}"
+        lost = run.nonfinite
+        return f"which is {run.state}" + (f": {lost}" if lost else "")
     if run.config.task == "allreduce":
         return None if run.metrics("allreduce") else "which measured nothing"
     if run.record.get("tags", {}).get("together"):
@@ -266,6 +267,7 @@ def _machine_run(run: Run) -> MachineRun:
         peak_memory_bytes=summary.peak_memory_bytes,
         joules_per_image=joules_per_image(run),
         cpu_ms_per_image=summary.cpu_ms_per_image,
+        nonfinite=summary.nonfinite,
     )
 
 

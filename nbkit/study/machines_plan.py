@@ -10,7 +10,7 @@ from nbkit import registry
 from nbkit.analysis.gpu_names import canonical_gpu_name
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, ParameterError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
 from nbkit.study.machines_load import (
     Machine,
     MeasuredKind,

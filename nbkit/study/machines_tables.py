@@ -21,6 +21,8 @@ from nbkit.analysis.published import PublishedRow
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.study import wording
 from nbkit.study.arms_tables import ratio_interval
+from nbkit.study.batch_norms import batch_norm_sentence
+from nbkit.study.machines_facts import BATCH_NORM
 from nbkit.study.machines_load import Machine
 from nbkit.study.report_parts import Note, Table
 
@@ -39,6 +41,12 @@ _LISTED_PARTS = ("configuration", "environment", "storage", "code")
 
 _PATHS = ("data", "path", "mount_point", "source")
 """Names of places, which differ between any two machines and change no speed."""
+
+
+_LINKS = (
+    "Links are counted by pair of GPUs, in the words of nvidia-smi topo: -m for "
+    "topology, -p2p for whether one reads and writes the other's memory."
+)
 
 
 def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
@@ -92,12 +100,7 @@ def side_by_side_table(a: Machine, b: Machine) -> Table:
         "The two machines",
         ["fact", a.name, b.name, "same?"],
         rows,
-        [
-            "Links are counted by pair of GPUs, in the words of nvidia-smi topo: -m "
-            "for topology, -p2p for whether one reads and writes the other's memory."
-        ]
-        if has_links
-        else [],
+        [*([_LINKS] if has_links else []), *_batch_norms(a, b)],
     )
 
 
@@ -192,6 +195,19 @@ def published_table(
             "source": [pair.a.url or pair.a.source for pair in pairs],
         },
     )
+
+
+def _batch_norms(a: Machine, b: Machine) -> list[str]:
+    """Return who computes batch normalisation, where formats or machines differ."""
+    found = {
+        f"{precision} on {one.name}": backend
+        for one in (a, b)
+        for known in (one.facts.get(BATCH_NORM) or "").split(" | ")
+        for precision, _, backend in (known.partition(": "),)
+        if backend
+    }
+    sentence = batch_norm_sentence(found)
+    return [sentence] if sentence else []
 
 
 def _ratio_cells(arm: MatchedArm) -> list[str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.study import source_tables
 from nbkit.study.arms import Arms, arms_of, finished_arms
+from nbkit.study.batch_norms import batch_norm_of, batch_norm_sentence
 from nbkit.study.conditions import (
     WELCH,
     conditions,
@@ -80,6 +81,8 @@ class PrecisionResult:
     repeats: int
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""
+    batch_norms: Mapping[str, str | None] = field(default_factory=dict)
+    """Whose kernels normalised batches, by arm."""
 
     @property
     def device_type(self) -> Literal["cuda", "cpu"]:
@@ -124,7 +127,8 @@ class PrecisionResult:
                 f"{arm}: wrong answer? {' and '.join(answer.suspicions)}."
                 for arm, answer in self.answers.items()
                 if answer.suspicions
-            ],
+            ]
+            + ([said] if (said := batch_norm_sentence(self.batch_norms)) else []),
         )
 
     @property
@@ -274,6 +278,7 @@ class PrecisionResult:
                 "origin": "measured",
                 "functional_only": self.is_cpu,
                 "conditions": dict(self.conditions),
+                "batch_norms": dict(self.batch_norms),
                 "formats": {arm: asdict(self.format(arm)) for arm in self.answers},
                 **self.arms.to_dict(),
                 "answers": {arm: asdict(a) for arm, a in self.answers.items()},
@@ -331,6 +336,9 @@ def result(study: Study) -> PrecisionResult:
         plan=study.plan,
         repeats=study.repeats,
         conditions=facts,
+        batch_norms={
+            arm: batch_norm_of(many[0].worker) for arm, many in finished.items()
+        },
     )
 
 

@@ -12,10 +12,10 @@ from nbkit.analysis.memory import estimate_memory
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.devices import visible_gpus
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
+from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
-from nbkit.study.scaling_plan import Devices, find_devices
 from nbkit.telemetry.nvml import describe_gpus
 
 __all__ = ["BASELINE", "PrecisionPlan", "described_gpus", "plan", "too_old"]
@@ -267,6 +267,8 @@ def _config(
         device=devices.device_type,
         # Nobody looks at the curves of some hundred steps; they take CPU time.
         tensorboard=False,
+        # What is not finite has no answer to judge.
+        stop_on_nonfinite=True,
     )
 
 

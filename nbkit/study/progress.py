@@ -18,6 +18,7 @@ from nbkit.launch.run_progress import (
     plain,
     result,
 )
+from nbkit.visible import visible
 
 __all__ = ["Progress"]
 
@@ -107,5 +108,5 @@ class Progress:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{visible(line)}\n")
     sys.stdout.flush()

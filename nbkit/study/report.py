@@ -11,7 +11,6 @@ from __future__ import annotations
 import html
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -22,8 +21,9 @@ from IPython.display import display
 
 from nbkit.errors import StoreError
 from nbkit.store.metrics import store_error
-from nbkit.store.record import read_json, write_json
+from nbkit.store.record import new_beside, read_json, write_json
 from nbkit.study.report_parts import Figure, MimeBundle, Note, Source, Table
+from nbkit.visible import visible
 
 __all__ = [
     "REPORT_MIME",
@@ -41,6 +41,7 @@ REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
 
+_ELSEWHERE = "name a folder (nbkit report STUDY --folder FOLDER)"
 _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
 
 _STYLE = """
@@ -175,7 +176,7 @@ class Report:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise store_error(folder, error) from error
+            raise store_error(folder, error, _ELSEWHERE) from error
         before = _written_before(result)
         for name, content in contents.items():
             data = content.encode() if isinstance(content, str) else content
@@ -225,7 +226,8 @@ class SavedReport:
         }
 
     def __repr__(self) -> str:
-        return "\n".join([self.report.answer, *self._places()])
+        lines = [self.report.answer, *self._places()]
+        return visible("\n".join(lines), lines=True)
 
     def _places(self) -> list[str]:
         places = [f"Report: {self.page}", f"Result: {self.result}"]
@@ -289,18 +291,16 @@ def _replace(path: Path, data: bytes) -> None:
     """Write a file so that no reader ever sees half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
+        fd, temporary = new_beside(path)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
-            temporary.chmod(0o644)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise store_error(path, error) from error
+        raise store_error(path, error, _ELSEWHERE) from error
 
 
 def _remove(folder: Path, names: set[str]) -> None:
@@ -312,7 +312,7 @@ def _remove(folder: Path, names: set[str]) -> None:
             if path.parent.is_dir() and not any(path.parent.iterdir()):
                 path.parent.rmdir()
         except OSError as error:
-            raise store_error(path, error) from error
+            raise store_error(path, error, _ELSEWHERE) from error
 
 
 def read_report(notebook: Path) -> dict[str, Any]:

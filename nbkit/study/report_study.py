@@ -13,10 +13,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from nbkit.errors import NotEnoughDataError
 from nbkit.store.record import read_json
 from nbkit.study.arms import finished_arms
 from nbkit.study.audit import audit
 from nbkit.study.bound_by import ArmsBoundBy
+from nbkit.study.finite import not_finite, told_first, without_a_verdict
 from nbkit.study.report import Report, SavedReport
 from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
@@ -77,7 +79,22 @@ def report(
 def make(study: Study) -> Report:
     """Return the report of a study as its kind makes it."""
     module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
-    made: Report = importlib.import_module(module).report(study)
+    lost = not_finite(study)
+    try:
+        made: Report = importlib.import_module(module).report(study)
+    except NotEnoughDataError:
+        if not lost:
+            raise
+        made = without_a_verdict(study)
+    made = _with_origin(_with_checks(made, study), study)
+    return told_first(made, lost)
+
+
+def _with_checks(made: Report, study: Study) -> Report:
+    """Return a report with its audit, what bounds its arms, and what is missing."""
+    arms = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
+    if set(arms) <= set(study.once):
+        return made  # there are no runs to check
     found = audit(study)
     notes, bound_by = audit_notes(found), ArmsBoundBy(finished_arms(study))
     made = replace(
@@ -101,6 +118,11 @@ def make(study: Study) -> Report:
         )
         resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
         made = replace(made, notes=[unfinished, *made.notes], next_step=resume)
+    return made
+
+
+def _with_origin(made: Report, study: Study) -> Report:
+    """Return a report that says where it was imported from, if it was."""
     origin = read_json(study.paths.imported)
     if origin is None:
         return made

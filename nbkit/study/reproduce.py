@@ -25,8 +25,12 @@ from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.launch.entry import Entry
 from nbkit.launch.provenance import describe_code, describe_environment
 from nbkit.launch.run import Run, attach
-from nbkit.launch.start import existing_data, submit
+from nbkit.launch.submit import existing_data, submit
+from nbkit.launch.trust import Permit, permit_run
+from nbkit.launch.variables import rank_variables
+from nbkit.reading import read_file
 from nbkit.store.paths import RunPaths
+from nbkit.store.private import private_part
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import create_run_folder
 from nbkit.study.checkout import Checkout
@@ -51,6 +55,7 @@ def reproduce(
     code: Code = "current",
     strict: bool = False,
     progress: bool = True,
+    trust: bool = False,
 ) -> Reproduction:
     """Run the record of a run again, and compare the outcome with the original's.
 
@@ -74,6 +79,8 @@ def reproduce(
         only a run can tell, after the first one.
     progress
         Show how far it is.
+    trust
+        Also execute a run of others; what it executes is printed first.
 
     Returns
     -------
@@ -84,8 +91,9 @@ def reproduce(
     Raises
     ------
     RunError
-        If the run has not finished; or cannot be run here: its files are not whole, or
-        its function was made by another version of Python; or with `strict`.
+        If the run has not finished; is not simply executed (see ``trust``); or cannot
+        be run here: its files are not whole, or its function was made by another
+        version of Python; or with `strict`.
     ConfigError
         If its data is not there.
     RunFailedError, RunStoppedError
@@ -98,15 +106,18 @@ def reproduce(
 
     Notes
     -----
-    A kept function is a pickle, which is a program: reproduce runs of yourself and of
-    people you trust only.
+    A run executes what its author wrote: trust runs of people you trust only.
 
     Examples
     --------
     >>> nbkit.reproduce(nbkit.runs()[0]).sentence  # doctest: +SKIP
     """
     original = attach(run) if isinstance(run, str) else run
-    plan = _plan(original, repeats, code)
+    if not isinstance(original, Run):
+        message = f"run={original!r:.60} is no run; pass one, as of runs_by_arm()."
+        raise ConfigError(message)
+    permit = permit_run(original.paths, trust=trust)
+    plan = _plan(original, repeats, code, permit)
     before = [*_differences_now(plan)]
     if before:
         table = difference_table(before[:_MOST_WARNED], "original", "now")
@@ -133,6 +144,7 @@ class _Plan:
     """What is to be run again."""
 
     original: Run
+    permit: Permit
     config: ExperimentConfig
     entry: Entry | None
     checkout: Checkout | None
@@ -141,7 +153,7 @@ class _Plan:
     """Where the ranks run if the code is that of now."""
 
 
-def _plan(original: Run, repeats: int, code: Code) -> _Plan:
+def _plan(original: Run, repeats: int, code: Code, permit: Permit) -> _Plan:
     if repeats < 1:
         message = f"repeats={repeats} runs nothing; use 1 or more."
         raise ConfigError(message)
@@ -176,7 +188,7 @@ def _plan(original: Run, repeats: int, code: Code) -> _Plan:
     launched_in = Path(original.submission.get("cwd") or ".").absolute()
     cwd = launched_in if launched_in.is_dir() else Path.cwd()
     entry = _kept_entry(original) if config.has_entry else None
-    return _Plan(original, config, entry, checkout, cwd)
+    return _Plan(original, permit, config, entry, checkout, cwd)
 
 
 def _kept_entry(run: Run) -> Entry:
@@ -186,19 +198,21 @@ def _kept_entry(run: Run) -> Entry:
     if description is None:
         message = f"{paths.entry} is missing: run {run.run_id} is not whole."
         raise RunError(message)
+    private = private_part(paths, description)
+    # In the earlier form they are among what everybody may read.
+    description = {k: v for k, v in description.items() if k not in private}
     pickled = None
     try:
         if description["kind"] == "function":
-            pickled = paths.entry_pickle.read_bytes()
+            pickled = read_file(paths.entry_pickle, None)
         files = [one["file"] for one in description["sources"].values()]
-        sources = {file: (paths.source / file).read_bytes() for file in files}
+        sources = {file: read_file(paths.source / file) for file in files}
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         message = f"run {run.run_id} is not whole ({error}); import or copy it anew."
         raise RunError(message) from error
-    made_by = str(description.get("python") or "")
-    here = sys.version.split()[0]
+    made_by, here = str(description.get("python") or ""), sys.version.split()[0]
     if pickled is not None and made_by.split(".")[:2] != here.split(".")[:2]:
         message = (
             f"the function of run {run.run_id} was made by Python {made_by}, and only "
@@ -206,7 +220,7 @@ def _kept_entry(run: Run) -> Entry:
         )
         raise RunError(message)
     task, name = run.config.task, str(description["name"])
-    return Entry(task, name, description, pickled, sources)
+    return Entry(task, name, description, private, pickled, sources)
 
 
 def _run_once(plan: _Plan, shown: Progress) -> Run:
@@ -239,6 +253,7 @@ def _launch(plan: _Plan) -> Run:
         submit(
             plan.config,
             paths,
+            plan.permit,
             attempt=0,
             on_owner_exit="stop",
             origins=original.submission.get("origins", {}),
@@ -260,7 +275,7 @@ def _reproduction(
     rates = [one.summary.images_per_second for one in runs]
     known = [[rate for rate in arm if rate is not None] for arm in (rates, beside)]
     ratio = None
-    if known == [rates, beside]:
+    if known == [rates, beside] and not any(run.nonfinite for run in (original, *runs)):
         ratio = statistics.ratio(
             known[0], known[1], a_name="reproduction", b_name="original"
         )
@@ -293,11 +308,12 @@ def _same_arm(original: Run) -> list[Run]:
 def _differences_now(plan: _Plan) -> Iterator[Difference]:
     """Yield what is known to differ before a run starts."""
     record = plan.original.record
+    variables = rank_variables(plan.original.config, plan.original.paths)
     with tempfile.TemporaryDirectory() as folder:
         here = RunPaths(Path(folder))
         now = {
             "code": code_facts(describe_code(plan.cwd, here), here),
-            "environment": environment_facts(describe_environment(here)),
+            "environment": environment_facts(describe_environment(here, variables)),
             "machine": describe_machine(gpus=False),
         }
         packages = _packages(here)
@@ -335,7 +351,7 @@ def _counted(plan: _Plan, found: Iterator[Difference]) -> Iterator[Difference]:
 
 def _packages(paths: RunPaths) -> dict[str, str]:
     try:
-        lines = (paths.code / "packages.txt").read_text().splitlines()
+        lines = read_file(paths.code / "packages.txt").decode().splitlines()
     except FileNotFoundError:
         return {}
     return {name: version for name, _, version in (x.partition("==") for x in lines)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,7 @@ from nbkit.analysis.scaling_nodes import NodeTimes
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import runs_needed
+from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.arms import finished_arms
 from nbkit.study.arms_tables import input_bound
@@ -35,6 +36,7 @@ from nbkit.study.conditions import (
     how_measured,
     where_and_when,
 )
+from nbkit.study.finite import not_finite
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
@@ -78,11 +80,18 @@ class ScalingResult:
     """What fixes the meaning of the numbers; ``model`` is one of them."""
     times: Sequence[NodeTimes] = ()
     """Of the same runs, rank by rank, as far as they have told."""
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """By precision, where a run stopped being finite."""
 
     @cached_property
     def rows(self) -> list[ScalingRow]:
         """One row for each precision and size."""
-        return scaling_table(self.runs)
+        return scaling_table(self.runs, self.not_finite)
+
+    @cached_property
+    def counted(self) -> list[ScalingRow]:
+        """The rows that the answer is of: every training of them was finite."""
+        return [row for row in self.rows if row.counts]
 
     @cached_property
     def outlooks(self) -> dict[str, Outlook]:
@@ -101,7 +110,7 @@ class ScalingResult:
                 targets,
                 gpus_per_node=self.plan.gpus_per_node,
             )
-            for arm in dict.fromkeys(row.arm for row in self.rows)
+            for arm in dict.fromkeys(row.arm for row in self.counted)
         }
 
     @cached_property
@@ -176,7 +185,7 @@ class ScalingResult:
                 ),
                 f"{row.images_per_second.n}",
             ]
-            for row in self.rows
+            for row in self.counted
             if row.world_size != row.base_world_size
         ]
         device = "processes" if self.plan.devices.is_cpu else "GPUs"
@@ -190,7 +199,7 @@ class ScalingResult:
                 "cross-check: with a handful of runs it is too narrow.",
                 *(
                     text
-                    for found in compare_arms(self.runs)
+                    for found in compare_arms(self.runs, self.not_finite)
                     for text in (
                         found.sentence,
                         runs_needed(found.a_runs, found.b_runs).sentence,
@@ -277,14 +286,14 @@ class ScalingResult:
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
-        chart = charts.scaling_chart(self.rows, self.outlooks, self.published)
+        chart = charts.scaling_chart(self.counted, self.outlooks, self.published)
         return Figure("Training throughput by number of devices", chart)
 
     def report(self, bandwidth: Bandwidth) -> Report:
         """Return everything in one report."""
         others = (self.ranks, self.projection, self.context)
         tables = [self.table]
-        if any(row.world_size != row.base_world_size for row in self.rows):
+        if any(row.world_size != row.base_world_size for row in self.counted):
             tables.append(self.certainty)
         tables += [part for part in others if isinstance(part, Table)]
         if bandwidth.rows:
@@ -292,10 +301,10 @@ class ScalingResult:
         document = result_document(self.rows, self.outlooks, dict(self.conditions))
         return Report(
             title=_QUESTION,
-            answer=computed_sentence(self.rows),
+            answer=computed_sentence(self.counted) if self.counted else "",
             notes=[*self.notes, *bandwidth.note.sentences],
             tables=tables,
-            figures=[self.figure, *bandwidth.figures],
+            figures=[*([self.figure] if self.counted else []), *bandwidth.figures],
             method=self.method,
             sources=_sources(self, bandwidth),
             result={
@@ -322,7 +331,9 @@ def result(study: Study) -> ScalingResult:
     facts = {**conditions(runs), "study_id": study.study_id}
     told = [times for run in runs if (times := times_of(run)) is not None]
     measured = [_measured(run) for run in runs]
-    return ScalingResult(ScalingPlan.of(study), measured, facts, told)
+    configs = study.arms
+    lost = {configs[arm].precision: one for arm, one in not_finite(study).items()}
+    return ScalingResult(ScalingPlan.of(study), measured, facts, told, lost)
 
 
 def report(study: Study) -> Report:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nbkit.analysis.scaling import size_label
 from nbkit.config import ExperimentConfig
-
-if TYPE_CHECKING:
-    from nbkit.study.scaling_plan import Devices
+from nbkit.study.devices import Devices
 
 __all__ = ["arm_name", "notes"]
 

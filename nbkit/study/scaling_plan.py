@@ -8,19 +8,17 @@ from itertools import takewhile
 from typing import Any, Self
 
 from nbkit import registry
-from nbkit.analysis.projection import DeviceType
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
-from nbkit.launch.devices import visible_gpus, whole_gpus
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
+from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.study.scaling_notes import arm_name, notes
 from nbkit.study.slurm_parameters import slurm_fields
 from nbkit.study.study import Study
-from nbkit.telemetry.cpus import usable_cpus
 
-__all__ = ["Devices", "ScalingPlan", "find_devices", "plan", "sweep_sizes"]
+__all__ = ["ScalingPlan", "plan", "sweep_sizes"]
 
 
 _GPU_DEFAULTS: dict[str, Any] = {
@@ -42,22 +40,6 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "warmup_steps": 2,
 }
 _CPU_ALLREDUCE = AllReduceConfig(bytes_max=2**24, iterations=5, warmup_iterations=1)
-
-
-@dataclass(frozen=True)
-class Devices:
-    """What one node has to compute on."""
-
-    device_type: DeviceType
-    count: int
-    """GPUs, or usable CPUs."""
-    name: str | None = None
-    """Of the GPU; None on CPUs, and on nodes that cannot be looked at from here."""
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether CPU processes stand in for GPUs."""
-        return self.device_type == "cpu"
 
 
 @dataclass(frozen=True)
@@ -207,41 +189,6 @@ def sweep_sizes(largest: int) -> list[int]:
         raise ConfigError(message)
     powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
     return [*powers, largest]
-
-
-def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
-    """Return what a node of this engine has.
-
-    Parameters
-    ----------
-    device
-        ``auto``, ``cuda``, ``cpu`` or ``replay``.
-    engine
-        Nodes of ``local`` are this machine; of others the engine says on what they
-        compute, and is taken at its word.
-    gpus
-        What is asked of each node.
-    fields
-        Others by which a configuration chooses nodes, such as ``slurm``.
-
-    Raises
-    ------
-    DeviceError
-        If ``device="cuda"`` and there is no GPU to use.
-    LaunchError
-        If the engine cannot be used from here.
-    """
-    if engine != "local":
-        config = ExperimentConfig(**{"engine": engine, "device": device, **fields})
-        found = registry.resolve("engines", engine)().check(config)
-        return Devices(found["device_type"], gpus)
-    if device in ("cpu", "replay"):
-        return Devices("cpu", int(usable_cpus()))
-    here = visible_gpus(device)
-    if not here:
-        return Devices("cpu", int(usable_cpus()))
-    names = {gpu.product for gpu in here if gpu.product}
-    return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None)
 
 
 def _require_gpus(devices: Devices, gpus: int) -> None:

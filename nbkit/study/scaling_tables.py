@@ -29,7 +29,7 @@ def headline_cells(row: ScalingRow, *, spans_nodes: bool = False) -> list[str | 
     spans_nodes
         Whether the table has a size of several nodes, and so a column for them.
     """
-    of_node = row.node_efficiency
+    of_node = row.node_efficiency if row.counts else None
     against_node = None if of_node is None else wording.percent(of_node)
     rate = row.images_per_second
     interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
@@ -39,7 +39,7 @@ def headline_cells(row: ScalingRow, *, spans_nodes: bool = False) -> list[str | 
         wording.rate(rate.median),
         f"{interval} ({rate.n})",
         wording.rate(row.images_per_second_per_device),
-        wording.percent(row.efficiency),
+        wording.percent(row.efficiency if row.counts else None),
         *([against_node] if spans_nodes else []),
         wording.percent(row.data_wait_share),
         wording.percent(row.communication_share),
@@ -52,8 +52,8 @@ def headline_values(rows: Sequence[ScalingRow]) -> dict[str, list[Any]]:
     """Return the numbers behind the headline."""
     rates = [row.images_per_second for row in rows]
     names = ("world_size", "nnodes", "images_per_second_per_device")
-    names += ("efficiency_low", "efficiency_high")
-    names += ("node_efficiency", "node_efficiency_low", "node_efficiency_high")
+    judged = ("efficiency_low", "efficiency_high")
+    judged += ("node_efficiency", "node_efficiency_low", "node_efficiency_high")
     names += ("data_wait_share", "communication_share", "peak_memory_bytes")
     names += ("cpu_ms_per_image",)
     return {
@@ -61,7 +61,11 @@ def headline_values(rows: Sequence[ScalingRow]) -> dict[str, list[Any]]:
         "images_per_second_ci_low": [rate.ci_low for rate in rates],
         "images_per_second_ci_high": [rate.ci_high for rate in rates],
         "runs": [rate.n for rate in rates],
-        "efficiency_estimate": [row.efficiency for row in rows],
+        "efficiency_estimate": [row.efficiency if row.counts else None for row in rows],
+        **{
+            name: [getattr(row, name) if row.counts else None for row in rows]
+            for name in judged
+        },
         **{name: [getattr(row, name) for row in rows] for name in names},
     }
 

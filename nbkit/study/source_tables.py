@@ -36,7 +36,7 @@ def by_source(study: Study, arm: str | None = None) -> Table | Note:
     Returns
     -------
     Table or Note
-        A note where no arm has a rate.
+        A note where no arm has a rate, or all that have are not finite.
 
     Raises
     ------
@@ -47,7 +47,9 @@ def by_source(study: Study, arm: str | None = None) -> Table | Note:
     rates = {
         row.arm: row.images_per_second.median
         for row in arms.rows
-        if row.images_per_second is not None and row.arm != arms.control
+        if row.images_per_second is not None
+        and row.arm != arms.control
+        and row.arm in arms.usable
     }
     if not rates:
         return Note(["By the statistics of others: no arm has a rate."])

@@ -17,6 +17,7 @@ __all__ = [
     "end_all",
     "finished_runs",
     "grouped",
+    "has_diverged",
     "variables_set",
     "wait_for_all",
 ]
@@ -84,7 +85,10 @@ def grouped(
 
 
 def finished_runs(
-    entries: Sequence[Mapping[str, Any]], together: Sequence[Sequence[str]]
+    entries: Sequence[Mapping[str, Any]],
+    together: Sequence[Sequence[str]],
+    *,
+    diverged: bool = False,
 ) -> dict[Slot, Run]:
     """Return the finished run of every slot that needs no other.
 
@@ -96,6 +100,8 @@ def finished_runs(
     together
         Names of arms that are started at once. What ran beside a run that did not
         finish was alone for a part of its time: it does not count.
+    diverged
+        Also the runs of a single arm that `has_diverged`.
     """
     group_of = {arm: tuple(group) for group in together for arm in group}
     finished: dict[Slot, Run] = {}
@@ -106,9 +112,10 @@ def finished_runs(
         except RunNotFoundError:
             # Its folder was removed: that slot has to be run again.
             continue
-        if run.state is not RunState.FINISHED:
-            continue
         slot = Slot(entry["arm"], entry["repeat"])
+        counts = diverged and slot.arm not in group_of and has_diverged(run)
+        if run.state is not RunState.FINISHED and not counts:
+            continue
         if slot.arm in group_of:
             at_once[entry["start"], slot.arm] = slot, run
         else:
@@ -119,8 +126,18 @@ def finished_runs(
     return finished
 
 
+def has_diverged(run: Run) -> bool:
+    """Return whether ``stop_on_nonfinite`` has ended a run.
+
+    That is a result: the same run again would end at the same step.
+    """
+    return run.state is RunState.FAILED and (run.cause or {}).get("kind") == "nonfinite"
+
+
 def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
     """Wait until every run has finished, or the first of them has not.
+
+    A run by itself that `has_diverged` has ended like one that finished.
 
     Parameters
     ----------
@@ -141,10 +158,10 @@ def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
         on_poll(runs[0])
         for run in runs:
             if run.state.is_final:
-                run.wait()
+                run.wait(raise_on_failure=not (len(runs) == 1 and has_diverged(run)))
 
     for run in runs:
-        run.wait(on_poll=look)
+        run.wait(on_poll=look, raise_on_failure=False)
 
 
 def end_all(runs: Sequence[Run], *, by: str) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 from nbkit.analysis.charts_storage import supply_chart
 from nbkit.analysis.published import lookup
 from nbkit.analysis.storage import Demand, Supply, limit_sentence, scaled
+from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS
+from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.arms import finished_arms
 from nbkit.study.conditions import conditions, describe_images, where_and_when
+from nbkit.study.finite import not_finite
 from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.storage_over_time import epoch_moments, over_time
@@ -64,6 +67,8 @@ class StorageResult:
     """What fixes the meaning of the numbers."""
     control: str | None = None
     """The arm that is the first one measured once more."""
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """By arm, where a training stopped being finite."""
     epoch_moments: Sequence[Mapping[str, Any]] = ()
     """What arrived over time in a run of each arm."""
 
@@ -197,6 +202,12 @@ class StorageResult:
         return over_time(self.reads, self.epoch_moments)
 
     @property
+    def _counted(self) -> list[EpochRow]:
+        """The rows of the arms that may stand for the answer."""
+        usable = usable_arms([row.arm for row in self.rows], self.not_finite)
+        return [row for row in self.rows if row.arm in usable]
+
+    @property
     def answer(self) -> str:
         """One sentence, computed from the data."""
         text = self._emulated_answer() or self._loader_answer()
@@ -208,7 +219,7 @@ class StorageResult:
         return "cache test: " if name == "cache test" else ""
 
     def _emulated_answer(self) -> str | None:
-        rows = [row for row in self.rows if row.first_utilization is not None]
+        rows = [row for row in self._counted if row.first_utilization is not None]
         if not rows or self.demand is None:
             return None
         best = max(rows, key=_first_utilization)
@@ -231,7 +242,9 @@ class StorageResult:
         )
 
     def _loader_answer(self) -> str:
-        rows = [row for row in self.rows if row.first is not None]
+        rows = [row for row in self._counted if row.first is not None]
+        if not rows and self.not_finite:
+            return NOTHING_COMPARED
         if not rows:
             return "no epoch has steps behind its warm-up, so that nothing is shown."
         best = max(rows, key=lambda row: row.first.median if row.first else 0.0)
@@ -353,6 +366,7 @@ def result(study: Study) -> StorageResult:
         repeats=study.repeats,
         conditions={**conditions(runs), "study_id": study.study_id},
         control=twin or None,
+        not_finite=not_finite(study),
         epoch_moments=epoch_moments(
             [(arm, many[0]) for arm, many in finished.items()],
             {arm: names[arm][1] in networked for arm in finished},

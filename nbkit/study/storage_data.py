@@ -19,7 +19,7 @@ from nbkit.datasets.manifest import known_manifest, write_manifest
 from nbkit.datasets.packing import Format, pack
 from nbkit.datasets.photos import photos_folder
 from nbkit.errors import ConfigError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
 from nbkit.readspeed.cache import make_cold, warm_up
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder

@@ -15,7 +15,7 @@ from nbkit.datasets.recordio import is_recordio
 from nbkit.datasets.tfrecord import is_tfrecord
 from nbkit.datasets.webdataset import is_webdataset
 from nbkit.errors import ParameterError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
 from nbkit.readspeed.places import describe_place
 from nbkit.study.parameters import Parameters
 from nbkit.study.storage_data import (

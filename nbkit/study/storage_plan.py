@@ -14,9 +14,9 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError, ParameterError
 from nbkit.readspeed.measuring import Cache, Engine
 from nbkit.study import wording
+from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
-from nbkit.study.scaling_plan import Devices, find_devices
 from nbkit.study.storage_data import FORMS
 from nbkit.study.storage_places import (
     Place,

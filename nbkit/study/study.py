@@ -1,20 +1,15 @@
-"""A study: several configurations, each run several times, in a balanced order.
+"""Executing a study: several configurations, each run several times, in balanced order.
 
-A study is a folder with one file, ``studies/<study_id>/study.json``: the plan, the
-order and the ids of the runs, written by the process that executes the study. What
-became of a run is asked of the run itself. The file also says what kind of study it
-is, with the facts of its plan, so that `nbkit.report` needs nothing but the store.
+One process executes a study, and is the one that writes its file.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
@@ -23,14 +18,18 @@ from nbkit.errors import (
     NotEnoughDataError,
     RunError,
     RunNotFoundError,
-    StoreError,
 )
 from nbkit.launch.run import Run, attach
-from nbkit.launch.start import launch
+from nbkit.launch.start import start_run
+from nbkit.launch.trust import Permit, permit_configurations, permit_study
 from nbkit.store.metrics import store_error
-from nbkit.store.paths import StudyPaths, studies_folder, the_study_folder
+from nbkit.store.ownership import FOLDER_MODE
+from nbkit.store.paths import StudyPaths, studies_folder
+from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import read_json, utc_now, write_json
+from nbkit.store.record import utc_now, write_json
+from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
+from nbkit.study.arms import arms_of
 from nbkit.study.kinds import before_start
 from nbkit.study.order import Slot, arms_and_order, balanced_order, of_repeat, twin
 from nbkit.study.parameters import Parameters
@@ -38,18 +37,18 @@ from nbkit.study.progress import Progress
 from nbkit.study.starts import (
     check_together,
     end_all,
-    finished_runs,
     grouped,
     variables_set,
     wait_for_all,
 )
+from nbkit.study.stored_study import StoredStudy
 
 __all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
 
 STUDY_SCHEMA = "nbkit.study/1"
 
 
-class Study:
+class Study(StoredStudy):
     """A study in the store; open it from any process, execute it from one.
 
     Parameters
@@ -57,13 +56,6 @@ class Study:
     root
         The study's folder.
     """
-
-    def __init__(self, root: Path) -> None:
-        self.paths = StudyPaths(root)
-        self._last_content: dict[str, Any] = {}
-        if not self._content:
-            message = f"{self.paths.study} does not exist; Study.create() makes one."
-            raise StoreError(message)
 
     @classmethod
     def create(
@@ -79,6 +71,7 @@ class Study:
         environment: Mapping[str, str] | None = None,
         kind: str | None = None,
         plan: Mapping[str, Any] | None = None,
+        trust: bool = False,
     ) -> Self:
         """Write the plan of a new study; nothing is started.
 
@@ -108,12 +101,17 @@ class Study:
             Which report it gets, such as ``scaling``; None for that of any arms.
         plan
             What that report has to know of the plan, as JSON values.
+        trust
+            Also take what configurations of runs of others ask of Slurm: see
+            `nbkit.launch`.
 
         Raises
         ------
         ConfigError
-            If there is nothing to run, a name is used twice, the control is no arm, or
-            arms cannot be started together.
+            If there is nothing to run, a name is used twice, the control is no arm,
+            arms cannot be started together, or one holds a secret.
+        RunError
+            If a configuration is not simply executed: see ``trust``.
         StoreError
             If the store cannot be written.
         """
@@ -125,161 +123,92 @@ class Study:
             raise ConfigError(message)
         check_together(together, list(arms), control)
         every, order = arms_and_order(arms, repeats, control, once or {})
+        permit_configurations(every.values(), trust=trust)
+        written = {
+            "name": name,
+            "plan": dict(plan or {}),
+            "arms": {
+                arm: config.model_dump(mode="json", exclude_unset=True)
+                for arm, config in every.items()
+            },
+            "parameters": dict(parameters or {}),
+            "environment": dict(environment or {}),
+        }
+        refuse_secrets(written)
+        refuse_secret_variables(written["environment"])
         root = studies_folder() / _study_id(name)
         try:
-            root.mkdir(parents=True)
+            make_store()
+            studies_folder().mkdir(exist_ok=True)
+            root.mkdir(FOLDER_MODE)
         except OSError as error:
             raise store_error(root, error) from error
         content = {
             "schema": STUDY_SCHEMA,
             "study_id": root.name,
-            "name": name,
+            **written,
             "kind": kind,
-            "plan": dict(plan or {}),
             "created": utc_now(),
-            "arms": {
-                arm: config.model_dump(mode="json", exclude_unset=True)
-                for arm, config in every.items()
-            },
             "once": list(once or {}),
             "control": None if control is None else [control, twin(control)],
             "together": [list(group) for group in together],
             "repeats": repeats,
             "order": [[slot.arm, slot.repeat] for slot in order],
-            "parameters": dict(parameters or {}),
             "origins": parameters.origins if parameters else {},
-            "environment": dict(environment or {}),
             "executor": None,
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
         return cls(root)
 
-    @classmethod
-    def open(cls, study_id: str) -> Self:
-        """Return a study of the store by its id, or by the end of it.
-
-        Raises
-        ------
-        StoreError
-            If no study, or more than one, is meant.
-        """
-        return cls(the_study_folder(study_id))
-
-    @property
-    def study_id(self) -> str:
-        """The study's id, which is its folder's name."""
-        return self.paths.root.name
-
-    @property
-    def name(self) -> str:
-        """What the study is called."""
-        return self._content["name"]
-
-    @property
-    def kind(self) -> str | None:
-        """Which report the study gets; None for that of any arms."""
-        return self._content.get("kind")
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """What the report has to know of the plan; empty if nothing was said."""
-        return self._content.get("plan") or {}
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Environment variables that every run gets."""
-        return dict(self._content["environment"])
-
-    @property
-    def repeats(self) -> int:
-        """Planned process starts of every arm."""
-        return self._content["repeats"]
-
-    @property
-    def arms(self) -> dict[str, ExperimentConfig]:
-        """Configuration of every arm, in the plan's order; first what runs once."""
-        arms = self._content["arms"].items()
-        # Who looks at a study need not have the plug-ins that it uses.
-        return {arm: ExperimentConfig.from_store(json.dumps(f)) for arm, f in arms}
-
-    @property
-    def once(self) -> list[str]:
-        """What is measured a single time; also one of `arms`."""
-        return self._content.get("once") or []
-
-    @property
-    def control(self) -> tuple[str, str] | None:
-        """The arm that is measured twice, and its second name; None without."""
-        control = self._content.get("control")
-        return None if control is None else (control[0], control[1])
-
-    @property
-    def together(self) -> list[list[str]]:
-        """Arms that are started at once, group by group."""
-        return self._content.get("together") or []
-
-    @property
-    def order(self) -> list[Slot]:
-        """Every process start of the plan, in the order of execution."""
-        return [Slot(arm, repeat) for arm, repeat in self._content["order"]]
-
-    @property
-    def missing(self) -> list[Slot]:
-        """What has no finished run yet, in the order of execution."""
-        finished = self._finished()
-        return [slot for slot in self.order if slot not in finished]
-
-    def runs_by_arm(self) -> dict[str, list[Run]]:
-        """Return the finished runs of every arm, in the order of their repeats."""
-        content, finished = self._content, self._finished()
-        return {
-            arm: [
-                finished[Slot(arm, repeat)]
-                for repeat in range(content["repeats"])
-                if Slot(arm, repeat) in finished
-            ]
-            for arm in content["arms"]
-        }
-
-    def run(self, *, progress: bool = True) -> Self:
+    def run(self, *, progress: bool = True, trust: bool = False) -> Self:
         """Run what has no finished run yet, one after the other, or a group at once.
 
         Every run is a process start of its own, and is stopped if this process ends.
 
+        Parameters
+        ----------
+        progress
+            Show how far it is.
+        trust
+            Also execute a study that was imported, or that others own or can write;
+            what it executes is printed first.
+
         Raises
         ------
+        RunError
+            If the study is not simply executed: see ``trust``. If another process
+            executes it.
         RunFailedError
             If a run fails; the runs before it are kept, those beside it are stopped.
         RunStoppedError
             If somebody stops a run.
         """
+        permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
         with self._executing():
             starts = grouped(self.missing, self.together)
             shown = Progress(self.name, len(starts), quiet=not progress)
             for slots in starts:
-                self._run_at_once(slots, shown)
+                self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
             shown.close()
         return self
 
-    def resume(self, *, progress: bool = True) -> Self:
+    def resume(self, *, progress: bool = True, trust: bool = False) -> Self:
         """Go on with an interrupted study; the same as `run`, which repeats nothing."""
-        return self.run(progress=progress)
+        return self.run(progress=progress, trust=trust)
 
-    def __repr__(self) -> str:
-        done, planned = len(self._finished()), len(self.order)
-        return f"<Study {self.study_id} {done} of {planned} runs finished>"
-
-    def _run_at_once(self, slots: Sequence[Slot], progress: Progress) -> None:
+    def _run_at_once(
+        self, slots: Sequence[Slot], progress: Progress, permit: Permit
+    ) -> None:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
         progress.start(" + ".join(labels))
         start = len(self._content["runs"])
         runs: list[Run] = []
         try:
             for slot in slots:
-                runs.append(self._launch(slot, start))
+                runs.append(self._launch(slot, start, permit))
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -305,15 +234,12 @@ class Study:
 
     def _needed(self) -> str:
         """Return how many repeats the study is estimated to need, in words."""
-        # Imported here: it describes studies, and so imports this module.
-        from nbkit.study.arms import arms_of
-
         try:
             return arms_of(self).needed_sentence
         except NotEnoughDataError:
             return ""  # a run that measured nothing is the report's to complain of
 
-    def _launch(self, slot: Slot, start: int) -> Run:
+    def _launch(self, slot: Slot, start: int, permit: Permit) -> Run:
         content = self._content
         fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
         # Else every list of runs would call all of them by their model.
@@ -328,31 +254,20 @@ class Study:
         if beside:
             tags["together"] = "; ".join(beside)
         with variables_set(self.environment):
-            run = launch(
+            run = start_run(
                 ExperimentConfig(**fields),
+                permit=permit,
                 on_owner_exit="stop",
-                origins=content["origins"],
+                origins=dict.fromkeys(fields, "given") | content["origins"],
                 tags=tags,
             )
         entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
         self._write(runs=[*content["runs"], {**entry, "start": start}])
         return run
 
-    @property
-    def _content(self) -> dict[str, Any]:
-        """What the file says now: another process may be executing the study.
-
-        What it said last if it was removed meanwhile.
-        """
-        self._last_content = read_json(self.paths.study) or self._last_content
-        return self._last_content
-
     def _write(self, **changes: Any) -> None:
         """Change fields of the file; for the process that executes the study."""
         write_json(self.paths.study, {**self._content, **changes})
-
-    def _finished(self) -> dict[Slot, Run]:
-        return finished_runs(self._content["runs"], self.together)
 
     @contextmanager
     def _executing(self) -> Iterator[None]:
@@ -386,11 +301,9 @@ class Study:
         for entry in entries:
             if entry.get("start") != entries[-1].get("start"):
                 continue
-            try:
+            with suppress(RunNotFoundError):
                 run = attach(entry["run_id"])
                 run.wait(raise_on_failure=False, on_poll=lambda _: None)
-            except RunNotFoundError:
-                continue
 
 
 def _study_id(name: str) -> str:

@@ -14,6 +14,7 @@ from nbkit.analysis.time_to_target import (
     compare_recipes,
     time_to_target,
 )
+from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
@@ -22,6 +23,7 @@ from nbkit.study import source_tables, wording
 from nbkit.study.arms import finished_arms
 from nbkit.study.conditions import WELCH, conditions, describe_images, where_and_when
 from nbkit.study.estimate import WholeTraining, estimate
+from nbkit.study.finite import not_finite
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.source_tables import with_statistics
@@ -137,10 +139,16 @@ class TimeToAccuracyResult:
     @property
     def answer(self) -> str:
         """One sentence, computed from the data."""
-        said = "; ".join(self._said(one) for one in self.recipes)
+        lost = {one.recipe: one.nonfinite for one in self.recipes if one.nonfinite}
+        counted = [one for one in self.recipes if one.recipe not in lost]
+        if not counted:
+            return NOTHING_COMPARED
+        said = "; ".join(self._said(one) for one in counted)
         ends = [
             found.sentence if isinstance(found, Ratio) else f"{found}."
-            for found in self.verdicts.values()
+            for recipe, found in self.verdicts.items()
+            # What is not finite was said first.
+            if usable_arms([recipe], lost, (self.recipes[0].recipe,))
         ]
         text = f"To {self.target * 100:.3g} % top-1: {said}."
         if ends:
@@ -257,11 +265,13 @@ def result(study: Study) -> TimeToAccuracyResult:
         )
         raise NotEnoughDataError(message)
     facts = study.plan
-    short = [run for name in study.once for run in study.runs_by_arm()[name]]
+    lost = not_finite(study)
+    by_arm = study.runs_by_arm()
+    short = [run for name in usable_arms(study.once, lost) for run in by_arm[name]]
     runs = [run for many in finished.values() for run in many]
     return TimeToAccuracyResult(
         recipes=tuple(
-            RecipeTimes(arm, tuple(time_to_target(run) for run in many))
+            RecipeTimes(arm, tuple(map(time_to_target, many)), lost.get(arm))
             for arm, many in finished.items()
         ),
         configs=study.arms,

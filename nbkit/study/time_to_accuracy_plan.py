@@ -9,11 +9,11 @@ from typing import Any
 from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
+from nbkit.study.devices import Devices, find_devices
 from nbkit.study.estimate import GPUS, elsewhere, workload
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
-from nbkit.study.scaling_plan import Devices, find_devices
 from nbkit.study.training_recipes import TrainingRecipe, training_recipe
 
 __all__ = ["TimeToAccuracyPlan", "plan"]
@@ -193,6 +193,8 @@ def _config(
         engine=p.engine,
         # Nobody looks at them; they take CPU time.
         tensorboard=False,
+        # What is not finite has no answer to judge.
+        stop_on_nonfinite=True,
     )
 
 

@@ -186,6 +186,7 @@ class Feed:
             self._holders.find(
                 gpu.uuid,
                 gpu.processes,
+                instances=[one.uuid for one in gpu.mig_instances or ()],
                 pids_are_here=last.pids_are_here,
                 told=last.told_holders,
             )

@@ -5,28 +5,33 @@ The driver comes last: it may hang.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import resource
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.health import Finding, State, installed, tell
+from nbkit.packages import DISTRIBUTION, NAMESAKE, REINSTALL
+from nbkit.telemetry import gpu_health
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
-from nbkit.telemetry.machine import container_kind, describe_machine
-from nbkit.telemetry.sample import GpuDevice
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.machine import describe_machine
 
 __all__ = ["findings"]
 
 _SHARED_MEMORY = Path("/dev/shm")
+_DEVICES = Path("/dev")
+_NCCL_BYTES = 2**30
+"""What NCCL's guide gives a container for several GPUs (``--shm-size=1g``).
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+"""
 _BATCH_BYTES = 64 * 224 * 224 * 3
 """A batch as loading processes hand it over: 64 images of 224 px in 8 bits."""
 _BATCHES_PER_PROCESS = 2
@@ -47,16 +52,29 @@ def findings() -> Iterator[Finding]:
     machine = describe_machine(gpus=False)
     yield Finding("System", "ok", _system(machine))
     yield Finding("Python", "ok", f"{platform.python_version()} ({sys.executable})")
-    yield Finding("nbkit", "ok", str(installed("nbkit")))
+    yield _nbkit()
     yield _cpus(machine)
     yield _binding(machine)
     yield _memory(machine["memory_total_bytes"])
-    yield _shared_memory(_SHARED_MEMORY)
+    yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
     yield _open_files()
     yield _processes()
     yield _locked_memory(machine["rdma_ports"])
     yield from _replay()
-    yield from _gpus()
+    yield from gpu_health.findings()
+
+
+def _nbkit() -> Finding:
+    """Say which nbkit is here, and whether another project's lies over it."""
+    version, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
+    if other is None:
+        return Finding("nbkit", "ok", version)
+    found = f"{version}; a distribution called {NAMESAKE} ({other}) is installed too: "
+    found += "another project's, or an nbkit from before it was called "
+    found += f"{DISTRIBUTION}; both write into the folder nbkit"
+    # What both have written goes with the other one.
+    remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
+    return Finding("nbkit", "failure", found, remedy)
 
 
 def _system(machine: Mapping[str, Any]) -> str:
@@ -97,21 +115,35 @@ def _memory(total_bytes: int) -> Finding:
     return Finding("Memory", "ok", f"{found} of {total_bytes / 2**30:.1f} GiB")
 
 
-def _shared_memory(folder: Path) -> Finding:
+def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
+    """Return whether loading processes and NCCL have the shared memory they need.
+
+    Parameters
+    ----------
+    num_gpus
+        That may work together.
+    folder
+        Where it is.
+    """
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:
         found = f"{folder} cannot be looked at ({error.strerror})"
-        remedy = "DataLoader's processes need it; mount a tmpfs there"
+        remedy = f"DataLoader's processes need it: sudo mount -t tmpfs tmpfs {folder}"
         return Finding("Shared memory", "failure", found, remedy)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
+    who = f"{processes} loading processes"
+    if num_gpus > 1:
+        needed += _NCCL_BYTES
+        who += f" and NCCL between {num_gpus} GPUs"
     found = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
     if space.free >= needed:
         return Finding("Shared memory", "ok", found)
+    size = math.ceil((space.total - space.free + needed) / 2**30)
     remedy = (
-        f"{processes} loading processes need about {_mib(needed)}, or end by a bus "
-        "error; start the container with a larger --shm-size (or --ipc=host)"
+        f"{who} need about {_mib(needed)}, or end by a bus error; sudo mount -o "
+        f"remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
     )
     return Finding("Shared memory", "warning", found, remedy)
 
@@ -176,62 +208,6 @@ def _replay() -> Iterator[Finding]:
     found = f"{value}: the sidebar and nbkit monitor play a trace"
     remedy = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
     yield Finding("GPU replay", "info", found, remedy)
-
-
-def _gpus() -> Iterator[Finding]:
-    from nbkit.telemetry.nvml import open_nvml
-
-    try:
-        with open_nvml() as nvml:
-            driver, cuda = nvml.driver_version, nvml.cuda_driver_version
-            devices = nvml.devices()
-    except NvmlUnavailableError as error:
-        if error.reason == "no gpu":
-            yield Finding("GPUs", "info", "none here: runs compute on CPUs")
-        else:
-            what, _, remedy = str(error).partition(": ")
-            # A container may be meant to compute on CPUs, beside the host's GPUs.
-            is_meant = error.reason == "no library" and container_kind() is not None
-            state: State = "warning" if is_meant else "failure"
-            remedy = f"{remedy.removesuffix('.')}; runs compute on CPUs until then"
-            yield Finding("GPUs", state, what, remedy)
-        return
-    yield Finding("NVIDIA driver", "ok", f"{driver}, CUDA up to {cuda}")
-    kinds = Counter(_kind(gpu) for gpu in devices if not gpu.error)
-    for kind, count in kinds.items():
-        yield Finding("GPUs", "ok", f"{count} x {kind}")
-    for gpu in devices:
-        yield from _oddities(gpu)
-    yield from _hidden(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def _kind(gpu: GpuDevice) -> str:
-    size = "unknown memory"
-    if gpu.memory_total_bytes is not None:
-        size = f"{gpu.memory_total_bytes / 2**30:.1f} GiB"
-    return f"{gpu.name}, {size}, compute capability {gpu.compute_capability}"
-
-
-def _oddities(gpu: GpuDevice) -> Iterator[Finding]:
-    what = f"GPU {gpu.index}"
-    if gpu.error:
-        remedy = "look for an Xid message in dmesg, then reset the GPU or reboot"
-        yield Finding(what, "failure", f"cannot be read ({gpu.error})", remedy)
-    elif gpu.mig_enabled:
-        found = "divided by MIG; an instance serves a run of one rank"
-        yield Finding(what, "info", found)
-
-
-def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Finding]:
-    # It may name instances of a divided GPU, which are no GPUs of their own.
-    if any(gpu.mig_enabled for gpu in devices):
-        return
-    left = visible(devices, setting)
-    if len(left) == len(devices):
-        return
-    found = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {len(left)} of {len(devices)}"
-    state: State = "info" if left else "warning"
-    yield Finding("Visible GPUs", state, found, "unset it to use them all")
 
 
 def _mib(size_bytes: int) -> str:

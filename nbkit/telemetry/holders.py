@@ -57,7 +57,7 @@ class ReportedRun:
     run_id: str
     name: str | None = None
     devices: tuple[str, ...] = ()
-    """UUIDs of its GPUs."""
+    """UUIDs of its GPUs or MIG instances."""
     pids: tuple[int, ...] = ()
     """Its ranks, as they count pids."""
     path: str | None = None
@@ -127,6 +127,7 @@ class HolderFinder:
         uuid: str | None,
         processes: Sequence[GpuProcess] | None,
         *,
+        instances: Sequence[str] = (),
         pids_are_here: bool = True,
         told: Mapping[int, dict[str, Any]] | None = None,
     ) -> tuple[list[dict[str, Any]] | None, list[int | None]]:
@@ -138,6 +139,8 @@ class HolderFinder:
             The GPU.
         processes
             Those that the driver names; None if it does not tell.
+        instances
+            UUIDs of the GPU's MIG instances.
         pids_are_here
             Whether the pids may be those of this machine.
         told
@@ -159,9 +162,14 @@ class HolderFinder:
             memory.append(process.memory_used_bytes)
         seen = {holder["run_id"] for holder in holders}
         for run in self._runs.values():
-            if uuid is not None and uuid in run.devices and run.run_id not in seen:
-                own = any(map(is_own, run.pids))
-                reported = {"own": own, "reported_by": "run"}
+            parts = [part for part in instances if part in run.devices]
+            is_here = bool(parts) or (uuid is not None and uuid in run.devices)
+            if is_here and run.run_id not in seen:
+                reported = {
+                    "own": any(map(is_own, run.pids)),
+                    "mig_uuid": parts[0] if parts else None,
+                    "reported_by": "run",
+                }
                 holders.append(_OUTSIDE | _of_run(run.run_id, run) | reported)
                 memory.append(None)
         unknown = processes is None and not holders
@@ -203,7 +211,7 @@ class HolderFinder:
         if not pids_are_here:
             return holder
         known = self._look(process.pid)
-        if known is None or not self._is_proved(known, uuid):
+        if known is None or not self._is_proved(known, {uuid, process.mig_uuid}):
             return holder
         local = known.process
         hidden = self.hide_commands_of_others and not local.own
@@ -234,8 +242,16 @@ class HolderFinder:
             known.kernel_id, known.run_id = self._owner(known, status)
         return known
 
-    def _is_proved(self, known: _Known, uuid: str | None) -> bool:
-        """Tell whether the process here is the one that the driver means."""
+    def _is_proved(self, known: _Known, names: set[str | None]) -> bool:
+        """Tell whether the process here is the one that the driver means.
+
+        Parameters
+        ----------
+        known
+            The process here.
+        names
+            UUIDs of the GPU and of the instance that the driver speaks of.
+        """
         if self._host_pids:
             return True
         now = time.monotonic()
@@ -245,7 +261,7 @@ class HolderFinder:
         if not known.uses_cuda:
             return False
         run = self._runs.get(known.run_id or "")
-        return run is None or not run.devices or uuid in run.devices
+        return run is None or not run.devices or not names.isdisjoint(run.devices)
 
     def _owner(self, known: _Known, status: Parent) -> tuple[str | None, str | None]:
         """Return the kernel or the run that a process descends from."""

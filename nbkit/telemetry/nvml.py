@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from nbkit.errors import NvmlUnavailableError
+from nbkit.packages import pip_install
+from nbkit.telemetry.condition import GpuCondition, read_condition
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import GpuDevice, GpuSample
 from nbkit.telemetry.xid import XidEvents
@@ -67,7 +69,7 @@ _P2P_WAYS = {
 }
 
 
-def open_nvml(*, detailed: bool = False) -> Nvml:
+def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
     """Return NVML, initialised; close it when done.
 
     Open it once and keep it: the call takes up to seconds where persistence mode is
@@ -77,6 +79,8 @@ def open_nvml(*, detailed: bool = False) -> Nvml:
     ----------
     detailed
         Whether readings hold details too: the last fields of `GpuSample`.
+    hears_xids
+        Whether to listen for Xid errors in any case.
 
     Raises
     ------
@@ -88,13 +92,14 @@ def open_nvml(*, detailed: bool = False) -> Nvml:
     try:
         import pynvml
     except ImportError as error:
-        message = f"GPUs cannot be read ({error}): pip install nvidia-ml-py."
+        remedy = pip_install("nvidia-ml-py")
+        message = f"GPUs cannot be read ({error}): {remedy}."
         raise NvmlUnavailableError(message, reason="no library") from error
     binding: Any = pynvml
     try:
         binding.nvmlInit()
         try:
-            return Nvml(binding, detailed=detailed)
+            return Nvml(binding, detailed=detailed, hears_xids=hears_xids)
         except binding.NVMLError:
             with suppress(binding.NVMLError):  # the first error is the reason
                 binding.nvmlShutdown()
@@ -162,13 +167,16 @@ def describe_gpus(nvml: Nvml | None = None) -> dict[str, Any]:
 class Nvml:
     """NVML, initialised, with a handle of every GPU; made by `open_nvml`."""
 
-    def __init__(self, pynvml: Any, *, detailed: bool = False) -> None:
+    def __init__(
+        self, pynvml: Any, *, detailed: bool = False, hears_xids: bool = False
+    ) -> None:
         self._pynvml = pynvml
         count = pynvml.nvmlDeviceGetCount()
         self._gpus = [
             Gpu.find(pynvml, index, detailed=detailed) for index in range(count)
         ]
-        self._xids = XidEvents(pynvml, self._gpus) if detailed else None
+        listens = detailed or hears_xids
+        self._xids = XidEvents(pynvml, self._gpus) if listens else None
 
     @property
     def pids_are_here(self) -> bool:
@@ -194,6 +202,10 @@ class Nvml:
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return what does not change about each GPU, in NVML's order."""
         return tuple(gpu.describe() for gpu in self._gpus)
+
+    def conditions(self) -> tuple[GpuCondition, ...]:
+        """Return what holds each GPU back, in NVML's order."""
+        return tuple(read_condition(self._pynvml, gpu) for gpu in self._gpus)
 
     def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
         """Return one reading of each GPU, in NVML's order.

@@ -1,30 +1,42 @@
 """`python -m nbkit.telemetry.occupants`: who uses GPUs without a lease of them.
 
-A process of its own, since NVML may hang, and so that whoever asks stays small.
-Prints a JSON object: what to say of each GPU or MIG instance that is in use.
+A process of its own, since NVML may hang, and so that the process that asks stays
+small. It is kept between questions: without persistence mode the driver initialises
+every GPU anew for the first process that opens it, which takes 1 to 3 s a GPU. It reads
+a question as a line of JSON and answers with one, until its input is closed.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
 from nbkit.errors import NvmlUnavailableError
+from nbkit.telemetry.processes import has_cuda_loaded, pids_are_the_hosts
 from nbkit.telemetry.sample import GpuProcess, GpuSample
 
-__all__ = ["Occupants", "occupants"]
+__all__ = ["Occupants", "occupants", "those_in_doubt"]
 
 _SILENT = "a driver that does not answer"
+_UNKNOWN = "nobody knows who (see the supervisor's log)"
 _SHARE = 0.05
 """Processes with less of a GPU's memory leave room for a run: a bare CUDA context takes
 0.3 to 0.5 GiB, which a notebook keeps that only looked at the GPU once."""
+
+
+@dataclass(frozen=True)
+class _Question:
+    names: frozenset[str]
+    asked_at: float
 
 
 class Occupants:
@@ -33,15 +45,27 @@ class Occupants:
     Parameters
     ----------
     timeout_seconds
-        A driver that takes longer is taken to hang.
+        A driver that takes longer is taken to hang: 16 GPUs that nobody has open take
+        up to 48 s.
+    patience_seconds
+        For how long one call waits for the answer.
     """
 
-    def __init__(self, timeout_seconds: float = 5.0) -> None:
+    def __init__(
+        self, timeout_seconds: float = 60.0, patience_seconds: float = 1.0
+    ) -> None:
         self._timeout_seconds = timeout_seconds
+        self._patience_seconds = patience_seconds
         self._has_failed = False
+        self._helper: subprocess.Popen[bytes] | None = None
         self._stuck: subprocess.Popen[bytes] | None = None
+        self._question: _Question | None = None
+        self.in_doubt: frozenset[str] = frozenset()
+        """Devices of the last answer whose only user may be the asker itself."""
 
-    def ask(self, names: Collection[str], but: int | None = None) -> dict[str, str]:
+    def ask(
+        self, names: Collection[str], but: int | None = None
+    ) -> dict[str, str] | None:
         """Return what to say of each device that a process uses, by its name.
 
         Of a driver that does not answer, nobody can tell: every device counts as used.
@@ -52,37 +76,84 @@ class Occupants:
             UUIDs of GPUs or MIG instances to look at.
         but
             Pid of a process whose tree does not count.
+
+        Returns
+        -------
+        dict or None
+            None while the driver works on the answer: ask again.
         """
         if self._stuck is not None and self._stuck.poll() is None:
             return dict.fromkeys(names, _SILENT)  # no second one beside it
-        argv = [sys.executable, "-P", "-m", "nbkit.telemetry.occupants", *names]
-        if but is not None:
-            argv += ["--but", str(but)]
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            # Once is enough in a log, however long a run waits.
-            stderr=subprocess.DEVNULL if self._has_failed else None,
-        )
-        try:
-            answer, _ = process.communicate(timeout=self._timeout_seconds)
-        except subprocess.TimeoutExpired:
-            self._leave(process)
-            return dict.fromkeys(names, _SILENT)
-        if process.returncode:
-            self._has_failed = True
-            return dict.fromkeys(names, "nobody knows who (see the supervisor's log)")
-        return json.loads(answer)
+        if self._question is None:
+            self._send(names, but)
+        asked = self._question
+        answer = self._receive()
+        if answer is None:
+            return None
+        if asked is not None and not asked.names.issuperset(names):
+            return self.ask(names, but)
+        return {name: words for name, words in answer.items() if name in names}
 
-    def _leave(self, process: subprocess.Popen[bytes]) -> None:
-        """End a helper that hangs; in the driver it may not even end by SIGKILL."""
-        process.kill()
-        if process.stdout is not None:
-            process.stdout.close()
-        self._stuck = process
+    def close(self) -> None:
+        """End the helper; a second call does nothing."""
+        if self._helper is not None:
+            self._leave(self._helper)
+
+    def _send(self, names: Collection[str], but: int | None) -> None:
+        if self._helper is None:
+            self._helper = subprocess.Popen(
+                [sys.executable, "-P", "-m", "nbkit.telemetry.occupants"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # Once is enough in a log, however long a run waits.
+                stderr=subprocess.DEVNULL if self._has_failed else None,
+            )
+        question = {
+            "names": sorted(names),
+            "but": but,
+            "host_pids": pids_are_the_hosts(),
+        }
+        self._question = _Question(frozenset(names), time.monotonic())
+        assert self._helper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as reading will tell
+            self._helper.stdin.write(json.dumps(question).encode() + b"\n")
+            self._helper.stdin.flush()
+
+    def _receive(self) -> dict[str, str] | None:
+        """Return the answer; None if it is not there yet."""
+        helper, question = self._helper, self._question
+        assert helper is not None
+        assert helper.stdout is not None
+        assert question is not None
+        left = question.asked_at + self._timeout_seconds - time.monotonic()
+        poll = select.poll()  # `select.select` refuses descriptors above 1023.
+        poll.register(helper.stdout, select.POLLIN)
+        if not poll.poll(1000 * max(0.0, min(left, self._patience_seconds))):
+            if left > self._patience_seconds:
+                return None
+            self._leave(helper)
+            return dict.fromkeys(question.names, _SILENT)
+        line = helper.stdout.readline()
+        self._question = None
+        if not line:
+            self._has_failed = True
+            self._leave(helper)
+            return dict.fromkeys(question.names, _UNKNOWN)
+        answer: dict[str, Any] = json.loads(line)
+        self.in_doubt = frozenset(answer["in_doubt"])
+        return answer["used"]
+
+    def _leave(self, helper: subprocess.Popen[bytes]) -> None:
+        """End a helper; one that hangs in the driver may not even end by SIGKILL."""
+        helper.kill()
+        for stream in (helper.stdin, helper.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._helper, self._question, self.in_doubt = None, None, frozenset()
+        self._stuck = helper
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)
+            helper.wait(1)
 
 
 def occupants(
@@ -99,6 +170,37 @@ def occupants(
     own
         Pids that do not count.
     """
+    broken = {
+        str(sample.uuid): f"the driver ({sample.error}; see dmesg)"
+        for sample in samples
+        if sample.error is not None and sample.uuid in names
+    }
+    return broken | {
+        name: _described(processes)
+        for name, processes in _strangers(samples, names, own).items()
+    }
+
+
+def those_in_doubt(
+    samples: Collection[GpuSample], names: Collection[str], own: Collection[int]
+) -> set[str]:
+    """Return devices with one user alone, who may be the asker under another pid.
+
+    In a container with pids of its own the driver may name the host's.
+
+    Parameters
+    ----------
+    samples, names, own
+        As of `occupants`.
+    """
+    found = _strangers(samples, names, own)
+    return {name for name, processes in found.items() if len(processes) == 1}
+
+
+def _strangers(
+    samples: Collection[GpuSample], names: Collection[str], own: Collection[int]
+) -> dict[str, list[GpuProcess]]:
+    """Return whose processes take much of a device, by its name."""
     strangers: dict[str, list[GpuProcess]] = {}
     totals: dict[str, int | None] = {}
     for name, process, total_bytes in _processes(samples):
@@ -106,7 +208,7 @@ def occupants(
             strangers.setdefault(name, []).append(process)
             totals[name] = total_bytes
     return {
-        name: _described(processes)
+        name: processes
         for name, processes in strangers.items()
         if not _is_little(processes, totals[name])
     }
@@ -154,21 +256,43 @@ def _tree(pid: int) -> set[int]:
         return set()
 
 
+def _answer(
+    samples: Collection[GpuSample], names: Sequence[str], but: int | None, host: bool
+) -> dict[str, Any]:
+    own = set() if but is None else _tree(but)
+    used = occupants(samples, names, own)
+    shown = {name for sample in samples for name in _names_of(sample)}
+    gone = "the driver (which does not show it any more; see dmesg)"
+    used |= {name: gone for name in names if name not in shown}
+    in_doubt: set[str] = set()
+    if but is not None and not host and has_cuda_loaded(but):
+        in_doubt = those_in_doubt(samples, names, own)
+        used |= {name: f"{used[name]}, maybe this kernel," for name in in_doubt}
+    return {"used": used, "in_doubt": sorted(in_doubt)}
+
+
+def _names_of(sample: GpuSample) -> list[str]:
+    return [str(sample.uuid), *(one.uuid for one in sample.mig_instances or ())]
+
+
 def main() -> None:
-    """Print who uses the GPUs that the command line names."""
+    """Answer who uses the GPUs that a question names, for each line of the input."""
     from nbkit.telemetry.nvml import open_nvml
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+")
-    parser.add_argument("--but", type=int)
-    asked: Any = parser.parse_args()
-    try:
-        with open_nvml() as nvml:
-            samples = nvml.read()
-    except NvmlUnavailableError as error:
-        sys.exit(str(error))
-    own = set() if asked.but is None else _tree(asked.but)
-    sys.stdout.write(json.dumps(occupants(samples, asked.names, own)) + "\n")
+    nvml = None
+    for line in sys.stdin:
+        question: dict[str, Any] = json.loads(line)
+        try:
+            nvml = nvml or open_nvml()
+        except NvmlUnavailableError as error:
+            sys.exit(str(error))
+        samples = nvml.read()
+        names, but, host = (question[key] for key in ("names", "but", "host_pids"))
+        sys.stdout.write(json.dumps(_answer(samples, names, but, host)) + "\n")
+        sys.stdout.flush()
+        if any(sample.error for sample in samples):
+            nvml.close()  # A GPU that was reset answers only to who opens it anew.
+            nvml = None
 
 
 if __name__ == "__main__":

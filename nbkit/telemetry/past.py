@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from nbkit.reading import LINE_BYTES, open_regular, parse_object
+
 __all__ = ["PastThread", "read_past"]
 
 _DENSE_SECONDS = 30 * 60
@@ -51,11 +53,11 @@ def read_past(path: Path, now: float) -> Iterator[list[Any]]:
     OSError
         If the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         begin = now - _LONGEST_SECONDS
         file.seek(_find(file, begin))
         taken_t = float("-inf")
-        while (line := file.readline()).endswith(b"\n"):
+        while (line := file.readline(LINE_BYTES)).endswith(b"\n"):
             t = _time_of(line)
             if t is None or t < begin:
                 continue
@@ -77,7 +79,7 @@ def _find(file: BinaryIO, t: float) -> int:
     while high - low > 1 << 16:
         middle = (low + high) // 2
         file.seek(middle)
-        file.readline()
+        file.readline(LINE_BYTES)
         found = _next_time(file)
         if found is None or found >= t:
             high = middle
@@ -86,12 +88,12 @@ def _find(file: BinaryIO, t: float) -> int:
     if low == 0:
         return 0
     file.seek(low)
-    file.readline()
+    file.readline(LINE_BYTES)
     return file.tell()
 
 
 def _next_time(file: BinaryIO) -> float | None:
-    while (line := file.readline()).endswith(b"\n"):
+    while (line := file.readline(LINE_BYTES)).endswith(b"\n"):
         t = _time_of(line)
         if t is not None:
             return t
@@ -101,7 +103,7 @@ def _next_time(file: BinaryIO) -> float | None:
 def _skip(file: BinaryIO, t: float) -> None:
     """Move on towards the first line of time `t` or later, never beyond it."""
     start = file.tell()
-    first, second = file.readline(), file.readline()
+    first, second = file.readline(LINE_BYTES), file.readline(LINE_BYTES)
     t_first, t_second = _time_of(first), _time_of(second)
     aim = start
     if t_first is not None and t_second is not None and t_first < t_second < t:
@@ -109,7 +111,7 @@ def _skip(file: BinaryIO, t: float) -> None:
         # is safe, and the seek below ends within a line.
         lines = int(0.9 * (t - t_first) / (t_second - t_first)) - 1
         file.seek(start + max(lines, 0) * len(first))
-        file.readline()
+        file.readline(LINE_BYTES)
         guess = file.tell()
         found = _next_time(file)
         if found is not None and found < t:
@@ -123,8 +125,11 @@ def _time_of(line: bytes) -> float | None:
 
 
 def _row(line: bytes) -> list[Any] | None:
-    sample = json.loads(line)
-    if not isinstance(sample, dict) or sample.get("kind") != "sample":
+    try:
+        sample = parse_object(line)
+    except json.JSONDecodeError:
+        return None
+    if sample.get("kind") != "sample":
         return None
     gpus = {
         gpu.get("uuid") or str(gpu["index"]): [

@@ -9,7 +9,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LocalProcess", "Parent", "is_own", "parent_of", "pids_are_the_hosts"]
+__all__ = [
+    "LocalProcess",
+    "Parent",
+    "has_cuda_loaded",
+    "is_own",
+    "parent_of",
+    "pids_are_the_hosts",
+]
 
 _COMMAND_BYTES = 256
 """Longest command line that is told: what follows is often data, or a secret."""
@@ -76,7 +83,7 @@ class LocalProcess:
             with os.scandir(f"/proc/{self.pid}/fd") as descriptors:
                 if any(map(_is_gpu, descriptors)):
                     return True
-            return _CUDA.search(_read(f"/proc/{self.pid}/maps")) is not None
+            return _maps_cuda(self.pid)
         except OSError:
             return None
 
@@ -91,6 +98,18 @@ class LocalProcess:
             if entry.startswith(mark):
                 return entry[len(mark) :].decode(errors="replace")
         return None
+
+
+def has_cuda_loaded(pid: int) -> bool:
+    """Tell whether a process may have a CUDA context; NVML alone loads less."""
+    try:
+        return _maps_cuda(pid)
+    except OSError:
+        return False
+
+
+def _maps_cuda(pid: int) -> bool:
+    return _CUDA.search(_read(f"/proc/{pid}/maps")) is not None
 
 
 @functools.cache

@@ -208,7 +208,7 @@ class GpuSample(_Record):
     """
     xid: Xid | None = None
     """The last error that the driver reported; None also if it reported none. Only in a
-    detailed reading.
+    detailed reading, and in the samples of a run.
     """
     t: float | None = field(default=None, compare=False)
     """When the counters were read: Unix time in seconds, for rates."""

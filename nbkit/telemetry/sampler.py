@@ -119,7 +119,8 @@ class Sampler:
 
     def _open(self) -> None:
         try:
-            self._nvml = open_nvml()
+            # The only witness of why a GPU ended a run.
+            self._nvml = open_nvml(hears_xids=True)
             self._gpu_uuids = _gpus_of(self._nvml, self._gpu_uuids)
             self._gpus_unavailable = None
         except NvmlUnavailableError as error:
@@ -145,7 +146,7 @@ class _LineFile:
     def __init__(self, path: Path) -> None:
         # Only the last folder: a run folder that vanished is not made anew.
         path.parent.mkdir(exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         status = os.fstat(self._fd)
         self._is_file = stat.S_ISREG(status.st_mode)
         if self._is_file:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from importlib import metadata
+
+from nbkit.health import installed
+from nbkit.packages import DISTRIBUTION
 
 __all__ = ["software", "software_differences"]
 
 
 def software() -> dict[str, str | None]:
     """Return the versions that have to be the same on every node; None is missing."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("nbkit", "torch"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+    return {
+        "python": platform.python_version(),
+        "nbkit": installed(DISTRIBUTION),
+        "torch": installed("torch"),
+    }
 
 
 def software_differences(

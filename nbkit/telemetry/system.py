@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nbkit.reading import lines_of, open_regular, parse_object
 from nbkit.telemetry.sample import GpuSample, Sample
 
 __all__ = ["summarise_system", "summarise_systems"]
@@ -95,10 +95,10 @@ def summarise_systems(
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        with path.open("rb") as file:
-            for line in file:
+        with open_regular(path) as file:
+            for line in lines_of(file, path):
                 if line.endswith(b"\n"):
-                    yield json.loads(line)
+                    yield parse_object(line)
     except FileNotFoundError:
         return
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
-__all__ = ["visible"]
+__all__ = ["unknown_entry", "visible", "visible_instances"]
 
 
 def visible(
@@ -44,6 +44,31 @@ def visible(
             break  # CUDA ignores everything behind an invalid entry.
         chosen += [gpu for gpu in match[:1] if gpu not in chosen]
     return chosen
+
+
+def unknown_entry(
+    gpus: Sequence[GpuDevice],
+    setting: str | None,
+    mig_parents: Mapping[str, str] | None = None,
+) -> str | None:
+    """Return the first entry that names a GPU which is not there; None without any.
+
+    Parameters
+    ----------
+    gpus, setting, mig_parents
+        As of `visible`.
+
+    Notes
+    -----
+    An entry that can name no GPU hides what follows on purpose: an empty one, ``-1``,
+    Slurm's ``NoDevFiles``, ``none`` and ``void`` of container runtimes.
+    """
+    for part in (part.strip() for part in (setting or "").split(",")):
+        if not part.isdecimal() and not part.startswith(("GPU-", "MIG-")):
+            return None
+        if not visible(gpus, part, mig_parents):
+            return part
+    return None
 
 
 def _parents(part: str, mig_parents: Mapping[str, str]) -> list[str]:

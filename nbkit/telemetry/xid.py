@@ -17,6 +17,10 @@ _WAIT_MILLISECONDS = 1
 _MOST_AT_ONCE = 64
 """A GPU that fails may report without end."""
 
+_ECHOES = {45, 154}
+"""What the driver reports at once after another error: a program was ended, and the GPU
+has to be reset."""
+
 
 class XidEvents:
     """Listens for Xid errors of some GPUs; each knows its last one (`Gpu.xid`).
@@ -53,6 +57,7 @@ class XidEvents:
         if not self._gpus:
             return
         nvml = self._pynvml
+        heard: set[Gpu] = set()
         for _ in range(_MOST_AT_ONCE):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._events, _WAIT_MILLISECONDS)
@@ -61,8 +66,11 @@ class XidEvents:
                 self._hear_none(None if silent else nvml_reason(nvml, error.value))
                 return
             gpu = self._gpus.get(bytes(event.device))
-            if gpu is not None:
-                gpu.xid = Xid(int(event.eventData), round(time.time(), 3))
+            code = int(event.eventData)
+            if gpu is None or (gpu in heard and code in _ECHOES):
+                continue
+            heard.add(gpu)
+            gpu.xid = Xid(code, round(time.time(), 3))
 
     def _hear_none(self, reason: str | None) -> None:
         if reason != self._reason:

@@ -7,22 +7,15 @@ of its own: a saved notebook has no kernel that could fill the view.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from nbkit.widgets import completion
+from nbkit.widgets.frontend import has_widgets
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nbkit.launch.run import Run, RunList
-    from nbkit.store.runs import StoredRun
-    from nbkit.widgets.view import RunView
 
-__all__ = ["has_widgets", "look_again", "register", "view_of"]
-
-_views: dict[Path, RunView] = {}
-"""One for each run: it is read once, however often it is shown."""
+__all__ = ["register"]
 
 
 def register(shell: Any) -> None:
@@ -47,48 +40,11 @@ def register(shell: Any) -> None:
     completion.register(shell)
 
 
-def has_widgets() -> bool:
-    """Return whether somebody looks at this cell's output in a page with widgets.
-
-    JupyterLab, Notebook 7, VS Code and others that are built on JupyterLab's services
-    name the cell in each request to execute (``cellId``), and leave the user's name
-    empty. Papermill, nbclient and nbconvert execute through jupyter_client, which names
-    no cell and always fills in a user; what they save would be a widget that nobody can
-    show. In a terminal there is no request at all.
-    """
-    module = sys.modules.get("IPython.core.getipython")
-    shell = module.get_ipython() if module else None
-    if shell is None or not hasattr(shell, "kernel"):
-        return False
-    request = shell.get_parent() or {}
-    names_cell = "cellId" in (request.get("metadata") or {})
-    return names_cell or (request.get("header") or {}).get("username") == ""
-
-
-def view_of(run: Run) -> RunView:
-    """Return the view of a run, the same one each time unless it was closed."""
-    from nbkit.widgets.view import RunView
-
-    for root, old in list(_views.items()):
-        if not old.is_open:
-            del _views[root]
-    view = _views.get(run.paths.root)
-    if view is None:
-        view = _views[run.paths.root] = RunView(run)
-    return view
-
-
-def look_again(run: StoredRun) -> None:
-    """Let the view of a run that had ended look at once, if there is one."""
-    view = _views.get(run.paths.root)
-    if view is not None and view.is_open:
-        view.look()
-
-
 def _show_run(run: Run) -> None:
     from IPython.display import display
 
     from nbkit.widgets.picture import show_picture
+    from nbkit.widgets.views import view_of
 
     if has_widgets():
         view = view_of(run)

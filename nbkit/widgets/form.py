@@ -15,10 +15,11 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.run import Run
 from nbkit.launch.start import launch
-from nbkit.widgets.display import has_widgets, view_of
 from nbkit.widgets.form_check import python_line
 from nbkit.widgets.form_panel import FormPanel
+from nbkit.widgets.frontend import has_widgets
 from nbkit.widgets.picture import show_picture
+from nbkit.widgets.views import view_of
 
 __all__ = ["ExperimentForm"]
 

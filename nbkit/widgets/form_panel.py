@@ -19,7 +19,7 @@ import traitlets
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
 from nbkit.widgets.form_check import Check
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError
-from nbkit.launch.start import refusals
+from nbkit.launch.submit import refusals
 from nbkit.widgets.form_fields import Control
 
 __all__ = ["Refusals", "by_field"]

@@ -26,7 +26,9 @@ from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.study.wording import UNKNOWN, percent, rate, size
-from nbkit.widgets.display import has_widgets, look_again
+from nbkit.visible import visible
+from nbkit.widgets.frontend import has_widgets
+from nbkit.widgets.views import look_again
 
 __all__ = ["picture", "show_picture", "summary_html"]
 
@@ -84,7 +86,10 @@ def picture(live: LiveRun) -> Bundle:
             *_cause_lines(head),
         ]
     )
-    return {"text/html": _html(shown, place, words, facts), "text/plain": text}
+    return {
+        "text/html": _html(shown, place, words, facts),
+        "text/plain": visible(text, lines=True),
+    }
 
 
 def summary_html(summary: RunSummary) -> str:
@@ -240,6 +245,10 @@ def _state_words(shown: Bundle) -> str:
     if not head["is_final"]:
         # A picture does not move: it says of when it is.
         state += f" at {utc_now()[:19].replace('T', ' ')} UTC"
+    if head["nonfinite"]:
+        state += f"; {head['nonfinite']}"
+    if head["imported_from"]:
+        state += f"; imported from {head['imported_from']}"
     if not shown["numbers"]["is_complete"]:
         step = shown["numbers"]["read_step"]
         where = "" if step is None else f" up to step {step:,} so far"
@@ -277,7 +286,8 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     logged = numbers["logged"].items()
     facts += [(name, _figures(value)) for name, value in logged if name not in known]
     if head["is_final"] and head["ran_seconds"] is not None:
-        of = f" ({head['attempt'] + 1} attempts)" if head["attempt"] else ""
+        count = head["num_attempts"]
+        of = f" ({count} attempts)" if count > 1 else ""
         facts.append(("Duration", f"{head['ran_seconds']:,.1f} s{of}"))
     ranks = head["num_ranks"]
     words = ("CPU process", "es") if head["device_type"] == "cpu" else ("rank", "s")

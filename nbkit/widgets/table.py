@@ -18,13 +18,19 @@ import anywidget
 import ipywidgets
 from IPython.display import display
 
-from nbkit.analysis.live.rows import IMAGES_PER_SECOND, run_numbers, run_rows
+from nbkit.analysis.live.rows import (
+    IMAGES_PER_SECOND,
+    run_numbers,
+    run_rows,
+    state_words,
+)
 from nbkit.analysis.live.running_time import RUNNING_TIME
 from nbkit.errors import NbkitError
 from nbkit.launch.run import RunList
 from nbkit.study.wording import UNKNOWN, rate
-from nbkit.widgets.display import view_of
+from nbkit.visible import visible
 from nbkit.widgets.view import WORDS, heard_while_busy, static_text
+from nbkit.widgets.views import view_of
 
 __all__ = ["RunTable", "show_table"]
 
@@ -142,14 +148,17 @@ def _saved(runs: RunList) -> dict[str, str]:
         "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-    return {"text/html": page, "text/plain": f"{text}\n{note}".rstrip()}
+    return {
+        "text/html": page,
+        "text/plain": visible(f"{text}\n{note}".rstrip(), lines=True),
+    }
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     started, seconds, loss = row["started_at"], row["duration_seconds"], row["loss"]
     return (
-        row["name"] or UNKNOWN,
-        row["state"],
+        visible(row["name"] or UNKNOWN),
+        state_words(row),
         UNKNOWN if row["gpus"] is None else str(row["gpus"]),
         UNKNOWN if started is None else _utc(started),
         UNKNOWN if seconds is None else f"{seconds:,.0f} s",

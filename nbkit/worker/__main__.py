@@ -8,6 +8,9 @@ import traceback
 from pathlib import Path
 
 from nbkit.config import ExperimentConfig
+from nbkit.config.determinism import DETERMINISTIC_VARIABLES
+from nbkit.reading import read_file
+from nbkit.store.redaction import redacted
 from nbkit.worker.binding import bind
 from nbkit.worker.rank import Rank, keep_to_cpus
 
@@ -16,20 +19,21 @@ def main() -> None:
     """Run this rank and exit; a failure leaves torchelastic's error file."""
     rank = Rank.enter(Path(sys.argv[1]))
     try:
-        config = ExperimentConfig.from_json(rank.paths.config.read_bytes())
+        config = ExperimentConfig.from_json(read_file(rank.paths.config))
         if config.deterministic:
-            # cuBLAS is only deterministic with a fixed workspace:
-            # https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            for name, value in DETERMINISTIC_VARIABLES.items():
+                os.environ.setdefault(name, value)
         if config.cpus is not None:
             keep_to_cpus(config.cpus)
         # Before torch: its threads, and the memory that they touch, follow.
         rank.binding = bind(rank, config)
         from torch.distributed.elastic.multiprocessing.errors import record
 
-        record(_run)(rank, config)
+        from nbkit.worker.last_words import LastWords
+
+        record(_run, LastWords())(rank, config)
     except BaseException as error:  # noqa: BLE001 - the process ends here either way
-        traceback.print_exc()
+        sys.stderr.write(redacted(traceback.format_exc()))
         code = error.code if isinstance(error, SystemExit) else 1
         _exit(code if isinstance(code, int) else 1)
     _exit(0)

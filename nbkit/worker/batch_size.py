@@ -20,9 +20,12 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
+from nbkit.reading import read_file
+from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
-from nbkit.worker import models, optimizers
+from nbkit.telemetry.cuda_errors import is_out_of_memory
+from nbkit.worker import graphs, models, optimizers
 from nbkit.worker.data import Placement, synthetic
 from nbkit.worker.distributed import gather
 from nbkit.worker.precision import Precision
@@ -40,6 +43,9 @@ _FIRST_SIZE = 16
 # What a probe may use of the free memory. The rest is for what it does not have: NCCL's
 # buffers, and fragmentation over thousands of steps.
 _USABLE_SHARE = 0.95
+
+# Left for what no probe has: DALI decodes into memory of its own.
+_DALI_SHARE = 0.10
 
 
 def resolve(
@@ -123,17 +129,24 @@ def fits(config: ExperimentConfig, device: torch.device, size: int) -> bool:
     return True
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether an error says that memory ran out.
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an error, or the one that it hides, says that memory ran out.
 
-    cuDNN and cuBLAS say in words of their own that they got no workspace; where cuDNN
-    tries its plans out, those that got none are passed over until none is left.
+    A capture of CUDA graphs that ends by one says only that it ended.
     """
-    said = str(error)
-    own_words = ("ALLOC_FAILED", "unable to find an engine to execute")
-    return isinstance(error, torch.OutOfMemoryError) or any(
-        words in said for words in own_words
+    if error is None:
+        return False
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or is_out_of_memory(str(error))
+        or _is_out_of_memory(error.__context__)
     )
+
+
+def _usable_share(config: ExperimentConfig) -> float:
+    """Return which part of the free memory a probe may use."""
+    has_dali = config.loader == "dali" and config.data != "synthetic"
+    return _USABLE_SHARE - (_DALI_SHARE if has_dali else 0)
 
 
 def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) -> None:
@@ -147,6 +160,9 @@ def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) 
     precision = Precision(config, device)
     model = precision.to_layout(models.build(config, data.num_classes).to(device))
     optimizer = optimizers.build(config, model)
+    if config.cuda_graphs:
+        # They keep what they compute in a pool that nothing else uses.
+        graphs.capture(model, config, precision, device, size)
     criterion = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
     batches = data.train_batches(0)
     for _ in range(2):
@@ -182,13 +198,12 @@ def _probe(rank: Rank) -> int:
 
 def main() -> None:
     """Print the largest batch size for the run in the folder given."""
-    text = (Path(sys.argv[1]) / "config.json").read_bytes()
-    config = ExperimentConfig.from_json(text)
+    config = ExperimentConfig.from_json(read_file(RunPaths(Path(sys.argv[1])).config))
     index = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    share = _USABLE_SHARE * free_bytes / total_bytes
+    share = _usable_share(config) * free_bytes / total_bytes
     torch.cuda.set_per_process_memory_fraction(share, device)
     torch.backends.cudnn.benchmark = not config.deterministic
     size = largest(lambda size: fits(config, device, size))

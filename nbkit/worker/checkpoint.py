@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.store.metrics import store_error
+from nbkit.store.ownership import make_folder, open_new
 from nbkit.store.record import read_json, utc_now, write_json
 
 __all__ = [
@@ -47,6 +48,8 @@ def save(
     world_size: int,
     barrier: Callable[[], object],
     kept: int,
+    *,
+    finite: bool | None = None,
 ) -> Path:
     """Save a checkpoint; called by every rank at the same step.
 
@@ -65,7 +68,10 @@ def save(
     barrier
         Waits for every rank.
     kept
-        Complete checkpoints to keep; older ones are removed.
+        Complete checkpoints to keep; older ones are removed, but for the last one whose
+        weights were finite.
+    finite
+        Whether its weights are; None if nobody has looked.
 
     Returns
     -------
@@ -81,7 +87,7 @@ def save(
     """
     path = folder / f"step_{step:08d}"
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         _write(path / f"rank_{rank}.pt", rank_state)
         if rank == 0:
             _write(path / "state.pt", state)
@@ -96,6 +102,7 @@ def save(
             "step": step,
             "time": utc_now(),
             "world_size": world_size,
+            "finite": finite,
             "files": _sizes(path, world_size),
         }
         write_json(path / "complete.json", complete)
@@ -180,7 +187,7 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     """Write to a temporary file, force it to the disk, give it its name."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with open_new(temporary) as file:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
@@ -237,12 +244,19 @@ def _is_complete(path: Path) -> bool:
     )
 
 
+def _is_finite(path: Path) -> bool:
+    """Return whether nothing says of a complete checkpoint that it is not finite."""
+    return (read_json(path / "complete.json") or {}).get("finite") is not False
+
+
 def _prune(folder: Path, newest: Path, kept: int) -> None:
     """Remove complete checkpoints beyond ``kept`` and incomplete older ones."""
     before = (p for p in folder.glob("step_*") if step_of(p) < step_of(newest))
     older = sorted(before, key=step_of, reverse=True)
     complete = list(filter(_is_complete, older))
-    keep = set(complete[: kept - 1])
+    keep = {newest, *complete[: kept - 1]}
+    if not any(map(_is_finite, keep)):
+        keep.update([*filter(_is_finite, complete)][:1])
     for path in older:
         if path not in keep:
             # What cannot be removed now is tried again after the next checkpoint; it

@@ -18,6 +18,7 @@ from nbkit.errors import ConfigError, RunError
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.worker.rank import Rank
+from nbkit.worker.tensorboard import TensorBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,7 +123,8 @@ class Context:
         self._group: tuple[Any, Any] | None = None
         """The default process group, and the one for flags beside it."""
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
-        self._tensorboard: Any = None
+        wanted = rank.rank == 0 and config.tensorboard
+        self._tensorboard = TensorBoard(rank) if wanted else None
         self._agreement: StopAgreement | None = None
 
     @property
@@ -137,8 +139,8 @@ class Context:
         self._step = step
         self._rank.beat(step, Phase.COMPUTE)
         self._write("log", step, values=found)
-        if self._writer is not None and self.config.tensorboard:
-            self._to_tensorboard(found, step)
+        if self._tensorboard is not None:
+            self._tensorboard.write(found, step)
 
     def should_stop(self) -> bool:
         """Return whether somebody wants the run to end; then save and return.
@@ -246,15 +248,6 @@ class Context:
         if self._writer is not None:
             line = {"kind": kind, "attempt": self.attempt, "step": step}
             self._writer.write({**line, "t": time.time(), **values})
-
-    def _to_tensorboard(self, numbers: dict[str, float | None], step: int) -> None:
-        from nbkit.worker.metrics_log import tensorboard_writer
-
-        if self._tensorboard is None:
-            self._tensorboard = tensorboard_writer(self._rank, step)
-        for name, value in numbers.items():
-            if value is not None:
-                self._tensorboard.add_scalar(name, value, step)
 
     def _host_group(self) -> Any:
         """Return a group for flags on the host; None for ranks that have none."""

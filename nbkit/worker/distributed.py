@@ -15,6 +15,10 @@ from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsa
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
+from nbkit.packages import pip_install
+from nbkit.telemetry.cuda_errors import cuda_advice, first_line
+from nbkit.telemetry.torch_builds import last_torch
+from nbkit.worker.collectives import record_collectives
 from nbkit.worker.rank import Rank
 
 __all__ = [
@@ -103,6 +107,8 @@ def join(
     shared = device.type == "cuda" and rank.local_world_size > torch.cuda.device_count()
     nccl = device.type == "cuda" and not shared
     options: dict[str, Any] = {"device_id": device} if nccl else {}
+    if nccl:
+        record_collectives(rank)
     dist.init_process_group(
         "nccl" if nccl else "gloo",
         store=rendezvous(rank, timeout),
@@ -126,33 +132,37 @@ def leave(group: dist.ProcessGroup | None) -> None:
         dist.barrier(group)
 
 
-# From the flags in the wheels of the package index: 2.8 dropped Maxwell and Pascal,
-# 2.11 dropped Volta.
-_LAST_WHEELS = (((7, 0), "<2.8"), ((7, 5), "<2.11"))
-
-
 class StopAgreement:
     """Ranks agree on a stop at the step boundary, one step late and without waiting.
 
-    Every step starts an all-reduce of one flag on the host and looks at the result of
+    Every step starts an all-reduce of two flags on the host and looks at the result of
     the step before, so that neither the device nor the other ranks are waited for.
     """
 
     def __init__(self, rank: Rank, group: dist.ProcessGroup | None) -> None:
+        self.alarm = False
+        """Whether any rank has said that something is wrong; the same on all ranks."""
         self._rank = rank
         self._group = group
-        self._flag = torch.zeros(1, dtype=torch.int32)
+        self._flags = torch.zeros(2, dtype=torch.int32)
         self._work: Any = None
 
-    def reached(self) -> bool:
-        """Return whether every rank stops here; called by all at each boundary."""
+    def reached(self, *, alarm: bool = False) -> bool:
+        """Return whether every rank stops here; called by all at each boundary.
+
+        Parameters
+        ----------
+        alarm
+            Whether this rank wants the others to know that something is wrong.
+        """
         if self._group is None:
+            self.alarm = alarm
             return self._rank.stop_requested
         agreed = self._wait()
         if not agreed:
-            self._flag.fill_(int(self._rank.stop_requested))
+            self._flags[0], self._flags[1] = self._rank.stop_requested, alarm
             self._work = dist.all_reduce(
-                self._flag, dist.ReduceOp.MAX, group=self._group, async_op=True
+                self._flags, dist.ReduceOp.MAX, group=self._group, async_op=True
             )
         return agreed
 
@@ -165,7 +175,9 @@ class StopAgreement:
             return False
         self._work.wait()
         self._work = None
-        return bool(self._flag.item())
+        stop, alarm = self._flags.tolist()
+        self.alarm = self.alarm or bool(alarm)
+        return bool(stop)
 
 
 def gather(
@@ -255,7 +267,7 @@ def _why_no_cuda() -> str:
     if built_for is None:
         return (
             f"torch {torch.__version__} is a build without CUDA; install the ordinary "
-            "wheel: pip install --force-reinstall torch torchvision"
+            f"wheel: {pip_install('torch', 'torchvision', options='--force-reinstall')}"
         )
     from nbkit.telemetry.nvml import open_nvml
 
@@ -265,16 +277,31 @@ def _why_no_cuda() -> str:
         driver = f"driver {version}, which supports CUDA up to {supports}"
     except NvmlUnavailableError as error:
         driver = f"a driver that does not answer ({error})"
+    said, advice = _cuda_error()
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"
     return (
         f"torch {torch.__version__} is built for CUDA {built_for} and sees no GPU with "
-        f"{driver}; update the driver, or install an older torch built for its CUDA."
+        f"{driver}: {said}; {advice}."
     )
 
 
+def _cuda_error() -> tuple[str, str]:
+    """Return what CUDA says when it is initialised, and what to do about it."""
+    try:
+        torch.cuda.init()
+    except Exception as error:  # noqa: BLE001 - torch wraps errors of the driver in many
+        said = first_line(str(error))
+    else:
+        said = "CUDA is initialised and shows none"
+    advice = cuda_advice(said)
+    return said, advice.text if advice else "run nvidia-smi, which may say more"
+
+
 def _remedy(capability: tuple[int, int]) -> str:
-    for newest, bound in _LAST_WHEELS:
-        if capability < newest:
-            return (
-                f"install the last that has it: pip install 'torch{bound}' torchvision"
-            )
-    return "install a newer torch: pip install --upgrade torch torchvision"
+    build = last_torch([capability])
+    if build is not None and build.below is not None:
+        wanted = pip_install(build.requirement, "torchvision")
+        return f"install the last that has it: {wanted}"
+    wanted = pip_install("torch", "torchvision", options="--upgrade")
+    return f"install a newer torch: {wanted}"

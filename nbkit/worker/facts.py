@@ -11,6 +11,7 @@ from torch.cuda.nccl import version as nccl_version
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError
+from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import write_json
 from nbkit.telemetry.machine import cpu_model
 from nbkit.worker.distributed import gather, peak_memory
@@ -35,6 +36,7 @@ def write_facts(
     source: dict[str, Any] | None = None,
     window: Window | None = None,
     weights_finite: bool | None = None,
+    nonfinite: NonFinite | None = None,
     weights: dict[str, Any] | None = None,
     numbers: dict[str, Any] | None = None,
 ) -> None:
@@ -58,10 +60,13 @@ def write_facts(
         Counts of the steps after warm-up, at the end.
     weights_finite
         Of this rank's model, at the end; the ranks' models are alike.
+    nonfinite
+        The first step at which a number of any rank was not finite; None if none was.
     weights
         What `nbkit.worker.weights.load` says of their origin.
     numbers
-        How an inference computes: what is cast, or quantized by which library.
+        What `Precision.kernels` says; of an inference also what is cast, or quantized
+        by which library.
 
     Raises
     ------
@@ -112,6 +117,7 @@ def write_facts(
             "data": {**data.describe(), **(source or {})} if data else None,
             "ranks": ranks if window is not None else None,
             "weights_finite": weights_finite,
+            "nonfinite": None if nonfinite is None else nonfinite.to_dict(),
             "weights": weights,
             "numbers": numbers,
             **_software(device),
@@ -125,10 +131,21 @@ def _device(device: torch.device) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     return {
         "name": properties.name,
-        "uuid": f"GPU-{properties.uuid}",
+        "uuid": _uuid(device, properties.uuid),
         "compute_capability": [properties.major, properties.minor],
         "memory_total_bytes": properties.total_memory,
     }
+
+
+def _uuid(device: torch.device, uuid: object) -> str:
+    """Return the name of a GPU or MIG instance, as the driver and the pool call it.
+
+    torch tells it without the prefix, and of an instance, by the version of CUDA, its
+    own or its GPU's. A process that may use an instance was given its name.
+    """
+    entries = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    entry = dict(enumerate(entries)).get(device.index or 0, "").strip()
+    return entry if entry.startswith("MIG-") else f"GPU-{uuid}"
 
 
 def _software(device: torch.device) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsa
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
+from nbkit.reading import read_file
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.pickles import load_on_host
-from nbkit.store.record import read_json
+from nbkit.store.private import read_entry
 from nbkit.worker import context
 from nbkit.worker.distributed import choose_device, rendezvous
 from nbkit.worker.facts import write_facts
@@ -42,7 +43,7 @@ def run_entry(rank: Rank, config: ExperimentConfig) -> None:
     StoreError
         If the entry cannot be read.
     """
-    entry = read_json(rank.paths.entry)
+    entry = read_entry(rank.paths)
     if entry is None:
         message = f"{rank.paths.entry} is missing: the run's folder is not whole."
         raise StoreError(message)
@@ -83,7 +84,7 @@ def run_entry(rank: Rank, config: ExperimentConfig) -> None:
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
     """Let tracebacks show lines as they were at the launch, of cells too."""
     for name, source in entry["sources"].items():
-        text = (rank.paths.source / source["file"]).read_text(errors="replace")
+        text = read_file(rank.paths.source / source["file"]).decode(errors="replace")
         lines = text.splitlines(keepends=True)
         linecache.cache[name] = (len(text), None, lines, name)
 
@@ -94,12 +95,12 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
     sys.argv = [path, *entry["argv"]]
     sys.path.insert(0, str(Path(path).parent))
     kept = rank.paths.source / entry["sources"][path]["file"]
-    code = compile(kept.read_bytes(), path, "exec", dont_inherit=True)
+    code = compile(read_file(kept), path, "exec", dont_inherit=True)
     exec(code, vars(_main_module(path)))
 
 
 def _call(rank: Rank) -> Any:
-    call = load_on_host(rank.paths.entry_pickle.read_bytes())
+    call = load_on_host(read_file(rank.paths.entry_pickle, None))
     main = _main_module(None)
     # Pickle looks up by name what a cell has defined: to send it to another rank.
     for found in gc.get_objects():
@@ -138,6 +139,8 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
     path = rank.paths.rank(rank.attempt, rank.rank).returned
     temporary = path.with_suffix(".tmp")
     try:
+        temporary.unlink(missing_ok=True)
+        temporary.touch(0o600)  # as the arguments, for the owner alone
         temporary.write_bytes(pickled)
         temporary.replace(path)
     except OSError as error:

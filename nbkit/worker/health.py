@@ -18,24 +18,25 @@ from typing import TYPE_CHECKING
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.health import Finding, State, installed, tell
+from nbkit.packages import packages_of, pip_install
+from nbkit.telemetry.cuda_errors import cuda_advice
 from nbkit.telemetry.nvml import open_nvml
+from nbkit.telemetry.torch_builds import (
+    TorchBuild,
+    driver_branch,
+    last_torch,
+    needed_branch,
+)
 from nbkit.telemetry.visible import visible
+from nbkit.worker.compiler import judge_compiler
 
 if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
 __all__ = ["DriverGpus", "TorchGpus", "findings", "judge_gpus"]
 
-_TRAIN = 'pip install "nbkit[train]"'
-_TORCH_ANEW = "pip install --force-reinstall torch torchvision"
-"""Together: each torchvision belongs to one torch."""
 _OLDEST_DALI_CUDA = 12
 """The oldest CUDA of the driver for which nbkit names a DALI."""
-_VOLTA = "7.0"
-_VOLTA_REMEDY = (
-    'a V100 needs another build: pip install "torch<2.11", the last whose ordinary '
-    "wheels have sm_70"
-)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,19 @@ class DriverGpus:
     uuids: tuple[str, ...] = ()
     divided: bool = False
     """Whether MIG divides one of them: torch then shows a single instance."""
+    version: str | None = None
+    """Of the driver, such as ``580.65.06``."""
+
+    @property
+    def torch(self) -> TorchBuild | None:
+        """The newest torch of the package index that runs here; None if none does."""
+        branch = None if self.version is None else driver_branch(self.version)
+        return last_torch([_pair(one) for one in self.capabilities], branch)
+
+    @property
+    def dali(self) -> str:
+        """The extra of nbkit with the DALI that runs here."""
+        return self.torch.dali if self.uuids and self.torch else "dali"
 
 
 @dataclass(frozen=True)
@@ -68,22 +82,25 @@ class TorchGpus:
 def findings() -> Iterator[Finding]:
     """Yield what is found; torch before its companions."""
     driver = _driver_gpus()
+    # Together: each torchvision belongs to one torch.
+    anew = pip_install("torch", "torchvision", options="--force-reinstall")
     torch = yield from _import(
-        "PyTorch", "torch", remedy=_TORCH_ANEW, missing=_missing_torch(driver)
+        "PyTorch", "torch", remedy=anew, missing=_missing_torch(driver)
     )
     if torch is not None:
         yield from judge_gpus(driver, _torch_gpus(torch))
         yield from _collectives(torch, driver)
-        vision = Finding("torchvision", "failure", "not installed", _TRAIN)
-        yield from _import(
-            "torchvision", "torchvision", remedy=_TORCH_ANEW, missing=vision
-        )
+        both = pip_install("torch", "torchvision")
+        vision = Finding("torchvision", "failure", "not installed", both)
+        yield from _import("torchvision", "torchvision", remedy=anew, missing=vision)
         words = "not installed: trainings fail, unless tensorboard=False"
-        board = Finding("TensorBoard", "failure", words, _TRAIN)
+        board = Finding("TensorBoard", "failure", words, pip_install("tensorboard"))
         yield from _version("TensorBoard", "tensorboard", board)
-    yield from _dali(driver.cuda)
+        yield judge_compiler()
+    yield from _nvimagecodec(driver)
+    yield from _dali(driver)
     words = "not installed; only INT8 on GPUs needs it"
-    int8 = Finding("torchao", "info", words, 'pip install "nbkit[int8]"')
+    int8 = Finding("torchao", "info", words, pip_install("torchao"))
     yield from _version("torchao", "torchao", int8)
 
 
@@ -100,14 +117,15 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
     count = len(driver.uuids)
     if torch.cuda is None:
         found = f"{torch.version} is built without CUDA; {count} GPUs are here"
-        remedy = f"pip uninstall torch torchvision; {_TRAIN}"
+        both = pip_install("torch", "torchvision")
+        remedy = f"pip uninstall torch torchvision; {both}"
         yield Finding("torch on GPUs", "failure", found, remedy)
         return
     seen = len(torch.uuids)
     if (seen < count and not driver.divided) or not seen:
         why = f" ({torch.words})" if torch.words else ""
         found = f"torch shows {seen} of {count} GPUs{why}"
-        remedy = _unseen_remedy(torch.cuda, driver.cuda)
+        remedy = _unseen_remedy(torch, driver)
         yield Finding("torch on GPUs", "failure", found, remedy)
         return
     missing = sorted(
@@ -118,32 +136,53 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
             f"{torch.version} has no kernels for compute capability "
             f"{', '.join(missing)}, only {' '.join(torch.arches)}"
         )
-        remedy = "install a torch built for these GPUs"
-        remedy = _VOLTA_REMEDY if _VOLTA in missing else remedy
+        remedy = f"{_torch_remedy(driver)}: a torch that is built for these GPUs"
         yield Finding("torch on GPUs", "failure", found, remedy)
         return
     if not driver.divided and set(torch.uuids) != set(driver.uuids):
         remedy = "look for a CUDA_VISIBLE_DEVICES that something sets in between"
         yield Finding("torch on GPUs", "failure", "torch shows others", remedy)
         return
-    yield Finding("torch on GPUs", "ok", f"{seen} of {count}, CUDA {torch.cuda}")
+    found = f"{seen} of {count}, CUDA {torch.cuda}"
+    if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
+        found += f", which the driver's {driver.cuda} runs: one major version"
+    yield Finding("torch on GPUs", "ok", found)
 
 
-def _unseen_remedy(built: str, driver: str | None) -> str:
+def _unseen_remedy(torch: TorchGpus, driver: DriverGpus) -> str:
     """Say what to do where torch shows no GPU: its CUDA is too new, or the machine."""
-    if driver is not None and _major(built) > _major(driver):
+    built = str(torch.cuda)
+    if driver.cuda is not None and _major(built) > _major(driver.cuda):
         return (
-            f"torch is built with CUDA {built}, the driver runs up to {driver}; "
-            "update the driver, or install a torch for its CUDA"
+            f"torch is built with CUDA {built}, the driver runs up to {driver.cuda}: "
+            f"{_torch_remedy(driver)}"
         )
+    advice = cuda_advice(torch.words)
+    if advice is not None:
+        return advice.text
     return (
         "run nvidia-smi; on a machine with NVSwitch: systemctl status "
         "nvidia-fabricmanager; in a container look whether it has /dev/nvidia*"
     )
 
 
+def _torch_remedy(driver: DriverGpus) -> str:
+    """Say how to get a torch that runs with the driver and the GPUs."""
+    if driver.torch is not None:
+        return pip_install(driver.torch.requirement, "torchvision", options="--upgrade")
+    needed = needed_branch([_pair(one) for one in driver.capabilities])
+    if needed is not None:
+        return f"install driver {needed} or newer, with which a torch runs"
+    return "no torch of the package index has kernels for these GPUs"
+
+
 def _major(version: str) -> int:
-    return int(version.partition(".")[0])
+    return _pair(version)[0]
+
+
+def _pair(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _covers(arches: Sequence[str], capability: str) -> bool:
@@ -178,7 +217,7 @@ def _driver_gpus() -> DriverGpus:
     try:
         with open_nvml() as nvml:
             devices = [gpu for gpu in nvml.devices() if gpu.uuid and not gpu.error]
-            cuda = nvml.cuda_driver_version
+            cuda, version = nvml.cuda_driver_version, nvml.driver_version
     except NvmlUnavailableError:
         return DriverGpus()  # the machine's own check says why
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -186,7 +225,8 @@ def _driver_gpus() -> DriverGpus:
     gpus: Sequence[GpuDevice] = devices if divided else visible(devices, setting)
     capabilities = tuple(one.compute_capability or "" for one in gpus)
     uuids = tuple(str(gpu.uuid) for gpu in gpus)
-    return DriverGpus(cuda, tuple(filter(None, capabilities)), uuids, divided)
+    known = tuple(filter(None, capabilities))
+    return DriverGpus(cuda, known, uuids, divided, version)
 
 
 def _torch_gpus(torch: ModuleType) -> TorchGpus:
@@ -210,7 +250,8 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[Finding]:
             yield Finding("NCCL", "ok", number)
         else:
             found = "this torch has none: several GPUs cannot train together"
-            yield Finding("NCCL", "failure", found, _TRAIN)
+            anew = pip_install("torch", "torchvision", options="--force-reinstall")
+            yield Finding("NCCL", "failure", found, anew)
     try:
         _reduce(torch)
     except (OSError, RuntimeError) as error:
@@ -230,31 +271,62 @@ def _reduce(torch: ModuleType) -> None:
         group.destroy_process_group()
 
 
-def _dali(driver_cuda: str | None) -> Iterator[Finding]:
+def _nvimagecodec(driver: DriverGpus) -> Iterator[Finding]:
+    """Say which decoder the ``torch`` loader takes."""
+    found = [installed(f"nvidia-nvimgcodec-cu{cuda}") for cuda in (11, 12, 13)]
+    versions = [version for version in found if version]
+    missing = [] if versions else ["nvImageCodec"]
+    missing += [] if installed("cykooz.resizer") else ["cykooz.resizer"]
+    if missing:
+        words = f'{" and ".join(missing)} not installed: loader="torch" decodes with '
+        words += "Pillow, more slowly"
+        command = pip_install(*packages_of(driver.dali))
+        yield Finding("nvImageCodec", "info", words, command)
+        return
+    yield from _import(
+        "nvImageCodec",
+        "nvidia.nvimgcodec",
+        remedy=pip_install(*packages_of(driver.dali), options="--force-reinstall"),
+        state="warning",
+        note=', for loader="torch"',
+    )
+
+
+def _dali(driver: DriverGpus) -> Iterator[Finding]:
     built = {cuda: installed(f"nvidia-dali-cuda{cuda}0") for cuda in (11, 12, 13)}
     found = {cuda: version for cuda, version in built.items() if version}
     if not found:
         words = 'not installed; only loader="dali" needs it'
-        yield Finding("DALI", "info", words, 'pip install "nbkit[dali]"')
+        remedy = pip_install(*packages_of(driver.dali))
+        yield Finding("DALI", "info", words, remedy)
         return
     if len(found) > 1:
         words = f"for CUDA {' and '.join(map(str, found))}, over each other"
-        remedy = "pip uninstall both, then install one"
+        both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in found)
+        ours = pip_install(*packages_of(driver.dali))
+        remedy = f"pip uninstall -y {both}; {ours}"
         yield Finding("DALI", "warning", words, remedy)
         return
     [(cuda, version)] = found.items()
     package = f"nvidia-dali-cuda{cuda}0"
-    if driver_cuda and _major(driver_cuda) < cuda:
-        words = f"{version} is for CUDA {cuda}; the driver runs up to {driver_cuda}"
-        remedy = f'pip uninstall {package}; pip install "nbkit[dali]"'
-        if _major(driver_cuda) < _OLDEST_DALI_CUDA:
-            remedy = "update the driver, or use another loader"
-        yield Finding("DALI", "warning", words, remedy)
+    replace = f"pip uninstall {package}; {pip_install(*packages_of('dali'))}"
+    if driver.cuda and _major(driver.cuda) < cuda:
+        words = f"{version} is for CUDA {cuda}; the driver runs up to {driver.cuda}"
+        if _major(driver.cuda) < _OLDEST_DALI_CUDA:
+            replace = "update the driver, or use another loader"
+        yield Finding("DALI", "warning", words, replace)
         return
+    if cuda > _OLDEST_DALI_CUDA and driver.dali == "dali" and driver.capabilities:
+        words = f"{version} is for CUDA {cuda}, which has no code for compute "
+        words += f"capability {min(driver.capabilities, key=_pair)}"
+        yield Finding("DALI", "warning", words, replace)
+        return
+    # The DALI of CUDA 11 is none that nbkit asks for.
+    again = cuda >= _OLDEST_DALI_CUDA
     yield from _import(
         "DALI",
         "nvidia.dali",
-        remedy=f"pip install --force-reinstall {package}",
+        remedy=pip_install(package, options="--force-reinstall") if again else replace,
         state="warning",
         note=f" for CUDA {cuda}",
     )
@@ -263,9 +335,12 @@ def _dali(driver_cuda: str | None) -> Iterator[Finding]:
 def _missing_torch(driver: DriverGpus) -> Finding:
     if driver.uuids:
         found = f"not installed, and {len(driver.uuids)} GPUs are here"
-        return Finding("PyTorch", "failure", found, _TRAIN)
+        wanted = "torch" if driver.torch is None else driver.torch.requirement
+        command = pip_install(*packages_of("train"), wanted)
+        return Finding("PyTorch", "failure", found, command)
     found = "not installed: runs can be looked at here, not started"
-    return Finding("PyTorch", "warning", found, _TRAIN)
+    command = pip_install(*packages_of("train"))
+    return Finding("PyTorch", "warning", found, command)
 
 
 def _version(what: str, package: str, missing: Finding) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
     # 1. Device, seeds, images, model
     _refuse_graphs(config)
     device = choose_device(rank, config)
-    seed(config)
+    seed(config, device)
     manifest = source.prepare(config, rank)
     batches = _opened(config, manifest, device)
     if batches is not None:
@@ -80,6 +80,7 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
 
     # 2. The number format
     model, numbers = _converted(model, config, device, manifest, rank)
+    numbers |= precision.kernels(model, max(config.inference.batch_sizes))
     dtype = _DTYPES.get(numbers["elsewhere"], torch.float32)
     log = MetricsLog(rank, config, 0)
     opened.callback(log.close)

@@ -16,8 +16,9 @@ from nbkit.worker import context
 from nbkit.worker.distributed import cpu_queue_seconds, cpu_seconds
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
+from nbkit.worker.tensorboard import TensorBoard
 
-__all__ = ["MetricsLog", "Window", "tensorboard_writer"]
+__all__ = ["MetricsLog", "Window"]
 
 _OWN = {"images_per_second", "loss"}
 """Names of numbers that readers find in the lines of the steps."""
@@ -122,7 +123,9 @@ class MetricsLog:
         self._unmeasured = config.warmup_steps + profiled_steps
         self._steps = 0
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
-        self._tensorboard: Any = None
+        # Imported in the first step or after it: the warm-up drops that second.
+        wanted = rank.rank == 0 and config.tensorboard
+        self._tensorboard = TensorBoard(rank) if wanted else None
         self._pid = os.getpid()
         context.log_with(self.log)
 
@@ -161,8 +164,8 @@ class MetricsLog:
         line = {"kind": "log", "attempt": self._rank.attempt, "step": step}
         # Readers take step, loss and rate from the lines of the steps then.
         self._write([{**line, "t": time.time(), "values": found, "beside_steps": True}])
-        if self._writer is not None and self._config.tensorboard:
-            self._scalars(found, step)
+        if self._tensorboard is not None:
+            self._tensorboard.write(found, step)
 
     def steps(self, finished: list[StepTimes]) -> None:
         """Count and write finished steps."""
@@ -177,19 +180,18 @@ class MetricsLog:
                 line["profiled"] = True
             lines.append(line)
         self._write(lines)
-        if lines and self._writer is not None and self._config.tensorboard:
-            self._to_tensorboard(lines)
+        if self._tensorboard is not None:
+            for line in lines:
+                self._tensorboard.write(_scalars(line), line["step"])
 
     def event(self, kind: str, step: int, **values: Any) -> None:
         """Write an evaluation, a checkpoint or another measurement."""
         line = {"kind": kind, "attempt": self._rank.attempt, "step": step}
         self._write([{**line, "t": time.time(), **values}])
         if kind == "evaluation" and self._tensorboard is not None:
-            for name in ("top1_accuracy", "mean_auroc", "loss"):
-                if values.get(name) is not None:
-                    self._tensorboard.add_scalar(
-                        f"evaluation/{name}", values[name], step
-                    )
+            names = ("top1_accuracy", "mean_auroc", "loss")
+            found = {f"evaluation/{name}": values.get(name) for name in names}
+            self._tensorboard.write(found, step)
 
     def close(self) -> None:
         """Write what is left to the disk."""
@@ -223,24 +225,15 @@ class MetricsLog:
         if self._writer is not None:
             self._writer.write(*lines)
 
-    def _to_tensorboard(self, lines: list[dict[str, Any]]) -> None:
-        for line in lines:
-            rate = line["images"] / line["step_time_seconds"]
-            values = {
-                "train/loss": line["loss"],
-                "train/images_per_second": rate,
-                "train/learning_rate": line["learning_rate"],
-                "train/data_wait_seconds": line["data_wait_seconds"],
-            }
-            self._scalars(values, line["step"])
 
-    def _scalars(self, values: Mapping[str, float | None], step: int) -> None:
-        if self._tensorboard is None:
-            # Imported in the first step or behind it: the warm-up drops that second.
-            self._tensorboard = tensorboard_writer(self._rank, step)
-        for name, value in values.items():
-            if value is not None:
-                self._tensorboard.add_scalar(name, value, step)
+def _scalars(line: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what TensorBoard shows of a step."""
+    return {
+        "train/loss": line["loss"],
+        "train/images_per_second": line["images"] / line["step_time_seconds"],
+        "train/learning_rate": line["learning_rate"],
+        "train/data_wait_seconds": line["data_wait_seconds"],
+    }
 
 
 def _scaling(times: StepTimes) -> dict[str, Any]:
@@ -248,20 +241,3 @@ def _scaling(times: StepTimes) -> dict[str, Any]:
     if times.loss_scale is None:
         return {}
     return {"loss_scale": times.loss_scale, "update_skipped": times.update_skipped}
-
-
-def tensorboard_writer(rank: Rank, first_step: int) -> Any:
-    """Return what writes TensorBoard event files into the run's folder.
-
-    Parameters
-    ----------
-    rank
-        Of the run.
-    first_step
-        Of this attempt: what an earlier one wrote from there on is not shown.
-    """
-    from torch.utils.tensorboard.writer import SummaryWriter
-
-    purge = first_step if rank.attempt else None
-    folder = str(rank.paths.tensorboard)
-    return SummaryWriter(folder, purge_step=purge, flush_secs=5)

@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 
 from nbkit.errors import NvmlUnavailableError, StoreError
-from nbkit.store.heartbeat import HeartbeatBoard
+from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import read_json, write_json
@@ -53,7 +53,7 @@ class _WatchedChild:
     """Exit code, or minus the signal; None while it runs."""
     killed_by_us: bool = False
     kernel_ran_out_of_memory: bool = False
-    beat: tuple[int, int, int] = (0, 0, 0)
+    beat: tuple[int, ...] = (0, 0, 0, 0)
 
 
 class NodeWatch:
@@ -232,6 +232,7 @@ class NodeWatch:
                     case "terminate":
                         os.kill(rank.pid, signal.SIGTERM)
                     case "stacks":
+                        os.kill(rank.pid, COLLECTIVES_SIGNAL)
                         os.kill(rank.pid, signal.SIGUSR2)
                     case "kill":
                         rank.killed_by_us = True
@@ -242,8 +243,8 @@ class NodeWatch:
         if self._board is not None:
             beats = self._board.read()
             for local_rank, rank in self._ranks.items():
-                step, phase, count = beats[local_rank]
-                rank.beat = step, int(phase), count
+                step, phase, *rest = beats[local_rank]
+                rank.beat = (step, int(phase), *rest)
         self._told["looks"] += 1
         self._told["ranks"] = [asdict(rank) for rank in self._ranks.values()]
         with self._lock:

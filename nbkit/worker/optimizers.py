@@ -46,7 +46,22 @@ def build(config: ExperimentConfig, model: nn.Module) -> Optimizer:
         return LARS(groups, lr=rate, momentum=config.momentum, eta=config.lars_eta)
     if config.optimizer == "adamw":
         return AdamW(groups, lr=rate, fused=True)
-    return SGD(groups, lr=rate, momentum=config.momentum, fused=True)
+    sgd = SGD(groups, lr=rate, momentum=config.momentum, fused=True)
+    if config.momentum:
+        _start_momentum(sgd)
+    return sgd
+
+
+def _start_momentum(optimizer: SGD) -> None:
+    """Give every weight its momentum buffer, of zeros.
+
+    SGD's fused form makes them in its first step without writing them, and leaves them
+    so where GradScaler skips that step: the next one would add whatever the memory
+    held. A buffer of zeros makes the first step what it is without one, the gradient.
+    """
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
@@ -164,7 +179,9 @@ class LARS(Optimizer):
             gradients = list(torch._foreach_mul(gradients, 1 / scale))
         overflowed = self._overflowed()
         if overflowed is not None:
-            gradients = [gradient.masked_fill(overflowed, 0) for gradient in gradients]
+            # `masked_fill` loses channels_last: foreach takes a kernel for each tensor
+            # where gradients and weights have different layouts.
+            gradients = [torch.where(overflowed, 0.0, one) for one in gradients]
         return gradients
 
     def _overflowed(self) -> torch.Tensor | None:

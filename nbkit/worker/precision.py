@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from torch import nn
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 
-__all__ = ["Precision", "all_finite"]
+__all__ = ["Precision"]
 
 _Module = TypeVar("_Module", bound=nn.Module)
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -55,7 +55,10 @@ class Precision:
         self._dtype = _AUTOCAST.get(config.precision)
         # A captured graph must cast its weights anew in every replay.
         self._cache_casts = not config.cuda_graphs
+        self._is_compiled = config.compile
         _allow_tf32(config.precision == "tf32")
+        if config.compile and config.memory_format == "channels_first":
+            _keep_layouts()
         self.memory_format = _LAYOUTS[config.memory_format]
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=config.precision == "fp16"
@@ -93,22 +96,49 @@ class Precision:
             return None
         return torch.stack([before, self.scaler.scale(self._one)])
 
+    def kernels(self, model: nn.Module, batch_size: int) -> dict[str, str | None]:
+        """Return whose kernels compute what torch leaves to others by format alone.
+
+        Parameters
+        ----------
+        model
+            On its device, in the mode in which it will compute.
+        batch_size
+            Images of a forward pass.
+
+        Returns
+        -------
+        dict
+            ``batch_norm``: ``inductor``, ``cudnn`` or ``native`` (torch's own); None
+            where the model has none, or this torch does not tell.
+
+        Notes
+        -----
+        cuDNN normalises fp32, and fp16 with weights in fp32; bf16 torch does itself:
+        ``_select_batch_norm_backend`` in aten/src/ATen/native/Normalization.cpp.
+        """
+        layers = (one for one in model.modules() if isinstance(one, nn.BatchNorm2d))
+        layer = next(layers, None)
+        select: Any = getattr(torch._C, "_select_batch_norm_backend", None)
+        if layer is None or select is None:
+            return {"batch_norm": None}
+        state = layer.weight, layer.bias, layer.running_mean, layer.running_var
+        if any(part is None for part in state):
+            return {"batch_norm": None}  # torch asks for all of them
+        if self._is_compiled:
+            return {"batch_norm": "inductor"}
+        images = torch.empty(
+            (batch_size, layer.num_features, 1, 1),
+            dtype=self._dtype or layer.weight.dtype,
+            device=layer.weight.device,
+        )
+        return {
+            "batch_norm": select(images, *state, layer.training, layer.eps).name.lower()
+        }
+
     def to_layout(self, module: _Module) -> _Module:
         """Return the module with its weights in the configured layout."""
         return module.to(memory_format=self.memory_format)  # type: ignore[call-overload]
-
-
-def all_finite(module: nn.Module) -> bool:
-    """Return whether every weight is a finite number; waits for the device.
-
-    An update by a gradient that is not finite leaves a weight that is not finite, and
-    no later one mends it: sums and products with infinity or NaN are never finite, and
-    0 times either is NaN (IEEE 754). So a look at the end of a training tells whether
-    any update was by such a gradient, at no cost to its steps.
-    """
-    # A sum is finite only if every term is: ten times as quick as a look at each.
-    sums = [weight.detach().sum() for weight in module.parameters()]
-    return bool(torch.isfinite(torch.stack(sums)).all()) if sums else True
 
 
 def _allow_tf32(allowed: bool) -> None:
@@ -123,6 +153,18 @@ def _allow_tf32(allowed: bool) -> None:
         warnings.filterwarnings("ignore", ".*new API settings to control TF32")
         torch.backends.cuda.matmul.allow_tf32 = allowed
         torch.backends.cudnn.allow_tf32 = allowed
+
+
+def _keep_layouts() -> None:
+    """Keep torch.compile from turning this process's convolutions into channels_last.
+
+    It does wherever it expects them to be faster, and what is called channels_first
+    would be measured as channels_last (``decide_layout_opt`` in
+    torch/_inductor/graph.py).
+    """
+    import torch._inductor.config as inductor
+
+    inductor.layout_optimization = False
 
 
 def _check_device(precision: str, device: torch.device) -> None:

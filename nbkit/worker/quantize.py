@@ -3,9 +3,10 @@
 On CPUs torch.ao quantizes statically: weights and activations are 8-bit integers, and
 convolutions and matrix products are computed in them, without compilation. The ranges
 of the activations are taken from calibration images. On GPUs torch has no INT8
-convolution; there torchao quantizes the linear layers, and finds the range of their
-input anew in every pass. Whatever the way, it is counted which part of the model's
-multiply-adds is INT8: a model that is mostly something else is refused.
+convolution; there torchao quantizes the linear layers, finds the range of their input
+anew in every pass, and is fast once compiled. Whatever the way, it is counted which
+part of the model's multiply-adds is INT8: a model that is mostly something else is
+refused.
 
 References
 ----------
@@ -26,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
+from nbkit.packages import pip_install
 
 __all__ = ["multiply_adds", "quantize"]
 
@@ -78,6 +80,7 @@ def quantize(
         share = sum(counts.get(name, 0) for name in names) / max(1, total)
         # Nobody is asked to install what would not help.
         _check_share(share, config, device)
+        _check_compiled(config)
         quantized, facts = _dynamic(model, names, device)
     else:
         quantized, names, facts = _static(model, config, calibration)
@@ -97,6 +100,22 @@ def _check_share(share: float, config: ExperimentConfig, device: torch.device) -
         f"{config.model} can be INT8 on {device.type} with {library}, "
         f"{_LEAST_SHARE * 100:.0f} % are needed to call it so; use 'fp16' or "
         f"'bf16'{elsewhere}."
+    )
+    raise ConfigError(message)
+
+
+def _check_compiled(config: ExperimentConfig) -> None:
+    """Raise unless a model of torchao's is compiled, as its own examples are.
+
+    Else finding the range of an input, rounding it and the product are kernels of
+    their own, which take longer than the product in 16 bits:
+    https://docs.pytorch.org/ao/stable/eager_tutorials/first_quantization_example.html
+    """
+    if config.compile:
+        return
+    message = (
+        "precision='int8' with compile=False: on a GPU torchao's INT8 is slower than "
+        "fp16 unless it is compiled; set compile=True."
     )
     raise ConfigError(message)
 
@@ -222,8 +241,8 @@ def _dynamic(
         )
     except ImportError as error:
         message = (
-            f"precision='int8' on a GPU needs torchao ({error}); pip install "
-            "'nbkit[int8]', or use 'fp16'."
+            f"precision='int8' on a GPU needs torchao ({error}); "
+            f"{pip_install('torchao')} adds it, or use 'fp16'."
         )
         raise ConfigError(message) from error
     newer = torch.cuda.get_device_capability(device) >= _AMPERE

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbkit.errors import ConfigError
-from nbkit.store.heartbeat import HeartbeatBoard, Phase
+from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard, Phase
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
@@ -43,6 +44,8 @@ class Rank:
     """Set by SIGTERM; ranks agree on it at the step boundary."""
     step: int = 0
     """Of the last heartbeat."""
+    finished_step: int = 0
+    """Last step whose work is known to be over on the device."""
     binding: Binding | None = None
     """The CPUs that it was bound to at its start, or why it was not."""
 
@@ -56,6 +59,8 @@ class Rank:
             If torchrun's environment variables are missing, or torchrun was pointed at
             a run that nbkit launched.
         """
+        # Before any thread is started: each would have to block it by itself.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {COLLECTIVES_SIGNAL})
         try:
             rank, local_rank, world_size, local_world_size = (
                 int(os.environ[name])
@@ -76,7 +81,7 @@ class Rank:
             )
             raise ConfigError(message)
         process = paths.rank(attempt, rank).process
-        process.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(process.parent)
         write_json(process, ProcessIdentity.of().to_dict())
         heartbeat = _opened("NBKIT_HEARTBEAT_FD", os.O_RDWR)
         board = HeartbeatBoard(heartbeat, local_world_size) if heartbeat else None
@@ -105,7 +110,7 @@ class Rank:
         """Tell the supervisor where this rank is."""
         self.step = step
         if self.board is not None:
-            self.board.beat(self.local_rank, step, phase)
+            self.board.beat(self.local_rank, step, phase, self.finished_step)
 
     def end_at_requests_to_stop(self) -> None:
         """Let a request to stop end this process, now or later."""

@@ -49,6 +49,8 @@ class StepTimes:
     update_skipped: bool | None = None
     """Whether a gradient was not finite, so that the weights stayed as they were; None
     where the loss is not scaled."""
+    weights_finite: bool | None = None
+    """Whether every weight is finite after this step; None where nobody has looked."""
 
     @property
     def compute_seconds(self) -> float:
@@ -69,6 +71,7 @@ class _Marks:
     end: Any = None
     loss: torch.Tensor | None = None
     loss_scales: torch.Tensor | None = None
+    overflow: torch.Tensor | None = None
 
 
 class StepClock:
@@ -117,6 +120,7 @@ class StepClock:
         loss: torch.Tensor | None = None,
         learning_rate: float | None = None,
         loss_scales: torch.Tensor | None = None,
+        overflow: torch.Tensor | None = None,
     ) -> None:
         """End the step.
 
@@ -129,14 +133,14 @@ class StepClock:
             Of this step.
         loss_scales
             What `nbkit.worker.precision.Precision.update` returned.
+        overflow
+            What `nbkit.worker.finiteness.FiniteWatch.look` returned.
         """
         marks = self._current
         marks.learning_rate = learning_rate
-        if loss is not None:
-            marks.loss = _copy_to_host(loss) if self._on_gpu else loss
-        if loss_scales is not None:
-            on_gpu = self._on_gpu
-            marks.loss_scales = _copy_to_host(loss_scales) if on_gpu else loss_scales
+        marks.loss = self._to_host(loss)
+        marks.loss_scales = self._to_host(loss_scales)
+        marks.overflow = self._to_host(overflow)
         marks.end = self._mark()
         self._pending.append(marks)
 
@@ -175,7 +179,13 @@ class StepClock:
             ended_at=time.time(),
             loss_scale=scale,
             update_skipped=skipped,
+            weights_finite=None if marks.overflow is None else not bool(marks.overflow),
         )
+
+    def _to_host(self, values: torch.Tensor | None) -> torch.Tensor | None:
+        if values is None or not self._on_gpu:
+            return values
+        return _copy_to_host(values)
 
     def _seconds(self, start: Any, end: Any) -> float:
         return start.elapsed_time(end) / 1e3 if self._on_gpu else end - start

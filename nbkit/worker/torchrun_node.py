@@ -23,7 +23,10 @@ from typing import Any, NoReturn
 from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, Std
 
 from nbkit.config import ExperimentConfig
+from nbkit.reading import read_file
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
+from nbkit.store.private import read_entry
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import read_json
 from nbkit.telemetry.software import software, software_differences
@@ -62,7 +65,7 @@ class NodeLogs(LogsSpecs):
         self._submission = read_json(self._paths.submission) or {}
         self._refuse_other_software()
         self._attempt = int(self._folder.name)
-        self._config = ExperimentConfig.from_json(self._paths.config.read_bytes())
+        self._config = ExperimentConfig.from_json(read_file(self._paths.config))
         self._refuse_old_line()
         self._is_started = False
         self._watch = NodeWatch(self._paths, self._attempt)
@@ -101,7 +104,7 @@ class NodeLogs(LogsSpecs):
         places = LogsDest()
         for local_rank, variables in envs.items():
             files = self._paths.rank(self._attempt, int(variables["RANK"]))
-            files.root.mkdir(parents=True, exist_ok=True)
+            make_folder(files.root)
             places.stdouts[local_rank] = str(files.stdout)
             places.stderrs[local_rank] = str(files.stderr)
             places.error_files[local_rank] = str(files.error)
@@ -119,7 +122,7 @@ class NodeLogs(LogsSpecs):
         name = hostname()
         if name in names:  # one host plays several
             name = f"{name}-{group_rank}"
-        entry = read_json(self._paths.entry) or {}
+        entry = read_entry(self._paths) or {}
         device_type = self._submission["device_type"]
         order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         visible = {"CUDA_VISIBLE_DEVICES": ""}

@@ -17,17 +17,15 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, RunError
+from nbkit.errors import RunError
 from nbkit.store.heartbeat import Phase
 from nbkit.worker import (
     batch_size,
     checkpoint,
     data,
+    graphs,
     losses,
     models,
     optimizers,
@@ -37,9 +35,11 @@ from nbkit.worker import (
 from nbkit.worker.data import source
 from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
 from nbkit.worker.evaluation import evaluate
+from nbkit.worker.exchange import settle, without_exchange, wrap
 from nbkit.worker.facts import write_facts
+from nbkit.worker.finiteness import FiniteWatch
 from nbkit.worker.metrics_log import MetricsLog
-from nbkit.worker.precision import Precision, all_finite
+from nbkit.worker.precision import Precision
 from nbkit.worker.profile import StepProfile
 from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed
@@ -61,7 +61,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     # 1. Device, process group, seeds
     device = choose_device(rank, config)
     host_group = join(rank, config, device)
-    seed(config)
+    seed(config, device)
 
     def barrier() -> None:
         if host_group is not None:
@@ -102,32 +102,58 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     # 3. Gradient exchange
     clock = StepClock(device)
     if config.cuda_graphs:
-        _capture(raw_model, config, precision, device, per_rank)
-    model = _wrap(raw_model, config, rank, device, clock)
+        graphs.capture(raw_model, config, precision, device, per_rank)
+    model = wrap(raw_model, config, rank, device, clock)
     agreement = StopAgreement(rank, host_group)
+    watch = FiniteWatch(raw_model)
     profile = StepProfile(rank, config, device)
     log = MetricsLog(rank, config, images_per_step, profile.steps)
     facts = rank, config, device, host_group, batches, per_rank
-    images_from = source.describe(config, manifest)
-    write_facts(*facts, completed=False, source=images_from, weights=origin)
+    described = {
+        "source": source.describe(config, manifest),
+        "weights": origin,
+        "numbers": precision.kernels(raw_model, per_rank),
+    }
+    write_facts(*facts, completed=False, **described)
 
     # 4. The state of an earlier attempt, behind everything that draws random numbers
     step = epoch = first_batch = 0
     if saved:
         step, epoch, first_batch = saved["step"], saved["epoch"], saved["batch"]
-        _settle(model, config, precision, device, per_rank, passes=min(step, 2))
+        settle(model, config, precision, device, per_rank, passes=min(step, 2))
         raw_model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         precision.scaler.load_state_dict(saved["scaler"])
+        watch.resume(step, saved.get("nonfinite"))
+        rank.finished_step = step
         checkpoint.restore_random_state(own)
         # A copy of the model is not kept for as long as the training takes.
         saved, own = {}, {}
 
+    def read(*, wait: bool = False) -> None:
+        finished = clock.finished(wait=wait)
+        rank.finished_step = finished[-1].step if finished else rank.finished_step
+        watch.read(finished)
+        log.steps(finished)
+
+    def tell_nonfinite() -> None:
+        nonlocal told
+        # Nothing is measured any more that a wait for the device could disturb.
+        read(wait=True)
+        found = watch.agree(host_group)
+        if found is not None and not told:
+            log.event("nonfinite", **found.to_dict())
+            told = True
+
     def save() -> None:
         rank.beat(step, Phase.CHECKPOINT)
-        log.steps(clock.finished(wait=True))
+        read(wait=True)
         began = time.perf_counter()
         with log.window.without_this_thread():
+            finite = watch.look_now(step)
+            tell_nonfinite()
+            if told and config.stop_on_nonfinite:
+                return  # the last finite one stays the newest
             path = checkpoint.save(
                 rank.paths.checkpoints,
                 step,
@@ -139,12 +165,14 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                     "epoch": epoch,
                     "batch": first_batch,
                     "batch_size_per_gpu": per_rank,
+                    "nonfinite": watch.found and watch.found.to_dict(),
                 },
                 checkpoint.random_state(),
                 rank.rank,
                 rank.world_size,
                 barrier,
                 config.checkpoints_kept,
+                finite=finite,
             )
         log.event(
             "checkpoint",
@@ -157,10 +185,11 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
 
     def evaluation_is_over() -> bool:
         rank.beat(step, Phase.EVALUATION)
-        return agreement.reached()
+        return agreement.reached(alarm=watch.found is not None)
 
     # 5. The loop
     done = stopped = False
+    told = watch.found is not None
     steps_until_window = config.warmup_steps + profile.steps
     if not steps_until_window:
         log.window.open()
@@ -183,7 +212,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                 clock.got_batch()
                 rank.beat(step + 1, Phase.COMPUTE)
                 last = part == accumulation - 1
-                with contextlib.nullcontext() if last else _no_exchange(model):
+                with contextlib.nullcontext() if last else without_exchange(model):
                     with precision.autocast():
                         loss = criterion(model(images), labels) / accumulation
                     rank.beat(step + 1, Phase.COLLECTIVE)
@@ -191,18 +220,23 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                 step_loss += loss.detach()
             clock.backward_done()
             scales = precision.update(optimizer)
-            clock.end(step_loss, rate, scales)
             step += 1
+            clock.end(step_loss, rate, scales, watch.look(step))
             first_batch += accumulation
             steps_until_window -= 1
             if steps_until_window == 0:
                 log.window.open()
-            log.steps(clock.finished())
+            read()
             profile.between_steps()
 
             # 6. Between steps
             period = config.checkpoint_period_steps
-            stopped = agreement.reached()
+            stopped = agreement.reached(alarm=watch.found is not None)
+            if agreement.alarm and not told:
+                tell_nonfinite()
+            if told and config.stop_on_nonfinite:
+                stopped = True
+                break
             if stopped or (period and step % period == 0 and step < total_steps):
                 save()
             if stopped:
@@ -210,7 +244,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         done = step >= total_steps
         epoch_is_over = first_batch >= batches_per_epoch
         if not stopped and _evaluation_is_due(config, epoch + epoch_is_over, done):
-            log.steps(clock.finished(wait=True))
+            read(wait=True)
             rank.beat(step, Phase.EVALUATION)
             with log.window.paused():
                 found = evaluate(
@@ -227,6 +261,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                 stopped = True
                 save()
             else:
+                watch.note_evaluation(step, found["loss"])
                 log.event("evaluation", step, epoch=epoch + epoch_is_over, **found)
                 if config.target_accuracy is not None:
                     done = done or found["top1_accuracy"] >= config.target_accuracy
@@ -235,116 +270,29 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             epoch, first_batch = epoch + 1, 0
 
     # 7. The end
-    log.steps(clock.finished(wait=True))
+    read(wait=True)
     log.window.close()
     profile.close()
     agreement.close()
     if config.checkpoint_at_end and not stopped:
         save()
+    finite = watch.look_now(step)
+    tell_nonfinite()
+    failed = config.stop_on_nonfinite and watch.found is not None
     write_facts(
         *facts,
-        completed=not stopped,
-        source=images_from,
+        completed=not (stopped or failed),
         window=log.window,
-        weights_finite=all_finite(raw_model),
-        weights=origin,
+        weights_finite=finite,
+        nonfinite=watch.found,
+        **described,
     )
     rank.beat(step, Phase.DONE)
     log.close()
     batches.close()
     leave(host_group)
-
-
-def _wrap(
-    raw_model: nn.Module,
-    config: ExperimentConfig,
-    rank: Rank,
-    device: torch.device,
-    clock: StepClock,
-) -> nn.Module:
-    """Return the model with gradient exchange, compiled where configured."""
-    model = raw_model
-    if rank.world_size > 1:
-        model = DistributedDataParallel(
-            raw_model,
-            device_ids=[device.index] if device.type == "cuda" else None,
-            gradient_as_bucket_view=True,
-            # A static graph with no_sync is an internal assert of DDP, and
-            # torch.compile splits the graph at the buckets itself.
-            static_graph=config.gradient_accumulation_steps == 1 and not config.compile,
-        )
-
-        # DDP compares annotations with its own types, which names in quotes are not.
-        def exchange(group, bucket):  # noqa: ANN001, ANN202
-            if bucket.is_last():
-                clock.last_bucket_ready()
-            return allreduce_hook(group, bucket)
-
-        model.register_comm_hook(None, exchange)
-    return torch.compile(model) if config.compile else model  # type: ignore[return-value]
-
-
-def _settle(
-    model: nn.Module,
-    config: ExperimentConfig,
-    precision: Precision,
-    device: torch.device,
-    batch: int,
-    *,
-    passes: int,
-) -> None:
-    """Bring gradient exchange to where it stood when the checkpoint was written.
-
-    DDP sorts its buckets anew during the first steps, and the order in which gradients
-    of three or more ranks are added up depends on the buckets. Passes that are thrown
-    away make a resumed attempt add in the order of an uninterrupted one.
-    """
-    side = config.image_size
-    for _ in range(passes):
-        images = torch.zeros(batch, 3, side, side, device=device)
-        images = images.to(memory_format=precision.memory_format)
-        with precision.autocast():
-            outputs = model(images)
-        outputs.float().sum().backward()
-        model.zero_grad(set_to_none=True)
-
-
-def _capture(
-    raw_model: nn.Module,
-    config: ExperimentConfig,
-    precision: Precision,
-    device: torch.device,
-    batch: int,
-) -> None:
-    """Replace the model's training passes by CUDA graphs; evaluation stays eager.
-
-    The graphs are captured before DDP wraps the model, as torch asks for; the gradients
-    then arrive all at once, so that their exchange cannot overlap with computing.
-
-    References
-    ----------
-    https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html
-    """
-    if device.type != "cuda":
-        message = "cuda_graphs=True needs a GPU; set cuda_graphs=False."
-        raise ConfigError(message)
-    side = config.image_size
-    images = torch.randn(batch, 3, side, side, device=device)
-    images = images.to(memory_format=precision.memory_format)
-    state = {name: value.clone() for name, value in raw_model.state_dict().items()}
-    raw_model.train()
-    with precision.autocast():
-        torch.cuda.make_graphed_callables(raw_model, (images,))
-    # The warm-up passes moved the running statistics.
-    raw_model.load_state_dict(state)
-
-
-def _no_exchange(model: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which gradients stay on their rank."""
-    inner = getattr(model, "_orig_mod", model)
-    if isinstance(inner, DistributedDataParallel):
-        return inner.no_sync()
-    return contextlib.nullcontext()
+    if failed:
+        raise watch.error(config)
 
 
 def _evaluation_is_due(config: ExperimentConfig, epoch: int, at_end: bool) -> bool:

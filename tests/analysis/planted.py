@@ -54,7 +54,7 @@ def starved_by_one_worker(make: Make, folder: Path) -> Diagnosis:
 
 def rank_that_computes_longer(make: Make, folder: Path) -> Diagnosis:
     """Let rank 1 work for longer than rank 0 in each step."""
-    return _diagnosed(make(model="lags", steps=60))
+    return _diagnosed(make(gpus=2, model="lags", steps=60))
 
 
 def rank_whose_cpu_is_shared(make: Make, folder: Path) -> Diagnosis:
@@ -62,7 +62,11 @@ def rank_whose_cpu_is_shared(make: Make, folder: Path) -> Diagnosis:
     cpus = sorted(os.sched_getaffinity(0))
     theirs = cpus[len(cpus) // 2 :]
     config = make(
-        model="resnet20", batch_size_per_gpu=16, steps=30, cpu_binding="cores"
+        gpus=2,
+        model="resnet20",
+        batch_size_per_gpu=16,
+        steps=30,
+        cpu_binding="cores",
     )
     with _burning(3 * len(theirs), theirs):
         return _diagnosed(config)
@@ -77,7 +81,7 @@ def pinned_to_one_core(make: Make, folder: Path) -> Diagnosis:
 
 def two_ranks_on_one_core(make: Make, folder: Path) -> Diagnosis:
     """Share the one CPU between two ranks."""
-    config = make(model="resnet20", batch_size_per_gpu=16, steps=20)
+    config = make(gpus=2, model="resnet20", batch_size_per_gpu=16, steps=20)
     with _pinned(1):
         return _diagnosed(config)
 
@@ -104,7 +108,7 @@ def others_on_the_cpus(make: Make, folder: Path) -> Diagnosis:
 
 def slow_exchange(make: Make, folder: Path) -> Diagnosis:
     """Exchange the gradients of five million weights for one image a rank."""
-    config = make(num_classes=100_000, batch_size_per_gpu=1, steps=40)
+    config = make(gpus=2, num_classes=100_000, batch_size_per_gpu=1, steps=40)
     return _diagnosed(config)
 
 
@@ -137,7 +141,8 @@ def healthy(make: Make, folder: Path) -> Diagnosis:
 
 def healthy_ranks(make: Make, folder: Path) -> Diagnosis:
     """Train without a fault on two ranks."""
-    return _diagnosed(make(model="resnet20", batch_size_per_gpu=64, steps=20))
+    config = make(gpus=2, model="resnet20", batch_size_per_gpu=64, steps=20)
+    return _diagnosed(config)
 
 
 def _diagnosed(config: ExperimentConfig) -> Diagnosis:

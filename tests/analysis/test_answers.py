@@ -162,7 +162,7 @@ def test_a_loss_that_is_not_finite_is_suspect_and_its_first_step_is_named():
 
     answer = judged(trained(losses), trained(falling(2.0)))
 
-    assert answer.suspicions == ("its loss is not finite at step 3",)
+    assert answer.suspicions == ("loss not finite at step 3",)
 
 
 def test_a_final_loss_that_is_not_finite_is_unknown_and_not_a_number():
@@ -171,8 +171,7 @@ def test_a_final_loss_that_is_not_finite_is_unknown_and_not_a_number():
     assert answer.final_loss is None
     assert answer.difference is None
     assert answer.weights_finite is False
-    assert len(answer.suspicions) == 2
-    assert "weights are not finite" in answer.suspicions[1]
+    assert answer.suspicions == ("loss not finite at step 2",)
 
 
 def test_skipped_updates_are_told_and_a_few_are_usual():

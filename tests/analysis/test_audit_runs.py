@@ -40,6 +40,10 @@ BOUND = [
     {"rank": 0, "asked": "numa", "why_not": None},
     {"rank": 1, "asked": "numa", "why_not": "the kernel tells of no NUMA nodes"},
 ]
+MIXED = [
+    {"name": "NVIDIA A100-SXM4-80GB", "compute_capability": [8, 0]},
+    {"name": "NVIDIA H100 80GB HBM3", "compute_capability": [9, 0]},
+]
 CONFIG = {"precision": "fp16", "memory_format": "channels_last", "data": "/images"}
 
 
@@ -75,6 +79,11 @@ def test_a_healthy_run_has_no_finding(written):
         ({"worker": {"device_type": "cpu"}}, "cpu"),
         ({"record": {"launch": {"replayed": True}}}, "replayed"),
         ({"record": {"launch": {"oversubscribed": True}}}, "oversubscribed"),
+        ({"worker": {"devices": MIXED}}, "mixed-gpus"),
+        (
+            {"record": {"launch": {"in_doubt": {"GPU-1": "process 7, maybe ..."}}}},
+            "other-processes",
+        ),
         ({"record": {"machine": {"memory_total_bytes": 10**12}}}, "cached-data"),
         ({"record": {"system": {"other_gpu_processes": 2}}}, "other-processes"),
         (
@@ -126,10 +135,16 @@ def test_how_many_ranks_are_not_bound_and_why_is_said(written):
 
 @pytest.mark.parametrize(
     "config",
-    [{"compile": True}, {"model": "vit_b_16"}, {"precision": "fp32"}],
+    [{"model": "vit_b_16"}, {"precision": "fp32"}],
 )
 def test_channels_first_is_no_fault_where_it_costs_nothing(written, config):
     assert found(written(config={"memory_format": "channels_first", **config})) == []
+
+
+def test_channels_first_costs_a_compiled_model_too(written):
+    config = {"memory_format": "channels_first", "compile": True}
+
+    assert found(written(config=config)) == ["layout"]
 
 
 def test_gpus_without_tensor_cores_may_have_channels_first(written):

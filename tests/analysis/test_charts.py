@@ -13,6 +13,7 @@ from PIL import Image
 
 from nbkit.analysis.answers import Answer
 from nbkit.analysis.chart_style import MEASURED_COLOURS
+from nbkit.analysis.chart_values import ideal_values
 from nbkit.analysis.charts import AllReducePoint, allreduce_chart, png, scaling_chart
 from nbkit.analysis.charts_arms import arms_chart
 from nbkit.analysis.layouts import Format
@@ -119,6 +120,20 @@ def test_ideal_line_runs_through_the_smallest_measured_size():
     assert [(v["world_size"], v["images_per_second"]) for v in values] == [
         (1, 2_400),
         (8, 19_200),
+    ]
+
+
+def test_ideal_line_of_a_machine_measured_from_two_gpus_on_is_theirs():
+    rows = scaling_table(
+        MeasuredRun("fp16", size, 1, "cuda", rate)
+        for size, rate in ((2, 4_600.0), (4, 8_900.0))
+    )
+
+    values = ideal_values(rows, 8)
+
+    assert [(v["world_size"], v["images_per_second"]) for v in values] == [
+        (2, 4_600),
+        (8, 18_400),
     ]
 
 

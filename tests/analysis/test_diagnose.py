@@ -182,7 +182,6 @@ def test_a_run_without_a_fault_has_no_cause(diagnosed):
             "config": {"task": "load", "emulated_step_seconds": 0.4},
             "sampled": samples(*(gpu(n, gpu_utilization_percent=0) for n in (0, 1))),
         },
-        {"config": {"memory_format": "channels_first", "compile": True}},
         {"config": {"memory_format": "channels_first", "precision": "fp32"}},
     ],
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 from nbkit.analysis.diagnose_causes import Cause, Diagnosis, Gain, codes
+from tests.analysis.written_run import diagnosed
+
+__all__ = ["diagnosed"]
 
 INPUT = Cause(
     "input",
@@ -70,3 +73,9 @@ def test_programs_get_everything_as_json():
     assert second["share"] is second["predicted_gain"] is None
     assert values["unknown"] == ["the weather."]
     assert values["bound_by"] == "input (60 % of the time)"
+
+
+def test_what_another_layout_brings_to_a_compiled_model_is_not_known(diagnosed):
+    [layout] = diagnosed(config={"memory_format": "channels_first", "compile": True})
+
+    assert (layout.code, layout.gain) == ("layout", None)

@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 from tornado.httpclient import AsyncHTTPClient
 
+import nbkit
 from tests.bench.rows import spread
 from tests.bench.watching import (
     GPUS,
@@ -98,7 +99,7 @@ def monitor_arms() -> Arms:
     """Return all values by arm: a server, and how many tabs watch it."""
     bare = Monitor("bare Jupyter server", "", {})
     ours = Monitor(
-        f"nbkit {version('nbkit')}, 1000 ms", OURS, {"nbkit/api/stream": "gpus"}
+        f"nbkit {nbkit.__version__}, 1000 ms", OURS, {"nbkit/api/stream": "gpus"}
     )
     # 100 ms is what its tabs ask for unless they are told otherwise.
     peers = [_peer(100), _peer(1000)]

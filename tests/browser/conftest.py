@@ -26,8 +26,11 @@ from tests.jupyter_process import (
     free_port,
     wait_until_it_answers,
 )
+from tests.launch.conftest import plugins
 from tests.server.curves import boards
 from tests.server.jupyter import View
+
+__all__ = ["plugins"]
 
 # Without these a browser that may reach no other machine tries to, again and again.
 ARGUMENTS = [
@@ -319,7 +322,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., nbkit.Run]]:
         monkeypatch.setenv("NBKIT_HOME", str(server.store))
         monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
         config = ExperimentConfig(
-            model="resnet20",
+            model="slow",
             device=device,
             gpus=1,
             image_size=32,

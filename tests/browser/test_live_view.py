@@ -21,7 +21,7 @@ EXPOSED = "--LabApp.expose_app_in_browser=True"
 LAUNCH = """
 import nbkit
 config = nbkit.ExperimentConfig(
-    model="resnet20", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
+    model="slow", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
     steps=1_000_000, warmup_steps=1, tensorboard=True, name="kept",
 )
 run = nbkit.launch(config, on_owner_exit="keep")

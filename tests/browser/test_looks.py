@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from nbkit.store.metrics import to_json_line
 from tests.browser.sidebar import (
     EXPOSED,
     card,
@@ -18,6 +19,8 @@ from tests.browser.sidebar import (
     shortened,
     until,
 )
+from tests.server.stored_runs import store_run
+from tests.widgets.stored_run import step
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "labextension/node_modules/axe-core/axe.min.js"
@@ -156,3 +159,23 @@ def test_all_that_a_browser_loads_is_small_and_from_the_server():
     assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= MOST_BYTES
     hosts = set(re.findall(r"https?://([\w.-]+)", text))
     assert hosts <= {"www.w3.org"}
+
+
+def test_a_run_that_is_not_finite_says_so_in_both_themes(shared_lab, page):
+    server = shared_lab("replay:no-gpu")
+    lines = [step(number, loss=None if number > 2 else 1.0) for number in range(1, 7)]
+    for state in ("finished", "running"):
+        folder = store_run(server.store, f"20200101-000000-{state}-aaaa", state)
+        (folder / "metrics.jsonl").write_text("".join(map(to_json_line, lines)))
+    visitor = page(server.address())
+    panel = open_panel(visitor)
+    rows = panel.locator(".nbk-run", has_text="loss not finite at step 3")
+
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("running")
+    expect(rows.last).to_contain_text("finished")
+    expect(rows.locator(".nbk-state")).to_have_text(["▲", "▲"])
+    look(visitor)
+    visitor.locator('.jp-SideBar [data-id="jp-running-sessions"]').click()
+    running = visitor.locator("#jp-running-sessions")
+    expect(running).to_contain_text("running · loss not finite at step 3")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import json
-import os
 import re
 
 import psutil
@@ -203,8 +202,14 @@ def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(
     expect(panel.locator(".nbk-age")).to_have_count(0)
 
 
-def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(lab, page):
-    server = lab("replay:no-gpu")
+def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
+    lab, page, tmp_path
+):
+    settings = tmp_path / "more" / "jupyter_server_config.d" / "hanging_store.json"
+    settings.parent.mkdir(parents=True)
+    extensions = {"ServerApp": {"jpserver_extensions": {"hanging_store": True}}}
+    settings.write_text(json.dumps(extensions))
+    server = lab("replay:no-gpu", JUPYTER_CONFIG_PATH=str(tmp_path / "more"))
     store_run(server.store, "20200101-000000-old")
     runs, kept = server.store / "runs", server.store / "kept"
     panel = open_panel(page(server.address()))
@@ -220,17 +225,13 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(lab, page
     kept.rename(runs)
     expect(fault).to_have_count(0)
 
-    # What is read from this file comes when it is closed, as from a server that hangs.
+    # What is read from this folder comes late, as from a file server that hangs.
     newer = runs / "20200102-000000-new"
     newer.mkdir()
-    os.mkfifo(newer / "record.json")
-    writer = os.open(newer / "record.json", os.O_RDWR)
-    try:
-        expect(fault).to_contain_text("the store has not answered for 10 s")
-        expect(region.locator(".nbk-run")).to_have_count(1)
-        expect(panel.locator(".nbk-connection")).to_have_text("live")
-    finally:
-        (newer / "record.json").unlink()
-        os.close(writer)
+    (newer / "hangs").touch()
+    expect(fault).to_contain_text("the store has not answered for 10 s")
+    expect(region.locator(".nbk-run")).to_have_count(1)
+    expect(panel.locator(".nbk-connection")).to_have_text("live")
+    (newer / "hangs").unlink()
     expect(fault).to_have_count(0)
     expect(region.locator(".nbk-run")).to_have_count(2)

@@ -16,6 +16,7 @@ from nbkit.launch import health as launch_health
 from nbkit.readspeed import health as readspeed_health
 from nbkit.server import health as server_health
 from nbkit.store import health as store_health
+from nbkit.store.paths import store_folder
 from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
 from tests.slurm_programs import SlurmPrograms
 from tests.telemetry.conftest import drive_child, no_setting
@@ -204,6 +205,20 @@ def test_the_store_is_left_as_it_was(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_default_store_that_others_can_enter_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.delenv("NBKIT_HOME", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    store = store_folder()
+    store.mkdir(0o755)
+
+    [open_to_others] = [one for one in store_health.findings() if one.what == "Store"]
+    store.chmod(0o700)
+    [closed] = [one for one in store_health.findings() if one.what == "Store"]
+
+    assert (open_to_others.state, closed.state) == ("warning", "ok")
+    assert f"chmod 700 {store}" in open_to_others.remedy
+
+
 def test_slurm_is_told_by_partition_or_by_why_it_is_silent(tmp_path, monkeypatch):
     slurm = SlurmPrograms(tmp_path, monkeypatch)
     _, none = launch_health.findings()
@@ -264,6 +279,17 @@ def test_checks_run_side_by_side_and_are_given_up_together(
         ["some_checks hangs", "more_checks hangs"]
     )
     assert {heading for heading, _ in found} == {"Both"}
+
+
+def test_doctor_of_gpus_looks_at_nothing_else(drive_child, capsys):
+    drive_child()
+
+    assert main(["doctor", "--gpus", "--limit", "120"]) == 0
+
+    told = capsys.readouterr().out
+    assert told.startswith("GPUs\n")
+    assert "no pair to check" in told
+    assert "Store" not in told
 
 
 def test_doctor_says_on_a_terminal_that_it_takes_a_while(monkeypatch, capsys):

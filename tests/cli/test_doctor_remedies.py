@@ -5,25 +5,32 @@ from __future__ import annotations
 import os
 import platform
 import pwd
+import re
 import sys
 import time
+from pathlib import Path
 
 import pynvml
 import pytest
 
+import nbkit
 from nbkit.cli.doctor import examine
 from nbkit.datasets import health as datasets_health
 from nbkit.launch import health as launch_health
+from nbkit.packages import packages_of, pip_install
 from nbkit.readspeed import health as readspeed_health
 from nbkit.server import health as server_health
 from nbkit.store import health as store_health
 from nbkit.telemetry import health as telemetry_health
 from nbkit.worker import health as worker_health
+from nbkit.worker.compiler import judge_compiler
 from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
+from tests.house.documents import section
 from tests.telemetry.conftest import drive, no_setting, pci
 
 __all__ = ["drive", "no_setting", "pci"]
 
+ROOT = Path(__file__).parents[2]
 MANAGER = "@jupyter-widgets/jupyterlab-manager"
 
 
@@ -56,6 +63,96 @@ def test_versions_are_blamed_only_where_they_do_not_fit(built, remedy):
     assert remedy in finding.remedy
 
 
+@pytest.mark.parametrize(
+    ("version", "cuda", "capability", "remedy"),
+    [
+        (
+            "570.86.15",
+            "12.8",
+            "9.0",
+            'pip install --upgrade "torch<2.11" "torchvi',
+        ),
+        ("470.57.02", "11.4", "8.0", "install driver 525 or newer"),
+        ("570.86.15", "12.8", "3.5", "no torch of the package index has kernels"),
+    ],
+)
+def test_a_torch_that_the_driver_does_not_run_is_replaced(
+    monkeypatch, version, cuda, capability, remedy
+):
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    driver = DriverGpus(cuda, (capability,), ("GPU-a",), version=version)
+
+    [finding] = judge_gpus(driver, TorchGpus("2.15", "13.2"))
+
+    assert finding.state == "failure"
+    assert remedy in finding.remedy
+
+
+def test_readme_explains_lines_that_doctor_has():
+    text = section((ROOT / "README.md").read_text(), "## First hour on a GPU server")
+    rows = re.findall(r"^\| (`.+?) \| ", text, re.M)
+    named = {name for row in rows for name in re.findall(r"`(.+?)`", row)}
+    code = "".join(path.read_text() for path in (ROOT / "nbkit").glob("*/*.py"))
+
+    unknown = {name for name in named if f'"{name}"' not in code}
+
+    assert {"torch.compile", "Fabric manager", "All-reduce"} <= named
+    assert {name for name in unknown if not name.startswith("GPU ")} == set()
+
+
+def test_what_cuda_says_is_told_what_to_do_about():
+    driver = DriverGpus("13.0", ("9.0",), ("GPU-a",), version="580.65.06")
+    words = "CUDA initialization: Error 802: system not yet initialized"
+
+    [finding] = judge_gpus(driver, TorchGpus("2.15", "13.0", words=words))
+
+    assert words in finding.found
+    assert "start nvidia-fabricmanager" in finding.remedy
+
+
+def test_a_torch_of_a_later_minor_version_of_cuda_runs():
+    driver = DriverGpus("13.0", ("9.0",), ("GPU-a",), version="580.65.06")
+
+    [finding] = judge_gpus(driver, TorchGpus("2.15", "13.2", ("GPU-a",), ("sm_90",)))
+
+    assert finding.state == "ok"
+    assert "which the driver's 13.0 runs" in finding.found
+
+
+def test_torch_compile_without_python_h_or_a_compiler_names_their_packages(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    assert "python3" in judge_compiler(tmp_path).remedy
+    assert "no Python.h" in judge_compiler(tmp_path).found
+    (tmp_path / "Python.h").write_text("#error no such thing\n")
+    assert "no such thing" in judge_compiler(tmp_path).found
+    (tmp_path / "Python.h").write_text("int answer(void);\n")
+    assert judge_compiler(tmp_path).state == "ok"
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = judge_compiler(tmp_path)
+
+    assert finding.state == "warning"
+    assert finding.remedy.startswith("sudo apt-get install -y gcc g++")
+
+
+def test_a_machine_without_the_fast_decoder_is_told_that_pillow_decodes(monkeypatch):
+    gpus = DriverGpus("13.0", ("9.0",), ("GPU-a",), version="580.65.06")
+    packages = {"cykooz.resizer": "4.0"}
+    monkeypatch.setattr(worker_health, "_driver_gpus", lambda: gpus)
+    monkeypatch.setattr(worker_health, "installed", packages.get)
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    found = by_name(worker_health.findings())
+
+    assert found["nvImageCodec"].found.startswith("nvImageCodec not installed")
+    command = pip_install(*packages_of("dali13"))
+    assert '"nvidia-dali-cuda130>=' in command
+    assert found["nvImageCodec"].remedy == found["DALI"].remedy == command
+
+
 def test_what_cannot_be_imported_is_installed_anew(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12 is missing')")
     dali = tmp_path / "nvidia" / "dali"
@@ -69,14 +166,15 @@ def test_what_cannot_be_imported_is_installed_anew(tmp_path, monkeypatch):
         found = by_name(examination.findings(time.monotonic() + 60))
 
     again = "pip install --force-reinstall"
-    assert found["PyTorch"].remedy == f"{again} torch torchvision"
-    assert found["DALI"].remedy == f"{again} nvidia-dali-cuda120"
+    assert found["PyTorch"].remedy.startswith(f'{again} "torch>=')
+    assert '"torchvision>=' in found["PyTorch"].remedy
+    assert found["DALI"].remedy.startswith(f'{again} "nvidia-dali-cuda120>=')
 
 
 @pytest.mark.parametrize(
     ("driver", "cuda", "remedy"),
     [
-        ("12.8", 13, 'pip uninstall nvidia-dali-cuda130; pip install "nbkit[dali]"'),
+        ("12.8", 13, "pip uninstall nvidia-dali-cuda130; pip install "),
         ("11.4", 12, "update the driver, or use another loader"),
     ],
 )
@@ -91,7 +189,8 @@ def test_a_dali_that_the_driver_cannot_run_is_replaced(
 
     found = by_name(worker_health.findings())
 
-    assert found["DALI"].remedy == remedy
+    assert found["DALI"].remedy.startswith(remedy)
+    assert "nbkit" not in found["DALI"].remedy
 
 
 @pytest.mark.parametrize(
@@ -190,6 +289,27 @@ def test_widgets_that_are_disabled_are_enabled_and_those_missing_installed(
     remedies = [one.remedy for one in server_health.findings() if one.what == "Widgets"]
 
     assert remedies == [
-        "pip install anywidget, then reload the page",
+        f"{pip_install('anywidget')}, then reload the page",
         f"jupyter labextension enable {MANAGER}, then reload the page",
     ]
+
+
+def test_the_other_nbkit_in_the_same_environment_is_a_failure(
+    tmp_path, monkeypatch, drive, no_setting
+):
+    drive()
+    assert by_name(telemetry_health.findings())["nbkit"].state == "ok"
+    other = tmp_path / "nbkit-0.0.10.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Name: nbkit\nVersion: 0.0.10\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    finding = by_name(telemetry_health.findings())["nbkit"]
+
+    assert finding.state == "failure"
+    assert finding.found.startswith(f"{nbkit.__version__}; ")
+    assert "nbkit (0.0.10) is installed too" in finding.found
+    # What both have written goes with it, so nbkit comes again, from its wheel.
+    first, second = finding.remedy.split("; ")
+    assert first == "pip uninstall -y nbkit"
+    assert second.endswith("jupyterlab_nbkit-*.whl")

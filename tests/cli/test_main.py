@@ -9,11 +9,11 @@ import pty
 import signal
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import nbkit
 from nbkit.cli.main import make_parser
 from tests.cli.conftest import COMMAND
 from tests.house.test_imports import HEAVY
@@ -33,7 +33,7 @@ def test_nbkit_alone_lists_its_commands(nbkit_command):
 
     assert done.returncode == 0
     assert all(f"\n    {name} " in done.stdout for name in COMMANDS)
-    assert nbkit_command("--version").stdout == f"nbkit {version('nbkit')}\n"
+    assert nbkit_command("--version").stdout == f"nbkit {nbkit.__version__}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -97,6 +97,14 @@ def test_a_config_without_a_length_is_short():
         ({"steps": 0}, r"steps=0: is below 1"),
         ({"steps": False}, r"no number of steps"),
         ({"device": "cpu", "precision": "tf32"}, r"TF32 is a format of GPUs"),
+        (
+            {"device": "cuda", "precision": "int8", "task": "inference"},
+            r"device='cuda': precision='int8' is slower than fp16 .* set compile=True",
+        ),
+        (
+            {"device": "cuda", "deterministic": True, "model": "vgg16"},
+            r"device='cuda': vgg16 has adaptive .*; use deterministic=False, device=",
+        ),
         ({"devices": (0, "0")}, r"names a device twice"),
         ({"devices": (0, 0)}, r"names a device twice"),
         ({"devices": (0,), "gpus": 2}, r"use gpus=1 or oversubscribe=True"),
@@ -114,6 +122,35 @@ def test_a_config_without_a_length_is_short():
 def test_a_bad_value_names_value_limit_and_remedy(fields, text):
     with pytest.raises(ConfigError, match=text):
         ExperimentConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"device": "cuda", "model": "vgg16"},
+        {"device": "cpu", "model": "vgg16", "deterministic": True},
+        {"device": "auto", "model": "vgg16", "deterministic": True},
+        {"device": "cuda", "model": "resnet50", "deterministic": True},
+        {
+            "device": "cuda",
+            "model": "vgg16",
+            "deterministic": True,
+            "task": "inference",
+        },
+        {"device": "cpu", "precision": "int8", "task": "inference"},
+        {"device": "cuda", "precision": "int8", "task": "inference", "compile": True},
+    ],
+)
+def test_what_runs_on_its_device_is_accepted(fields):
+    ExperimentConfig(**fields)
+
+
+def test_a_run_of_before_that_would_be_refused_today_is_still_read():
+    text = ExperimentConfig(model="vgg16", deterministic=True).to_json()
+
+    read = ExperimentConfig.from_store(text.replace('"auto"', '"cuda"'))
+
+    assert (read.device, read.model, read.deterministic) == ("cuda", "vgg16", True)
 
 
 def test_all_errors_are_told_at_once_one_line_each():

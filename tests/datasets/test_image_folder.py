@@ -95,9 +95,12 @@ def test_a_class_without_images_is_named(folder):
         list_image_folder(folder)
 
 
-def test_a_class_without_evaluation_images_is_none_of_them(folder):
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_class_without_evaluation_images_is_none_of_them(folder, has_folder):
     for path in (folder / "val" / "apple").iterdir():
         path.unlink()
+    if not has_folder:
+        (folder / "val" / "apple").rmdir()
 
     assert {sample.label for sample in list_image_folder(folder).evaluation} == {1, 2}
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -17,6 +18,7 @@ from nbkit import registry
 from nbkit.analysis.live.run import LiveRun
 from nbkit.store.record import RunState
 from tests.house.documents import ROOT, blocks, section
+from tests.training import train_here
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 EXAMPLES = ("### A model", "### A metric", "### A loader", "### An engine")
@@ -50,13 +52,22 @@ def plugin(tmp_path_factory):
     registry.forget()
 
 
-def launched(heading):
-    """Do what the last block below a heading says, and wait for its run."""
+def launched(heading, launcher=nbkit):
+    """Do what the last block below a heading says; return its run."""
     *_, call = blocks(section(PAGE, heading))
     (statement,) = ast.parse(call.text).body
     assert isinstance(statement, ast.Expr)
-    run = eval(compile(ast.Expression(statement.value), "page", "eval"), globals())
-    return run.wait()
+    code = compile(ast.Expression(statement.value), "page", "eval")
+    return eval(code, {"nbkit": launcher})
+
+
+def trained_here(heading):
+    """Do it in this process: that ranks find plug-ins is shown with the engine."""
+
+    def launch(**fields):
+        return train_here(nbkit.ExperimentConfig(device="cpu", **fields))
+
+    return launched(heading, SimpleNamespace(launch=launch))
 
 
 @pytest.mark.parametrize("heading", [*EXAMPLES, "### A notebook"])
@@ -80,7 +91,7 @@ def test_the_page_names_every_room():
 
 
 def test_the_model_trains(plugin):
-    run = launched("### A model")
+    run = trained_here("### A model")
 
     assert run.state is RunState.FINISHED
     assert [line["step"] for line in run.metrics()] == [1, 2, 3]
@@ -88,7 +99,7 @@ def test_the_model_trains(plugin):
 
 
 def test_the_metric_is_in_the_file_the_live_view_and_the_summary(plugin):
-    run = launched("### A metric")
+    run = trained_here("### A metric")
 
     lines = map(json.loads, run.paths.metrics.read_text().splitlines())
     written = [line for line in lines if line["kind"] == "log"]
@@ -107,14 +118,14 @@ def test_the_metric_is_in_the_file_the_live_view_and_the_summary(plugin):
 
 
 def test_the_loader_feeds_a_run(plugin):
-    run = launched("### A loader")
+    run = trained_here("### A loader")
 
     assert run.state is RunState.FINISHED
     assert run.worker["data"]["loader"] == "grey"
 
 
 def test_the_engine_launches_a_run(plugin):
-    run = launched("### An engine")
+    run = launched("### An engine").wait()
     niceness = nbkit.launch(lambda: os.nice(0), engine="nice").wait().returns
 
     assert (run.state, run.submission["engine"]) == (RunState.FINISHED, "nice")

@@ -37,13 +37,14 @@ WITH_CODE = [
 
 HERE = "device='cpu', oversubscribe=True, tensorboard=False"
 SMALL = {
+    "batch_size_per_gpu=256, ": "",
     'model="resnet50"': f"model='tiny', image_size=32, batch_size_per_gpu=4, {HERE}",
     "args=(1000,), gpus=8": f"args=(3,), gpus=2, {HERE}",
-    "gpus=8": "gpus=2",
+    "gpus=8": "gpus=1",
     "steps=200": "steps=12",
     "repeats=5": "repeats=1",
     'recipe.config(data="/path/to/imagenet", gpus=2)': (
-        "recipe.config(data=IMAGES, gpus=2, model='tiny', image_size=32, steps=2, "
+        "recipe.config(data=IMAGES, gpus=1, model='tiny', image_size=32, steps=2, "
         f"epochs=None, batch_size_per_gpu=4, warmup_steps=1, {HERE})"
     ),
     '"/path/to/imagenet"': "IMAGES",

@@ -61,6 +61,14 @@ def test_the_server_extension_spares_every_jupyter_server_what_launching_needs()
     assert loaded & {"numpy", "PIL", "pydantic", "pynvml", "torch"} == set()
 
 
+@pytest.mark.parametrize("task", ["allreduce", "function", "load"])
+def test_ranks_that_train_nothing_start_without_torchs_compiler(task: str):
+    loaded = modules_loaded_by(f"import nbkit.worker.{task}")
+
+    assert "torch" in loaded
+    assert {"torchvision", "torch._dynamo"} & set(loaded) == set()
+
+
 @pytest.mark.parametrize("name", sorted(nbkit.__all__))
 def test_a_public_name_is_importable_and_listed(name: str):
     assert getattr(nbkit, name) is not None

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import nbkit
+from nbkit.packages import DISTRIBUTION
 from tests.distributions import ROOT, build, checksums
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -45,7 +46,7 @@ def unpacked_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(build("sdist", ROOT, folder)) as archive:
         archive.extractall(folder, filter="data")
-    (unpacked,) = folder.glob("nbkit-*/")
+    (unpacked,) = folder.glob("jupyterlab_nbkit-*/")
     return unpacked
 
 
@@ -63,8 +64,15 @@ def test_the_version_is_declared_once():
     declared = json.loads((ROOT / "labextension/package.json").read_text())["version"]
 
     assert "version" not in PROJECT
-    assert nbkit.__version__ == version("nbkit")
+    assert nbkit.__version__ == version(DISTRIBUTION)
     assert Version(nbkit.__version__) == Version(declared)
+
+
+def test_what_jupyterlab_says_of_uninstalling_names_the_distribution():
+    told = json.loads((ROOT / "labextension/install.json").read_text())
+
+    assert PROJECT["name"] == DISTRIBUTION == told["packageName"]
+    assert told["uninstallInstructions"].endswith(f"uninstall {DISTRIBUTION}")
 
 
 def test_the_sdist_makes_the_same_wheel(
@@ -157,7 +165,7 @@ def test_each_dali_has_its_own_extra_and_is_for_linux(wheel: zipfile.ZipFile):
 def test_every_entry_point_leads_to_something_callable():
     program = """
 from importlib.metadata import distribution
-for entry in distribution("nbkit").entry_points:
+for entry in distribution("jupyterlab-nbkit").entry_points:
     own = entry.group.startswith("nbkit.") or entry.group == "console_scripts"
     if own and not callable(entry.load()):
         raise SystemExit(f"{entry} is not callable")
@@ -172,7 +180,7 @@ def test_the_entry_points_that_are_installed_are_those_of_the_project():
     for group, expected in {**groups, "console_scripts": PROJECT["scripts"]}.items():
         installed = {
             entry.name: entry.value
-            for entry in distribution("nbkit").entry_points
+            for entry in distribution(DISTRIBUTION).entry_points
             if entry.group == group
         }
         assert installed == expected, "install again: pip install -e ."
@@ -207,26 +215,57 @@ def test_make_clean_leaves_nothing_of_what_is_built(tmp_path: Path):
 
 
 def test_the_lock_allows_what_the_project_asks_for_on_every_python():
-    lines = (ROOT / ".ci/constraints.txt").read_text().splitlines()
-    locked = [Requirement(line) for line in lines if not line.startswith("#")]
-    left_out = set(PYPROJECT["tool"]["uv"]["pip"]["no-emit-package"])
+    """PyTorch, which depends on the driver, and what it brings lie apart."""
+    torch = list(map(Requirement, pins_of("torch.txt")))
+    others = list(map(Requirement, pins_of("constraints.txt")))
+    apart = set(PYPROJECT["tool"]["uv"]["pip"]["no-emit-package"])
+    assert {one.name for one in torch} <= apart
+    assert not {one.name for one in others} & apart
 
     for python in PYTHONS:
         there = {"python_version": python, "python_full_version": f"{python}.9"}
         pins = {
             canonicalize_name(one.name): one.specifier
-            for one in locked
+            for one in (*torch, *others)
             if one.marker is None or one.marker.evaluate(there)
         }
-        assert not left_out & set(pins)
-        for asked in asked_for():
+        for asked in (Requirement("pip"), *asked_for()):
             name = canonicalize_name(asked.name)
-            if name in left_out:
-                continue
             assert name in pins, f"{name} on {python}: make lock"
             (pin,) = pins[name]
             assert pin.operator == "=="
             assert asked.specifier.contains(pin.version), f"{asked}: make lock"
+
+
+def test_the_locks_have_hashes_for_the_versions_of_the_constraints():
+    pins = pins_of("constraints.txt")
+    everything, binder = pins_of("requirements.lock"), pins_of("binder.lock")
+
+    assert not any(pins.values())
+    assert list(everything) == list(pins), "make lock"
+    # Where fewer ask for a package, its line may name fewer machines.
+    versions = {line.partition(" ;")[0] for line in pins}
+    assert {line.partition(" ;")[0] for line in binder} < versions, "make lock"
+    for hashes in (*everything.values(), *binder.values()):
+        assert hashes
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", one) for one in hashes)
+
+
+def test_binder_has_a_lock_for_all_that_training_needs_beside_torch():
+    there = {canonicalize_name(Requirement(pin).name) for pin in pins_of("binder.lock")}
+    train = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["train"]
+    asked = {canonicalize_name(Requirement(text).name) for text in train}
+
+    assert asked - there == {"torch", "torchvision"}
+    assert not {"nvidia-dali-cuda120", "pyright", "pytest"} & there
+
+
+def pins_of(name: str) -> dict[str, list[str]]:
+    """Return the pins of a file in .ci, and the hashes of each."""
+    text = (ROOT / ".ci" / name).read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    parts = (re.split(r"\s+--hash=", line.strip()) for line in lines)
+    return {pin: hashes for pin, *hashes in parts}
 
 
 def asked_for() -> list[Requirement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def install_plugins(patch: pytest.MonkeyPatch) -> None:
     """Let this process and its children find the plug-in."""
-    patch.setenv("PYTHONPATH", str(PLUGINS))
+    patch.setenv("PYTHONPATH", str(PLUGINS), prepend=os.pathsep)
     patch.syspath_prepend(str(PLUGINS))
     registry.forget()
 
@@ -47,13 +48,13 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def small() -> Callable[..., ExperimentConfig]:
-    """Return a maker of experiments that two CPU ranks do in a moment."""
+    """Return a maker of experiments that a CPU rank does in a moment."""
 
     def make(**fields: object) -> ExperimentConfig:
         values: dict[str, object] = {
             "model": "tiny",
             "device": "cpu",
-            "gpus": 2,
+            "gpus": 1,
             "oversubscribe": True,
             "image_size": 32,
             "batch_size_per_gpu": 4,

@@ -32,33 +32,34 @@ class Outcome:
 
 
 def rank_raises(make: Make) -> Outcome:
-    run = nbkit.launch(make(model="raises", steps=1000))
+    run = nbkit.launch(make(model="raises", gpus=2, steps=1000))
     run.wait(120, raise_on_failure=False)
     return outcome(run, _last_step_at(run))
 
 
 def rank_is_killed(make: Make) -> Outcome:
-    run = _running(make(model="slow", steps=10_000))
+    run = _running(make(model="slow", gpus=2, steps=10_000))
     began = time.time()
     os.kill(_rank_pid(run, 1), signal.SIGKILL)
     return outcome(run.wait(120, raise_on_failure=False), began)
 
 
 def rank_crashes(make: Make) -> Outcome:
-    run = nbkit.launch(make(model="crashes", steps=1000))
+    run = nbkit.launch(make(model="crashes", gpus=2, steps=1000))
     run.wait(120, raise_on_failure=False)
     return outcome(run, _last_step_at(run))
 
 
 def rank_hangs(make: Make) -> Outcome:
-    run = nbkit.launch(make(model="sleeps", steps=1000, hang_timeout_seconds=15))
+    config = make(model="sleeps", gpus=2, steps=1000, hang_timeout_seconds=15)
+    run = nbkit.launch(config)
     run.wait(120, raise_on_failure=False)
     # A rank that stands still is not a fault before the limit.
     return outcome(run, _last_step_at(run) + run.config.hang_timeout_seconds)
 
 
 def supervisor_is_killed(make: Make) -> Outcome:
-    run = _running(make(model="slow", steps=10_000))
+    run = _running(make(model="slow", gpus=2, steps=10_000))
     began = time.time()
     os.kill(run.record["supervisor"]["pid"], signal.SIGKILL)
     return outcome(run.wait(120, raise_on_failure=False), began)

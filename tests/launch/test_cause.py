@@ -13,10 +13,10 @@ import pytest
 import nbkit.launch.cause
 from nbkit.launch.cause import (
     failure_cause,
-    hang_cause,
     lost_node_cause,
     stop_cause,
 )
+from nbkit.launch.hang import hang_cause
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
@@ -134,6 +134,32 @@ def test_half_an_error_file_does_not_hide_the_failure(tmp_path):
     assert (cause["kind"], cause["rank"]) == ("exit", 0)
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("AcceleratorError: CUDA error: out of memory\nCUDA kernel", "out_of_memory"),
+        (
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling "
+            "`cublasCreate(handle)`",
+            "out_of_memory",
+        ),
+        (
+            "RuntimeError: GET was unable to find an engine to execute this "
+            "computation",
+            "out_of_memory",
+        ),
+        ("ValueError: my list is out of memory", "exception"),
+    ],
+)
+def test_memory_that_ran_out_beside_torch_is_named_as_such(tmp_path, words, kind):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, words, 1000.0)
+
+    cause = failure_cause([_rank(0, 1, 1001)], paths, 0)
+
+    assert (cause["kind"], cause["message"]) == (kind, words)
+
+
 def test_the_rank_furthest_behind_keeps_the_others_waiting():
     beats = [
         Beat(5, Phase.COLLECTIVE, 9),
@@ -154,6 +180,50 @@ def test_ranks_that_are_all_in_the_same_place_are_not_accused_apart():
     message = hang_cause(beats, 60, RunPaths(Path("/r")), 0)["message"]
 
     assert "all are in a collective operation, step 3" in message
+
+
+@pytest.mark.parametrize(
+    ("finished", "rank", "said"),
+    [
+        (
+            [4, 2, 4],
+            1,
+            "the GPU of rank 1 is not known to have finished a step after step 2",
+        ),
+        # The same, as far as anybody knows: rank 1 looked earlier.
+        ([4, 3, 4], None, "no GPU is known to have finished a step after step 4"),
+        # A first exchange that hangs.
+        ([0, 0, 0], None, "no GPU is known to have finished a step after step 0"),
+        ([4, 4, 4], None, "no GPU is known to have finished a step after step 4"),
+    ],
+)
+def test_a_host_that_waits_for_its_gpu_is_not_accused(finished, rank, said):
+    beats = [
+        Beat(step, Phase.COMPUTE, 9, last)
+        for step, last in zip((7, 6, 5), finished, strict=True)
+    ]
+
+    cause = hang_cause(beats, 60, RunPaths(Path("/r")), 0, trains_on_gpus=True)
+
+    assert cause["rank"] == rank
+    assert said in cause["message"]
+    assert "collectives.json" in cause["message"]
+
+
+def test_ranks_that_tell_no_finished_steps_are_judged_by_their_hosts():
+    beats = [Beat(7, Phase.COMPUTE, 9), Beat(5, Phase.COMPUTE, 8)]
+
+    cause = hang_cause(beats, 60, RunPaths(Path("/r")), 0)
+
+    assert cause["rank"] == 1
+    assert "rank 1 is computing, step 5" in cause["message"]
+
+
+def test_a_host_that_waits_for_data_is_accused_on_gpus_too():
+    beats = [Beat(7, Phase.COLLECTIVE, 9, 5), Beat(7, Phase.DATA, 9, 6)]
+
+    known = beats, 60, RunPaths(Path("/r")), 0
+    assert hang_cause(*known, trains_on_gpus=True)["rank"] == 1
 
 
 def test_a_stop_before_ranks_are_ready_is_not_by_force(tmp_path):

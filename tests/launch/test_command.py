@@ -29,7 +29,7 @@ PLAN = RankPlan(
 
 
 def test_a_rank_gets_torchruns_contract(small):
-    environment = rank_environment(small(), PATHS, PLAN, 1, {"PATH": "/bin"})
+    environment = rank_environment(small(gpus=2), PATHS, PLAN, 1, {"PATH": "/bin"})
 
     expected = {
         "RANK": "1",
@@ -52,11 +52,13 @@ def test_a_rank_gets_torchruns_contract(small):
 
 
 def test_only_rank_0_inherits_the_rendezvous_socket(small):
-    assert rank_environment(small(), PATHS, PLAN, 0, {})["NBKIT_LISTEN_FD"] == "7"
+    assert rank_environment(small(gpus=2), PATHS, PLAN, 0, {})["NBKIT_LISTEN_FD"] == "7"
 
 
 def test_what_the_user_set_for_openmp_is_kept(small):
-    environment = rank_environment(small(), PATHS, PLAN, 0, {"OMP_NUM_THREADS": "11"})
+    environment = rank_environment(
+        small(gpus=2), PATHS, PLAN, 0, {"OMP_NUM_THREADS": "11"}
+    )
 
     assert environment["OMP_NUM_THREADS"] == "11"
 
@@ -65,7 +67,7 @@ def test_what_the_user_set_for_openmp_is_kept(small):
 def test_the_torchrun_line_survives_any_folder_name(small, name):
     root = Path("/store") / name
 
-    words = shlex.split(torchrun_line(small(), root, ["GPU-a", "GPU-b"]))
+    words = shlex.split(torchrun_line(small(gpus=2), root, ["GPU-a", "GPU-b"]))
 
     copy = f"{root}-torchrun"
     assert words[:2] == ["mkdir", copy]
@@ -79,7 +81,10 @@ def test_a_run_on_cpus_sees_no_gpu(small):
     plan = dataclasses.replace(PLAN, devices=(), device_type="cpu")
     seen = {"CUDA_VISIBLE_DEVICES": "0,1"}
 
-    assert rank_environment(small(), PATHS, plan, 0, seen)["CUDA_VISIBLE_DEVICES"] == ""
+    assert (
+        rank_environment(small(gpus=2), PATHS, plan, 0, seen)["CUDA_VISIBLE_DEVICES"]
+        == ""
+    )
 
 
 def test_commands_use_this_interpreter(small):

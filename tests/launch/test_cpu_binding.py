@@ -13,9 +13,9 @@ from nbkit.telemetry.topology import read_cpus
 
 
 def test_a_run_bound_by_numa_node_says_to_which_and_why_not(small):
-    unbound = nbkit.launch(small(steps=4)).wait()
+    unbound = nbkit.launch(small(gpus=2, steps=4)).wait()
 
-    run = nbkit.launch(small(steps=4, cpu_binding="numa")).wait()
+    run = nbkit.launch(small(gpus=2, steps=4, cpu_binding="numa")).wait()
 
     first, second = bindings = run.worker["bindings"]
     assert run.record["worker"]["bindings"] == bindings

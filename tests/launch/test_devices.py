@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from nbkit.errors import DeviceError
 from nbkit.launch.devices import Candidate, _choose, request_devices, visible_candidates
 from nbkit.telemetry.sample import GpuDevice
+from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
+
+_LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 
 GPUS = [GpuDevice(index=n, uuid=f"GPU-{n}{n}{n}{n}-x", name="H200") for n in range(4)]
 WHOLE = visible_candidates(GPUS, {}, None)
@@ -33,7 +37,9 @@ def test_any_visible_gpu_will_do_in_order(small):
 
 
 def test_particular_devices_are_taken_by_index_or_uuid(small):
-    config = small(device="cuda", devices=(3, "GPU-1111-x"), oversubscribe=False)
+    config = small(
+        gpus=2, device="cuda", devices=(3, "GPU-1111-x"), oversubscribe=False
+    )
 
     assert names(config) == ["GPU-3333-x", "GPU-1111-x"]
 
@@ -46,7 +52,7 @@ def test_more_ranks_than_gpus_is_an_error_with_the_count(small):
 
 
 def test_an_unknown_device_is_named_with_what_there_is(small):
-    config = small(device="cuda", devices=(0, 9), oversubscribe=False)
+    config = small(gpus=2, device="cuda", devices=(0, 9), oversubscribe=False)
 
     with pytest.raises(DeviceError, match=r"9 is not a visible GPU; visible: 0"):
         names(config)
@@ -92,7 +98,7 @@ def test_a_run_of_one_rank_may_take_a_mig_instance(small):
 
 @pytest.mark.parametrize("fields", [{}, {"devices": ("MIG-aaaa", "MIG-bbbb")}])
 def test_several_ranks_never_meet_over_mig_instances(small, fields):
-    config = small(device="cuda", oversubscribe=False, **fields)
+    config = small(gpus=2, device="cuda", oversubscribe=False, **fields)
 
     with pytest.raises(DeviceError, match="of one rank"):
         names(config, visible_candidates(DIVIDED, INSTANCES, None))
@@ -122,7 +128,9 @@ def test_ranks_that_are_told_how_many_threads_to_use_want_as_many_cpus(
 
 
 def test_a_gpu_that_is_named_twice_is_an_error(small):
-    config = small(device="cuda", devices=(1, "GPU-1111-x"), oversubscribe=False)
+    config = small(
+        gpus=2, device="cuda", devices=(1, "GPU-1111-x"), oversubscribe=False
+    )
 
     with pytest.raises(DeviceError, match="names a GPU twice"):
         names(config)
@@ -138,7 +146,75 @@ def test_replayed_gpus_need_a_replay(small, monkeypatch):
 def test_a_run_on_replayed_gpus_computes_on_cpus(small, monkeypatch):
     monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
 
-    wanted = request_devices(small(device="replay", devices=(5, 1)))
+    wanted = request_devices(small(gpus=2, device="replay", devices=(5, 1)))
 
     assert (wanted.kind, wanted.device_type) == ("replay", "cpu")
     assert [label for _, label in wanted.candidates] == ["GPU 5", "GPU 1"]
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Return a maker of drivers behind NVML, and of CUDA_VISIBLE_DEVICES."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def make(*gpus, setting=None):
+        FakeDriver(gpus).install(pynvml, monkeypatch.setattr)
+        if setting is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+
+    return make
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+@pytest.mark.parametrize(
+    ("setting", "entry"),
+    [("9", "9"), ("0,2", "2"), ("GPU-b,GPU-zzzz", "GPU-zzzz"), ("1,MIG-c", "MIG-c")],
+)
+def test_a_setting_that_names_no_gpu_of_this_machine_is_an_error(
+    setting, entry, device, machine, small
+):
+    machine(FakeGpu("GPU-a-x"), FakeGpu("GPU-b-x"), setting=setting)
+
+    with pytest.raises(DeviceError) as error:
+        request_devices(small(device=device, gpus=1))
+
+    assert f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {entry} here" in str(
+        error.value
+    )
+    assert "but GPUs 0 to 1 (nvidia-smi -L); correct or unset it" in str(error.value)
+
+
+@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles", "none"])
+def test_a_setting_that_hides_all_gpus_leaves_the_cpus(setting, machine, small):
+    machine(FakeGpu("GPU-a-x"), setting=setting)
+
+    assert request_devices(small(device="auto", gpus=1)).kind == "cpu"
+
+
+def _lost(uuid):
+    return FakeGpu(uuid, errors={"nvmlDeviceGetHandleByIndex": _LOST})
+
+
+def test_a_gpu_that_is_lost_is_named_where_one_is_missing(machine, small):
+    machine(FakeGpu("GPU-a-x"), _lost("GPU-b-x"), FakeGpu("GPU-c-x"))
+
+    wanted = request_devices(small(device="cuda", gpus=2, oversubscribe=False))
+    assert [name for name, _ in wanted.candidates] == ["GPU-a-x", "GPU-c-x"]
+    with pytest.raises(DeviceError, match=r"2 visible .* GPU 1 cannot be read \(gpu l"):
+        request_devices(small(device="cuda", gpus=3, oversubscribe=False))
+    with pytest.raises(DeviceError, match=r"1 is not .* GPU 1 cannot be read \(gpu l"):
+        request_devices(small(device="cuda", gpus=1, devices=(1,)))
+
+
+def test_a_machine_whose_gpus_are_all_lost_does_not_compute_on_cpus(machine, small):
+    machine(_lost("GPU-a-x"))
+
+    with pytest.raises(DeviceError, match=r"GPU 0 cannot be read .* device='cpu'"):
+        request_devices(small(device="auto", gpus=1))
+
+
+def test_a_setting_goes_on_behind_a_gpu_that_is_lost(machine, small):
+    machine(FakeGpu("GPU-a-x"), _lost("GPU-b-x"), FakeGpu("GPU-c-x"), setting="0,1,2")
+
+    wanted = request_devices(small(device="cuda", gpus=1))
+    assert [name for name, _ in wanted.candidates] == ["GPU-a-x", "GPU-c-x"]

@@ -10,7 +10,8 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunFailedError, StoreError
-from nbkit.launch.start import submit
+from nbkit.launch.submit import submit
+from nbkit.launch.trust import permit_new
 from nbkit.store.record import RunState
 from nbkit.store.runs import create_run_folder
 from tests.launch import faults
@@ -92,7 +93,7 @@ def test_a_run_stops_with_its_owner_where_that_was_asked_for(small):
 
 
 def test_a_rank_that_leaves_without_a_word_is_a_failure(small):
-    run = nbkit.launch(small(model="exits", steps=1000))
+    run = nbkit.launch(small(model="exits", gpus=2, steps=1000))
 
     with pytest.raises(RunFailedError, match="exit code 3 without a Python exception"):
         run.wait(120)
@@ -102,13 +103,14 @@ def test_a_rank_that_leaves_without_a_word_is_a_failure(small):
 
 
 def test_ranks_that_cannot_be_started_are_a_failure_with_its_cause(small):
-    config = small()
+    config = small(gpus=2)
     paths = create_run_folder(config)
     in_the_way = paths.logs / "0" / "1"
     in_the_way.parent.mkdir(parents=True)
     in_the_way.write_text("a file where a rank wants its folder")
 
-    submit(config, paths, attempt=0, on_owner_exit="keep", origins={}, tags={})
+    permit = permit_new(paths)
+    submit(config, paths, permit, attempt=0, on_owner_exit="keep", origins={}, tags={})
     run = nbkit.Run(paths.root).wait(60, raise_on_failure=False)
 
     assert run.state is RunState.FAILED

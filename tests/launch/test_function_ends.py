@@ -48,7 +48,7 @@ def loop_for_ever():
 
 
 def test_a_function_that_never_asks_is_stopped_at_once():
-    run = launch(loop_for_ever, gpus=2, stop_grace_seconds=600)
+    run = launch(loop_for_ever, stop_grace_seconds=600)
     wait_until(lambda: run.metrics("log"), "a first line")
 
     run.stop()
@@ -112,7 +112,7 @@ def test_a_function_may_leave_by_sys_exit_and_an_executor_open():
         nbkit.pool.submit(print).result()
         sys.exit()
 
-    assert launch(train, gpus=2).wait().returns == [None, None]
+    assert launch(train).wait().returns == [None]
 
 
 CLASS_CELL = """

@@ -6,6 +6,7 @@ from nbkit.launch.claims import leases
 from tests.launch.function_faults import (
     CELL,
     EXPECTED,
+    RANKS,
     STUBBORN_CELL,
     check_fault,
     check_stop,
@@ -19,11 +20,11 @@ def test_the_failing_rank_is_named_with_the_line_of_its_cell():
     with running_kernel() as kernel:
         kernel.execute(CELL)
         # Nobody waits for its patience: the others fail meanwhile.
-        hung = launch_fault(kernel, "hang", 3)
+        hung = launch_fault(kernel, "hang", RANKS - 1)
         wait_until(lambda: hung.metrics("log"), "a step", 120)
         for bad, how in enumerate(how for how in EXPECTED if how != "hang"):
-            check_fault(launch_fault(kernel, how, bad % 3), how, bad % 3)
-        check_fault(hung, "hang", 3)
+            check_fault(launch_fault(kernel, how, bad % RANKS), how, bad % RANKS)
+        check_fault(hung, "hang", RANKS - 1)
         assert leases("cpu") == {}
         kernel.execute(STUBBORN_CELL)
         check_stop(kernel)

@@ -5,6 +5,7 @@ import pytest
 import nbkit
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from tests.datasets.images import picture
+from tests.training import train_here
 
 
 def test_rare_labels_weigh_the_same_on_one_device_and_on_two(small, tmp_path):
@@ -16,19 +17,18 @@ def test_rare_labels_weigh_the_same_on_one_device_and_on_two(small, tmp_path):
         lines.append(f"{number:02}.png,{split},{labels}")
     (tmp_path / "labels.csv").write_text("\n".join(lines))
 
+    config = small(
+        data=str(tmp_path / "labels.csv"),
+        batch_size_per_gpu=8,
+        steps=2,
+        warmup_steps=0,
+        evaluation_period_epochs=1,
+        label_weighting="balanced",
+    )
     runs = [
-        nbkit.launch(
-            small(
-                data=str(tmp_path / "labels.csv"),
-                gpus=gpus,
-                batch_size_per_gpu=8 // gpus,
-                steps=2,
-                warmup_steps=0,
-                evaluation_period_epochs=1,
-                label_weighting=weighting,
-            )
-        ).wait()
-        for gpus, weighting in ((1, "balanced"), (2, "balanced"), (1, "none"))
+        train_here(config),
+        nbkit.launch(config.replace(gpus=2, batch_size_per_gpu=4)).wait(),
+        train_here(config.replace(label_weighting="none")),
     ]
 
     # Weights that were trained alike say the same of every image.

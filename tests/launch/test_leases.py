@@ -53,7 +53,7 @@ def names_held_by_workers(start_method):
 def test_every_rank_holds_the_devices_of_its_run(task, small, tmp_path):
     fields = {"gpus": 2, "device": "cpu", "oversubscribe": True}
     if task == "train":
-        run = nbkit.launch(small(model="slow", steps=10_000))
+        run = nbkit.launch(small(model="slow", gpus=2, steps=10_000))
     elif task == "function":
         run = nbkit.launch(wait_for_ever, **fields)
     else:

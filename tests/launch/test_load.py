@@ -23,10 +23,11 @@ def images(tmp_path):
 
 
 def test_two_ranks_read_every_epoch_and_wait_as_long_as_they_would_compute(
-    small, images
+    small, images, whole_torch
 ):
     config = small(
         task="load",
+        gpus=2,
         data=str(images),
         batch_size_per_gpu=5,
         epochs=3,
@@ -63,7 +64,7 @@ def test_two_ranks_read_every_epoch_and_wait_as_long_as_they_would_compute(
 
 
 def test_a_load_stops_at_a_step_and_is_not_resumed(small):
-    config = small(task="load", gpus=1, steps=100_000, emulated_step_seconds=0.01)
+    config = small(task="load", steps=100_000, emulated_step_seconds=0.01)
     run = nbkit.launch(config)
     wait_until(run.metrics, "a step", 120)
 

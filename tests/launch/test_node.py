@@ -13,6 +13,7 @@ from nbkit.launch.node_messages import line, parse
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import write_json
 from nbkit.store.runs import create_run_folder
+from tests.waiting import wait_until
 
 
 class _Node:
@@ -70,7 +71,11 @@ def test_an_agent_whose_input_ends_leaves_no_rank(begin):
     node = begin()
     node.start_ranks()
     pid = node.hear("started")["pid"]
-    assert pid in {process.pid for process in processes_of_run(node.paths)}
+    # Before its first instruction a process has no environment to be found by.
+    wait_until(
+        lambda: pid in {process.pid for process in processes_of_run(node.paths)},
+        "the rank is found",
+    )
 
     assert node.end()["stuck"] == []
     assert processes_of_run(node.paths) == []

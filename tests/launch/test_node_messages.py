@@ -52,7 +52,9 @@ def test_several_long_texts_fit_together():
 
 @pytest.mark.parametrize("ranks", [1, 2, 16, 17, 300])
 def test_where_many_ranks_are_takes_several_lines(ranks):
-    beats = [Beat(10**12 + rank, Phase.COLLECTIVE, 10**15) for rank in range(ranks)]
+    beats = [
+        Beat(10**12 + rank, Phase.COLLECTIVE, 10**15, 10**12) for rank in range(ranks)
+    ]
 
     lines = beats_lines(511, beats)
 

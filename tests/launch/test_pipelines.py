@@ -15,6 +15,7 @@ def test_two_ranks_train_on_files_that_they_share(small, tmp_path):
 
     run = nbkit.launch(
         small(
+            gpus=2,
             data=str(data),
             loader="tfrecord",
             loader_config={"pipeline": "chexnet_new", "num_workers": 2},

@@ -1,4 +1,7 @@
-"""What the ranks of a run said of every evaluation image, in the manifest's order."""
+"""What the ranks of a run said of every evaluation image, in the manifest's order.
+
+And what is made of it, which does not depend on how many they are.
+"""
 
 import csv
 import random
@@ -10,6 +13,7 @@ from nbkit.datasets.manifest import read_manifest
 from nbkit.store.bundle import files_of_run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from tests.datasets.images import picture
+from tests.training import train_here
 
 
 def named(manifest):
@@ -28,6 +32,7 @@ def test_one_class_an_image_by_two_ranks_with_an_output_too_many(small, tmp_path
     run = nbkit.launch(
         small(
             data=str(tmp_path / "data"),
+            gpus=2,
             num_classes=3,
             steps=2,
             warmup_steps=0,
@@ -48,7 +53,7 @@ def test_one_class_an_image_by_two_ranks_with_an_output_too_many(small, tmp_path
     ]
 
 
-def test_several_labels_are_the_same_by_one_rank_and_by_three(small, tmp_path):
+def test_labels_areas_and_loss_are_the_same_by_one_rank_and_by_three(small, tmp_path):
     drawn = random.Random(1)
     rows = [["file", "split", "odd", "even"]]
     for number in range(31):
@@ -58,20 +63,16 @@ def test_several_labels_are_the_same_by_one_rank_and_by_three(small, tmp_path):
     with (tmp_path / "labels.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
 
-    alone, shared = (
-        nbkit.launch(
-            # So slow that the weights stay as they are.
-            small(
-                data=str(tmp_path / "labels.csv"),
-                gpus=gpus,
-                steps=1,
-                warmup_steps=0,
-                learning_rate=1e-12,
-                evaluation_period_epochs=1,
-            )
-        ).wait()
-        for gpus in (1, 3)
+    # So slow that the weights stay as they are.
+    config = small(
+        data=str(tmp_path / "labels.csv"),
+        steps=1,
+        warmup_steps=0,
+        learning_rate=1e-12,
+        evaluation_period_epochs=1,
     )
+    alone = train_here(config)
+    shared = nbkit.launch(config.replace(gpus=3)).wait()
 
     one, three = (read_predictions(run.paths.predictions) for run in (alone, shared))
     assert isinstance(one, LabelPredictions)
@@ -83,3 +84,8 @@ def test_several_labels_are_the_same_by_one_rank_and_by_three(small, tmp_path):
     for label, scores in one.scores.items():
         assert three.scores[label] == pytest.approx(scores, rel=1e-5, abs=1e-6)
         assert len({*scores}) > 10, "equal scores would hide a wrong order"
+    (by_one,), (by_three,) = (run.metrics("evaluation") for run in (alone, shared))
+    assert by_one["images"] == by_three["images"] == 19
+    assert by_three["auroc"] == pytest.approx(by_one["auroc"], abs=1e-9)
+    assert by_three["loss"] == pytest.approx(by_one["loss"], rel=1e-6)
+    assert 0 < by_one["mean_auroc"] < 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import nbkit
+from nbkit.errors import RunFailedError
 from nbkit.launch.claims import leases
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
@@ -11,7 +14,13 @@ from tests.launch.test_functions import launch
 
 def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(small):
     run = nbkit.launch(
-        small(model="dies_once", steps=8, checkpoint_period_steps=2, max_restarts=1)
+        small(
+            model="dies_once",
+            gpus=2,
+            steps=8,
+            checkpoint_period_steps=2,
+            max_restarts=1,
+        )
     ).wait()
 
     assert run.state is RunState.FINISHED
@@ -47,11 +56,16 @@ def test_a_run_that_fails_in_every_attempt_fails_and_says_why():
     assert run.attempt == 1
 
 
-def test_what_another_attempt_would_only_repeat_is_not_tried_again(small, tmp_path):
+def test_a_folder_without_classes_fails_in_one_line_and_is_not_tried_again(
+    small, tmp_path
+):
     (tmp_path / "empty").mkdir()
 
     run = nbkit.launch(small(data=str(tmp_path / "empty"), max_restarts=5))
 
-    run.wait(raise_on_failure=False)
+    with pytest.raises(RunFailedError) as raised:
+        run.wait()
+    assert "Traceback" not in str(raised.value)
+    # Another attempt would only repeat it.
     assert run.cause["kind"] == "config"
     assert len(run.record["attempts"]) == 1

@@ -1,15 +1,19 @@
-"""The same seed gives the same losses, with or without a stop in between."""
+"""The same seed gives the same losses, with or without a stop in between.
+
+In this process where one rank is enough to see it.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
+from nbkit.errors import ConfigError, RunError, RunStoppedError
+from nbkit.store.heartbeat import Phase
 from nbkit.store.record import RunState
+from tests.training import go_on_here, train_here
 from tests.waiting import wait_until
 from tests.worker.images import write_classes
 
@@ -20,14 +24,10 @@ def _losses(run):
 
 @pytest.fixture
 def exact(small):
-    """A deterministic experiment of several epochs.
-
-    Three ranks: with two, the order in which gradients are added up cannot show.
-    """
+    """A deterministic experiment of several epochs."""
     return small(
         model="resnet18",
         deterministic=True,
-        gpus=3,
         steps=24,
         images_per_epoch=64,
         batch_size_per_gpu=2,
@@ -36,30 +36,39 @@ def exact(small):
 
 def test_the_same_seed_gives_bit_equal_losses_and_another_seed_does_not(exact):
     short = exact.replace(steps=8)
-    first, second = (_losses(nbkit.launch(short).wait()) for _ in range(2))
-    other = _losses(nbkit.launch(short.replace(seed=1)).wait())
+    first, second = (_losses(train_here(short)) for _ in range(2))
+    other = _losses(train_here(short.replace(seed=1)))
 
     assert first == second
     assert other != first
 
 
-def test_a_run_stopped_in_the_middle_of_an_epoch_resumes_bit_equal(exact):
+def test_ranks_stopped_in_the_middle_of_an_epoch_resume_bit_equal(exact):
+    # With two ranks, the order in which gradients are added up cannot show.
+    exact = exact.replace(gpus=3, model="lingers")
     whole = _losses(nbkit.launch(exact).wait())
 
-    run = nbkit.launch(exact)
+    run = nbkit.launch(exact, tags={"arm": "exact"})
+    linger = run.paths.root / "linger"
+    linger.touch()
     wait_until(lambda: len(run.metrics()) >= 5, "five steps", 120)
     run.stop()
+    linger.unlink()
     assert run.state is RunState.STOPPED
     stopped_at = len(run.metrics())
     assert 5 <= stopped_at < 24
     assert stopped_at % 10, "the stop should fall into the middle of an epoch"
     with pytest.raises(RunStoppedError):
         run.wait()
+    with pytest.raises(ConfigError, match="'stpo' is neither 'keep' nor 'stop'"):
+        run.resume(on_owner_exit="stpo")
+    assert run.state is RunState.STOPPED
     run.resume().wait()
 
     assert run.state is RunState.FINISHED
     assert _losses(run) == whole
     assert len(run.record["attempts"]) == 2
+    assert run.record["tags"] == run.submission["tags"] == {"arm": "exact"}
 
 
 @pytest.mark.parametrize("loader", ["torch", "dali"])
@@ -67,94 +76,68 @@ def test_a_run_on_images_resumes_bit_equal_and_refuses_other_images(
     small, tmp_path, loader
 ):
     images = write_classes(tmp_path / "images", images_per_class=4)
+    # It drops weights at random: where it goes on, it has to draw what it would have.
     config = small(
-        model="slow",
+        model="squeezenet1_1",
+        learning_rate=0.001,
         data=str(images),
         loader=loader,
         deterministic=True,
         steps=40,
         batch_size_per_gpu=2,
     )
-    whole = _losses(nbkit.launch(config).wait())
+    whole = _losses(train_here(config))
 
-    run = nbkit.launch(config)
-    wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
-    run.stop()
-    stopped_at = len(run.metrics())
-    assert 3 <= stopped_at < 40
+    run = train_here(config, stop_at=(17, Phase.DATA))
+    assert len(run.metrics()) == 17
     kept = (images / "class 03" / "2.JPEG").rename(tmp_path / "kept.jpg")
-    run.resume()
-    with pytest.raises(RunFailedError, match=r"changed since.*class 03/2.JPEG"):
-        run.wait()
+    with pytest.raises(ConfigError, match=r"changed since.*class 03/2.JPEG"):
+        go_on_here(run)
     kept.rename(images / "class 03" / "2.JPEG")
-    run.resume().wait()
+    go_on_here(run)
 
+    assert run.state is RunState.FINISHED
     assert _losses(run) == whole
 
 
-def test_a_run_without_a_checkpoint_is_not_resumed(small):
-    run = nbkit.launch(small(model="raises")).wait(raise_on_failure=False)
-
-    with pytest.raises(RunError, match="no complete checkpoint"):
-        run.resume()
-
-
-@pytest.fixture(scope="module")
-def stopped(shared_store, small):
-    """A run that was stopped after some steps."""
-    run = nbkit.launch(small(model="slow", steps=10_000))
-    wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
-    return run.stop()
-
-
-def test_a_run_whose_checkpoint_is_damaged_does_not_begin_anew(stopped, store):
-    shutil.copytree(stopped.paths.root, store / "runs" / stopped.run_id)
-    run = nbkit.attach(stopped.run_id)
+def test_a_run_whose_checkpoint_is_damaged_does_not_begin_anew(small):
+    run = train_here(small(steps=20), stop_at=(3, Phase.DATA))
     before = run.metrics()
     (state,) = run.paths.checkpoints.glob("*/state.pt")
     os.truncate(state, 100)
 
-    with pytest.raises(RunFailedError, match="0 complete checkpoints"):
-        run.resume().wait()
+    with pytest.raises(RunError, match="0 complete checkpoints"):
+        go_on_here(run)
 
     assert run.metrics() == before
-
-
-def test_a_typo_in_how_a_resumed_run_ends_is_an_error(stopped):
-    with pytest.raises(ConfigError, match="'stpo' is neither 'keep' nor 'stop'"):
-        stopped.resume(on_owner_exit="stpo")
-
-    assert stopped.state is RunState.STOPPED
+    assert len(before) == 3
 
 
 def test_a_run_stopped_at_the_end_of_an_epoch_still_evaluates_it(small):
     config = small(
-        model="slow",
         steps=None,
-        epochs=40,
-        images_per_epoch=8,
+        epochs=6,
+        images_per_epoch=4,
         warmup_steps=1,
         evaluation_period_epochs=1,
     )
-    run = nbkit.launch(config)
-    wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
-    run.stop()
-    stopped_at = len(run.metrics())
-    assert stopped_at < 40, "every step is an epoch, so any stop is at an epoch's end"
+    run = train_here(config, stop_at=(3, Phase.DATA))
+    assert [line["epoch"] for line in run.metrics("evaluation")] == [1, 2]
 
-    run.resume().wait()
+    go_on_here(run)
 
-    assert [line["step"] for line in run.metrics()] == list(range(1, 41))
-    assert [line["epoch"] for line in run.metrics("evaluation")] == list(range(1, 41))
+    assert [line["step"] for line in run.metrics()] == list(range(1, 7))
+    assert [line["epoch"] for line in run.metrics("evaluation")] == list(range(1, 7))
 
 
 def test_a_stop_does_not_wait_for_a_long_evaluation_which_resuming_does_first(small):
-    # Evaluating takes minutes in the first attempt, and a moment in the second.
+    # Evaluating takes long in the first attempt, and a moment in the second.
     config = small(
         model="ponders",
+        gpus=2,
         steps=2,
         warmup_steps=1,
-        images_per_epoch=200_000,
+        images_per_epoch=80_000,
         evaluation_period_epochs=1,
         stop_grace_seconds=100,
     )
@@ -168,5 +151,5 @@ def test_a_stop_does_not_wait_for_a_long_evaluation_which_resuming_does_first(sm
     run.resume().wait()
 
     (evaluation,) = run.metrics("evaluation")
-    assert evaluation["images"] == 10_000
+    assert evaluation["images"] == 4_000
     assert [line["step"] for line in run.metrics()] == [1, 2]

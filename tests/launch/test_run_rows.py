@@ -6,13 +6,28 @@ import json
 import shutil
 
 import pandas as pd
+import pytest
 
 import nbkit
 from nbkit.store.paths import RunPaths
 
 
-def test_runs_become_a_data_frame_without_nbkit_knowing_pandas(small):
-    nbkit.launch(small(precision="bf16", steps=4), tags={"arm": "half"}).wait()
+@pytest.fixture(scope="module")
+def finished(shared_store, small):
+    """A run of four steps."""
+    config = small(precision="bf16", steps=4)
+    return nbkit.launch(config, tags={"arm": "half"}).wait()
+
+
+@pytest.fixture
+def trained(finished, store):
+    """The same run in the test's own store, which may write there."""
+    copy = store / "runs" / finished.run_id
+    shutil.copytree(finished.paths.root, copy)
+    return nbkit.Run(copy)
+
+
+def test_runs_become_a_data_frame_without_nbkit_knowing_pandas(trained):
     logged = nbkit.launch(
         lambda: nbkit.log({"loss": 0.5, "spread": 2.0}),
         device="cpu",
@@ -21,32 +36,33 @@ def test_runs_become_a_data_frame_without_nbkit_knowing_pandas(small):
 
     frame = pd.DataFrame(nbkit.runs().to_dicts())
 
-    function, trained = json.loads(str(frame.to_json(orient="records")))
-    assert trained["state"] == "finished"
-    assert (trained["precision"], trained["gpus"]) == ("bf16", 2)
-    assert trained["tags.arm"] == "half"
-    assert trained["batch_size_per_gpu"] == 4
-    assert trained["loader_config.prefetch_factor"] == 2
-    assert trained["images_per_second"] > 0
-    assert trained["duration_seconds"] > 0
+    function, row = json.loads(str(frame.to_json(orient="records")))
+    assert row["run_id"] == trained.run_id
+    assert row["state"] == "finished"
+    assert (row["precision"], row["gpus"]) == ("bf16", 1)
+    assert row["tags.arm"] == "half"
+    assert row["batch_size_per_gpu"] == 4
+    assert row["loader_config.prefetch_factor"] == 2
+    assert row["images_per_second"] > 0
+    assert row["duration_seconds"] > 0
     assert (function["run_id"], function["logged.spread"]) == (logged.run_id, 2.0)
-    assert trained["logged.spread"] is None
+    assert row["logged.spread"] is None
 
 
-def test_a_run_that_another_version_launched_is_a_row_too(small):
-    run = nbkit.launch(small(steps=3)).wait()
+def test_a_run_that_another_version_launched_is_a_row_too(trained):
+    run = trained
     text = run.paths.config.read_text()
     run.paths.config.write_text(text.replace("{", '{"field_of_tomorrow": 1,', 1))
 
     (row,) = nbkit.runs().to_dicts()
 
     assert (row["run_id"], row["state"]) == (run.run_id, "finished")
-    assert (row["field_of_tomorrow"], row["precision"]) == (1, "fp32")
+    assert (row["field_of_tomorrow"], row["precision"]) == (1, "bf16")
     assert row["loader_config.dali.roi_decode"] is True
 
 
-def test_a_damaged_run_keeps_what_it_has_and_hides_no_other(small):
-    whole = nbkit.launch(small(steps=4), tags={"arm": "a"}).wait().paths
+def test_a_damaged_run_keeps_what_it_has_and_hides_no_other(trained):
+    whole = trained.paths
     there = whole.root.with_name("20200101-000000000-damaged-aaaa")
     shutil.copytree(whole.root, there)
     paths = RunPaths(there)

@@ -130,7 +130,7 @@ def stub(tmp_path: Path) -> Path:
 
 
 def test_a_job_asks_only_for_what_is_given(small):
-    config = small(model="resnet50", nnodes=2)
+    config = small(model="resnet50", gpus=2, nnodes=2)
 
     text = sbatch_script(config, PATHS, python="/venv/bin/python", gpus_per_node=0)
 
@@ -195,7 +195,7 @@ def test_each_rank_has_a_cpu_where_a_job_asks_for_nothing_else(
     small, gpus_per_node, slurm, cpus
 ):
     given = {"python": "python", "gpus_per_node": gpus_per_node}
-    text = sbatch_script(small(slurm=slurm), PATHS, **given)
+    text = sbatch_script(small(gpus=2, slurm=slurm), PATHS, **given)
 
     line = f"#SBATCH --cpus-per-task={cpus}\n"
     assert line in text if cpus else "--cpus-per-task" not in text

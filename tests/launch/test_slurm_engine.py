@@ -43,9 +43,12 @@ def test_a_job_is_ended_or_woken_up(run, slurm):
     slurm.tell("squeue", f"RUNNING|/mnt/runs/{run.run_id}/job.sbatch")
 
     SlurmEngine().nudge(run.paths)
-    assert slurm.calls("scancel") == ["7 --state=PENDING", "7 --batch --signal=USR2"]
+    assert slurm.calls("scancel") == [
+        "--state=PENDING -- 7",
+        "--batch --signal=USR2 -- 7",
+    ]
     SlurmEngine().reap(run.paths)
-    assert slurm.calls("scancel")[2:] == ["7"]
+    assert slurm.calls("scancel")[2:] == ["-- 7"]
 
 
 @pytest.mark.parametrize("act", [SlurmEngine().nudge, SlurmEngine().reap])
@@ -91,7 +94,7 @@ def test_settings_of_the_user_do_not_reach_the_questions(run, slurm, monkeypatch
 
     SlurmEngine().reap(run.paths)
 
-    assert slurm.calls("scancel") == ["7"]
+    assert slurm.calls("scancel") == ["-- 7"]
 
 
 @pytest.mark.parametrize(

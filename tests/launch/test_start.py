@@ -8,7 +8,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, LaunchError
-from nbkit.launch.start import existing_data, refusals
+from nbkit.launch.submit import existing_data, refusals
 
 
 @pytest.mark.parametrize("name", ["synthetic", "photos", "cifar10", "imagenette"])

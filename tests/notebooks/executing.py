@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
 
 import nbkit
+from nbkit.study.parameters import Parameters, check_parameters
 
 QUICK = ("-p", "device", "cpu", "-p", "steps", "4", "-p", "repeats", "1")
 """Parameters of a notebook that two busy CPUs execute in a moment."""
+
+
+TAGS = ("parameters", "injected-parameters")
+"""Of the cells that declare parameters and that papermill adds."""
 
 
 def papermill_argv(notebook: str, output: Path, *parameters: str) -> list[str]:
@@ -56,6 +63,16 @@ def execute(notebook: str, output: Path, *parameters: str) -> Executed:
         text=True,
     )
     return Executed(output, done.returncode, done.stdout + done.stderr)
+
+
+def as_papermill_gives_them(notebook: str, **texts: str) -> Parameters:
+    """Return a notebook's parameters as if papermill executed it, in this process."""
+    source = load_notebook_node(str(nbkit.notebook(notebook)))
+    cells = parameterize_notebook(source, texts).cells
+    ran = [cell.source for cell in cells if {*TAGS} & {*cell.metadata.get("tags", [])}]
+    namespace: dict[str, Any] = {}
+    exec("\n".join(ran), namespace)
+    return check_parameters(ran, namespace)
 
 
 def _text(output: Any) -> str:

@@ -10,7 +10,9 @@ import papermill
 import pytest
 
 import nbkit
+from nbkit.errors import ParameterError
 from nbkit.study.parameters import check_parameters
+from tests.notebooks.executing import as_papermill_gives_them
 
 FOLDER = nbkit.notebook("scaling").parent
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -54,6 +56,31 @@ def test_one_cell_declares_the_parameters_each_with_its_meaning(path, code):
     declared = papermill.inspect_notebook(str(path))
     assert set(declared) == names
     assert all(parameter["help"] for parameter in declared.values())
+
+
+def test_bad_parameters_are_all_named_before_anything_else_is_done(path, code):
+    declared = papermill.inspect_notebook(str(path)).values()
+    [wrong, *_] = (one["name"] for one in declared)
+    numbers = [one["name"] for one in declared if one["inferred_type_name"] == "int"]
+    truths = [one["name"] for one in declared if one["inferred_type_name"] == "bool"]
+    bad = {f"{wrong}z": "1", **dict.fromkeys([*numbers, *truths], "perhaps")}
+
+    with pytest.raises(ParameterError) as caught:
+        as_papermill_gives_them(path.stem, **bad)
+
+    said = str(caught.value)
+    assert f"Did you mean {wrong!r}?" in said
+    for name in numbers:
+        assert f"{name}='perhaps' is not a whole number" in said
+    for name in truths:
+        assert f"{name}='perhaps' is neither true nor false" in said
+    # Only imports come before the check.
+    first, *_ = (cell for cell in code if "tags" not in cell.metadata)
+    statements = ast.parse(first.source).body
+    [checked, *_] = (
+        one for one in statements if not isinstance(one, ast.Import | ast.ImportFrom)
+    )
+    assert ast.unparse(checked) == "p = nbkit.params()"
 
 
 def test_no_cell_is_long_and_no_function_has_more_than_ten_lines(code):

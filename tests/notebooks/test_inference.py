@@ -13,7 +13,7 @@ from tests.datasets.images import write_folder
 from tests.notebooks.executing import execute
 
 
-def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path):
+def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path, whole_torch):
     data = write_folder(tmp_path / "images", images_per_class=12)
 
     done = execute(

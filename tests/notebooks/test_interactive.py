@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import nbkit
 from nbkit.store.record import RunState
 from tests.notebooks.executing import execute
@@ -32,5 +35,8 @@ def test_the_tour_ends_with_pictures_instead_of_widgets(tmp_path):
     states = [run.state for run in nbkit.runs()]
     assert states.count(RunState.FINISHED) == 3
     assert states.count(RunState.STOPPED) == 1
-    bundle = nbkit.import_bundle(tmp_path / "first.zip")
-    assert bundle.already_there
+    # Nothing is left where the notebook was started.
+    assert [path.name for path in tmp_path.glob("*.zip")] == []
+    [first] = [run for run in nbkit.runs() if run.record["name"] == "first"]
+    bundle = Path(tempfile.gettempdir(), f"{first.run_id}.zip")
+    assert nbkit.import_bundle(bundle).already_there

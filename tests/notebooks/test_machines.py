@@ -34,16 +34,3 @@ def test_without_parameters_the_example_and_published_rows_are_compared(tmp_path
     assert "like for like" in headline(done.path)
     assert not runs_folder().exists()
     assert not studies_folder().exists()
-
-
-def test_bad_parameters_are_all_named_before_anything_is_read(tmp_path):
-    done = execute(
-        "machines",
-        tmp_path / "out.ipynb",
-        *("-p", "bundels", "one.zip", "-p", "measure", "perhaps"),
-    )
-
-    assert done.returncode == 1
-    assert "Did you mean 'bundles'?" in done.text
-    assert "measure='perhaps' is neither true nor false" in done.text
-    assert not studies_folder().exists()

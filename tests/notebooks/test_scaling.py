@@ -10,11 +10,13 @@ import pytest
 from PIL import Image
 
 import nbkit
+from nbkit.errors import DeviceError
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
 from nbkit.study.headline import headline
 from nbkit.study.report import REPORT_MIME
-from tests.notebooks.executing import QUICK, execute
+from nbkit.study.scaling import plan
+from tests.notebooks.executing import QUICK, as_papermill_gives_them, execute
 from tests.notebooks.faults import papermill_is_ended
 
 
@@ -103,29 +105,27 @@ def test_bad_parameters_fail_before_anything_starts(tmp_path):
     assert not studies_folder().exists()
 
 
-def test_strict_gpus_as_papermill_writes_it_is_a_clear_error(tmp_path):
-    done = execute(
-        "scaling",
-        tmp_path / "out.ipynb",
-        *("-p", "device", "cpu", "-p", "strict_gpus", "true"),
-    )
+def test_strict_gpus_as_papermill_writes_it_is_a_clear_error():
+    given = as_papermill_gives_them("scaling", device="cpu", strict_gpus="true")
 
-    assert done.returncode == 1
-    assert "gpus=8 with strict_gpus=True, but there are 0 GPUs here" in done.text
-    assert not studies_folder().exists()
+    said = "gpus=8 with strict_gpus=True, but there are 0 GPUs here"
+    with pytest.raises(DeviceError, match=said):
+        plan(given)
 
 
-def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path):
+def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAD_RANK", "0")
+
     done = execute(
         "scaling",
         tmp_path / "out.ipynb",
         *QUICK,
-        *("-p", "gpus", "2", "-p", "model", "raises"),
+        *("-p", "gpus", "1", "-p", "model", "raises"),
     )
 
     assert done.returncode == 1
     assert "RunFailedError" in done.text
-    assert "on rank 1" in done.text
+    assert "on rank 0" in done.text
     assert "the bad rank raises" in done.text
 
 

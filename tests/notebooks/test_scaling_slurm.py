@@ -10,13 +10,10 @@ from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
 from nbkit.study.report import REPORT_MIME
 from tests.notebooks.executing import QUICK, execute
-from tests.slurm.conftest import slurm
-
-__all__ = ["slurm"]
 
 
 def test_a_report_over_two_nodes_names_them_and_projects_nothing(
-    tmp_path, monkeypatch, slurm
+    tmp_path, monkeypatch, empty_slurm
 ):
     done = execute(
         "scaling",

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import nbkit
-from nbkit.store.paths import runs_folder, studies_folder
 from nbkit.store.record import RunState
 from nbkit.study.headline import headline
 from nbkit.study.report import REPORT_MIME
@@ -54,17 +53,3 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
     runs = nbkit.runs()
     assert [run.state for run in runs] == [RunState.FINISHED] * 2
     assert [run.record["tags"]["cache_proven"] for run in runs] == ["yes"] * 2
-
-
-def test_bad_parameters_are_all_named_before_anything_is_read(tmp_path):
-    done = execute(
-        "storage",
-        tmp_path / "out.ipynb",
-        *("-p", "path", "/scratch", "-p", "epochs", "many"),
-    )
-
-    assert done.returncode == 1
-    assert "Did you mean 'paths'?" in done.text
-    assert "epochs='many' is not a whole number" in done.text
-    assert not studies_folder().exists()
-    assert not runs_folder().exists()

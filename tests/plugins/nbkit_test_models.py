@@ -45,10 +45,14 @@ def slow(num_classes=1000, weights=None):
 
 
 def lingers(num_classes=1000, weights=None):
-    """Takes a second for a step while its run's folder has a file ``linger``."""
+    """Takes a second for a step while its run's folder has a file ``linger``.
+
+    Another folder is named by LINGERS_BY, for a run that somebody else launches.
+    """
+    folder = Path(os.environ.get("LINGERS_BY", sys.argv[1]))
 
     def linger(call):
-        if Path(sys.argv[1], "linger").exists():
+        if (folder / "linger").exists():
             time.sleep(1)
 
     return _Tiny(num_classes, linger)
@@ -147,6 +151,47 @@ def overflows_once(num_classes=1000, weights=None):
         return gradient * float("inf") if next(calls) == BAD_STEP else gradient
 
     model.head.weight.register_hook(spoil)
+    return model
+
+
+def loses_a_rank(num_classes=1000, weights=None):
+    """Has a loss that is not a number from one step on, on one rank."""
+
+    def spoil(module, images, logits):
+        bad = module._calls >= BAD_STEP and int(os.environ["RANK"]) == BAD_RANK
+        return logits * float("nan") if module.training and bad else logits
+
+    model = _Tiny(num_classes, lambda call: None)
+    model.register_forward_hook(spoil)
+    return model
+
+
+def hides_a_weight(num_classes=1000, weights=None):
+    """Has a weight that becomes infinite in one step; no loss ever shows it."""
+    model = _Tiny(num_classes)
+    model.hidden = nn.Parameter(torch.zeros(1))
+    calls = itertools.count(1)
+
+    def spoil(gradient):
+        return gradient + float("inf") if next(calls) == BAD_STEP else gradient
+
+    model.hidden.register_hook(spoil)
+
+    def hide(module, images, logits):
+        return logits + 0 * module.hidden.clamp(-1, 1)
+
+    model.register_forward_hook(hide)
+    return model
+
+
+def convnet(num_classes=10, weights=None):
+    """Has a convolution, a batch normalisation and a linear layer, for 16 pixels.
+
+    Its logits are so large that fp16 overflows at GradScaler's first scale.
+    """
+    layers = (nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+    model = nn.Sequential(*layers, nn.Linear(392, num_classes))
+    model.register_forward_hook(lambda module, images, logits: 4 * logits)
     return model
 
 

@@ -77,7 +77,7 @@ def test_a_driver_that_hangs_is_said_and_holds_up_nobody(start):
 def test_what_a_run_has_sampled_is_in_the_history_of_the_first_viewer(
     start, store, plugins, small
 ):
-    run = nbkit.launch(small(steps=100_000))
+    run = nbkit.launch(small(model="slow", steps=100_000))
     samples = run.paths.system(hostname())
     wait_until(
         lambda: samples.exists() and samples.read_text().count("\n") > 5, "samples"

@@ -33,7 +33,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def running(store, plugins, small):
     """Return a run that goes on until it is stopped."""
-    run = nbkit.launch(small(steps=100_000))
+    run = nbkit.launch(small(model="slow", steps=100_000))
     wait_until(lambda: len(run.metrics()) > 3, "steps")
     yield run
     run.stop(grace_seconds=0)

@@ -17,6 +17,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 import nbkit
 from nbkit.errors import StoreError
+from nbkit.reading import read_file
 from nbkit.server import rest, sessions
 from nbkit.server.monitor import Monitor, Settings
 from nbkit.server.runs import RunTable
@@ -92,7 +93,7 @@ def test_a_run_that_is_new_or_changed_is_seen(some):
 
 def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, small):
     table = RunTable(None)
-    run = nbkit.launch(small(steps=100_000))
+    run = nbkit.launch(small(model="slow", steps=100_000))
     wait_until(lambda: run.state is RunState.RUNNING, "a run")
     assert table.look([]).rows[0]["state"] == "running"
     supervisor = run.record["supervisor"]["pid"]
@@ -167,7 +168,7 @@ def test_what_is_damaged_is_missing_and_the_rest_is_shown(
 
 @pytest.mark.parametrize(
     "damage",
-    [{"time": {"ended": "yesterday"}}, {"time": ["now"]}, {"time": {"ended": 5}}],
+    [{"time": {"ended": "yesterday"}}, {"time": {"ended": 5}}],
 )
 def test_a_time_that_is_none_is_missing_and_hides_no_run(some, damage):
     record = some / NEWEST / "record.json"
@@ -373,12 +374,11 @@ async def _answer(thread: StoreThread) -> int:
 def _count_opened(monkeypatch, folder: Path) -> dict[str, int]:
     """Count how often files of each run are read."""
     opened: dict[str, int] = {}
-    read_bytes = Path.read_bytes
 
     def count(path: Path) -> bytes:
         if folder in path.parents:
             opened[path.parent.name] = opened.get(path.parent.name, 0) + 1
-        return read_bytes(path)
+        return read_file(path)
 
-    monkeypatch.setattr(Path, "read_bytes", count)
+    monkeypatch.setattr("nbkit.store.record.read_file", count)
     return opened

@@ -116,7 +116,12 @@ class SlurmCluster:
             job = self.job(job_id)
             return job if job.get("JobState") in states else None
 
-        return wait_until(look, f"job {job_id} is {' or '.join(states)}") or {}
+        what = f"job {job_id} is {' or '.join(states)}"
+        try:
+            return wait_until(look, what) or {}
+        except AssertionError as error:
+            error.add_note(f"{self.job(job_id)}\n{self.node_states()}")
+            raise
 
     def wait_until_idle(self) -> None:
         """Wait until both nodes are idle, with nothing left of any job on them."""

@@ -1,46 +1,23 @@
-"""A real Slurm of two nodes for the tests of this folder, empty before each of them."""
+"""A real Slurm of two nodes for the tests of this folder, empty after each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 import nbkit
 from tests.launch.conftest import install_plugins, plugins, small, store
-from tests.slurm.cluster import SlurmCluster, slurm_variables
-from tests.slurm.runs import TwoNodes
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.runs import TwoNodes, losses
 
 __all__ = ["plugins", "small", "store"]
 
 
-@pytest.fixture(scope="session")
-def slurm(request: pytest.FixtureRequest, lasting: set[int]) -> Iterator[SlurmCluster]:
-    """Start Slurm, and let every command in this process and its children mean it."""
-    cluster = SlurmCluster()
-    failed_before = request.session.testsfailed
-    cluster.start()
-    try:
-        lasting.update(cluster.pids.values())
-        with slurm_variables(cluster):
-            yield cluster
-    finally:
-        lasting.difference_update(cluster.pids.values())
-        cluster.stop(keep=request.session.testsfailed > failed_before)
-
-
 @pytest.fixture(autouse=True)
-def empty_slurm(slurm: SlurmCluster, lasting: set[int]) -> Iterator[None]:
-    """End every job that a test has left, and bring back the nodes that it has lost.
-
-    A job may be left to this; a process that has got away from its job may not.
-    """
-    before = set(slurm.pids.values())
-    yield
-    left = slurm.clear()
-    lasting.difference_update(before)
-    lasting.update(slurm.pids.values())
-    assert not left, f"left behind on the nodes: {left}"
+def empty_after_each_test(empty_slurm: SlurmCluster) -> None:
+    """Let every test of this folder leave Slurm as it found it."""
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +30,28 @@ def two_nodes(slurm: SlurmCluster, small) -> TwoNodes:
 def finished(
     two_nodes: TwoNodes, tmp_path_factory: pytest.TempPathFactory
 ) -> nbkit.Run:
-    """Return a run that was left alone to its end."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NBKIT_HOME", str(tmp_path_factory.mktemp("shared") / "store"))
-        install_plugins(patch)
-        run = two_nodes.launch(tags={"study": "s1"})
+    """Return a run of two ranks on each node that was left alone to its end."""
+    with _shared_store(tmp_path_factory):
+        run = two_nodes.launch(gpus=2, tags={"study": "s1"})
         return two_nodes.end(run)
+
+
+@pytest.fixture(scope="session")
+def left_alone(
+    two_nodes: TwoNodes, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, float]:
+    """Return the losses of one rank on each node whom nothing happens to.
+
+    They are those of two ranks here: test_runs.py shows that nodes change no loss.
+    """
+    with _shared_store(tmp_path_factory):
+        return losses(two_nodes.launch(engine="local", nnodes=1, gpus=2).wait())
+
+
+@contextmanager
+def _shared_store(factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Launch runs that several tests look at into a store of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NBKIT_HOME", str(factory.mktemp("shared") / "store"))
+        install_plugins(patch)
+        yield

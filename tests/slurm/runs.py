@@ -12,15 +12,23 @@ from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
 from tests.waiting import wait_until
 
-__all__ = ["STEPS", "TwoNodes", "hold_both_nodes", "hurry", "job_of", "losses"]
+__all__ = [
+    "PATIENCE_SECONDS",
+    "STEPS",
+    "TwoNodes",
+    "hold_both_nodes",
+    "hurry",
+    "job_of",
+    "losses",
+]
 
 STEPS = 45
 """As many seconds as a run that lingers goes on: longer than Slurm takes to look."""
-_PATIENCE_SECONDS = 180
+PATIENCE_SECONDS = 180
 
 
 class TwoNodes:
-    """Launches runs of two ranks on each node, and follows them.
+    """Launches runs of one rank on each node, and follows them.
 
     Parameters
     ----------
@@ -64,18 +72,18 @@ class TwoNodes:
     def reach(self, run: nbkit.Run, steps: int = 3) -> nbkit.Run:
         """Wait until a run has done some steps."""
         what = f"step {steps} of {run!r}"
-        wait_until(lambda: len(run.metrics()) >= steps, what, _PATIENCE_SECONDS)
+        wait_until(lambda: len(run.metrics()) >= steps, what, PATIENCE_SECONDS)
         return run
 
     def reach_state(self, run: nbkit.Run, state: RunState) -> nbkit.Run:
         """Wait until a run is in a state, as readers see it."""
         what = f"{run!r} is {state}"
-        wait_until(lambda: run.state is state, what, _PATIENCE_SECONDS)
+        wait_until(lambda: run.state is state, what, PATIENCE_SECONDS)
         return run
 
     def end(self, run: nbkit.Run) -> nbkit.Run:
         """Wait for the end of a run, which leaves no process on either node."""
-        run.wait(_PATIENCE_SECONDS, raise_on_failure=False)
+        run.wait(PATIENCE_SECONDS, raise_on_failure=False)
         self.expect_nothing_left(run)
         return run
 

@@ -74,14 +74,16 @@ def test_a_job_waits_for_gpus(slurm: SlurmCluster, submit: Submit):
 
 def test_a_requeued_job_starts_again(slurm: SlurmCluster, submit: Submit, tmp_path):
     again = 'echo "start $SLURM_RESTART_COUNT"; '
-    again += (
-        '[ "$SLURM_RESTART_COUNT" ] || { scontrol requeue $SLURM_JOB_ID; sleep 600; }'
-    )
+    # A child that starts while Slurm ends its parent gets away.
+    again += '[ "$SLURM_RESTART_COUNT" ] || exec sleep 600'
 
     job = submit(again, "--nodes=2", "--requeue", "--open-mode=append")
+    log = tmp_path / f"{job}.log"
+    wait_until(lambda: log.exists() and "start" in log.read_text(), "its first line")
+    slurm.command("scontrol", "requeue", job)
 
     slurm.wait_for_job(job, "COMPLETED")
-    said = (tmp_path / f"{job}.log").read_text().splitlines()
+    said = log.read_text().splitlines()
     assert [line for line in said if line.startswith("start")] == ["start ", "start 1"]
 
 

@@ -10,11 +10,11 @@ import pytest
 import nbkit
 from nbkit.store.record import RunState, read_json
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import TwoNodes, hurry, job_of, losses
+from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hurry, job_of, losses
 from tests.waiting import wait_until
 
-LAST_RANK = 3
-"""The second one of the second node."""
+LAST_RANK = 1
+"""That of the second node; runs of two ranks on a node are in test_runs.py."""
 
 
 @pytest.fixture
@@ -34,10 +34,13 @@ def _supervisor_pid(run: nbkit.Run) -> int:
 
 
 @pytest.mark.usefixtures("bad_rank")
-def test_a_rank_that_raises_is_named_with_its_node(
+def test_ranks_that_hang_and_raise_are_named_with_their_node(
     two_nodes: TwoNodes, slurm: SlurmCluster
 ):
-    run = two_nodes.end(two_nodes.launch(model="raises"))
+    # The limit has to be above the time in which ranks start: another run fails in it.
+    hung = two_nodes.launch(model="sleeps", hang_timeout_seconds=60)
+    run = two_nodes.launch(model="raises")
+    run.wait(PATIENCE_SECONDS, raise_on_failure=False)
 
     assert run.state is RunState.FAILED
     cause = run.cause or {}
@@ -45,25 +48,22 @@ def test_a_rank_that_raises_is_named_with_its_node(
     assert cause["message"] == "ValueError: the bad rank raises"
     assert "_raise" in cause["traceback"]
     assert [line["step"] for line in run.metrics()] == [1, 2]
-    assert slurm.job(job_of(run))["JobState"] == "FAILED"
+    slurm.wait_for_job(job_of(run), "FAILED")
 
-
-def test_a_hung_rank_is_told_from_one_that_waits_on_another_node(two_nodes: TwoNodes):
-    # One on each node: the limit has to be above the time in which they start.
-    run = two_nodes.launch(model="sleeps", gpus=1, hang_timeout_seconds=60)
-    two_nodes.end(run)
-
-    assert run.state is RunState.FAILED
-    cause = run.cause or {}
-    assert (cause["kind"], cause["rank"]) == ("hang", 1)
-    assert "rank 1 is computing, step 3" in cause["message"]
+    # It is told from the one that waits for it on another node.
+    two_nodes.end(hung)
+    two_nodes.expect_nothing_left(run)
+    assert hung.state is RunState.FAILED
+    cause = hung.cause or {}
+    assert (cause["kind"], cause["rank"]) == ("hang", LAST_RANK)
+    assert f"rank {LAST_RANK} is computing, step 3" in cause["message"]
     assert set(cause["stacks"]) == {"0", "1"}
     assert "nbkit_test_models.py" in cause["stacks"]["1"]
     assert "Current thread" in cause["stacks"]["0"]
 
 
 def test_a_killed_rank_starts_over_then_a_stop_is_gone_on_from_bit_equal(
-    two_nodes: TwoNodes, finished: nbkit.Run
+    two_nodes: TwoNodes, left_alone: dict[int, float]
 ):
     run = two_nodes.launch(lingering=True, max_restarts=1, checkpoint_period_steps=2)
     two_nodes.reach(run)
@@ -89,7 +89,7 @@ def test_a_killed_rank_starts_over_then_a_stop_is_gone_on_from_bit_equal(
 
     assert run.state is RunState.FINISHED, run.cause
     assert job_of(run) != first_job
-    assert losses(run) == losses(finished)
+    assert losses(run) == left_alone
     assert len(run.record["attempts"]) == 3
 
 
@@ -153,7 +153,7 @@ def test_a_killed_supervisor_takes_both_nodes_along_and_the_run_is_lost(
 
 
 def test_a_lost_node_is_named_and_the_run_goes_on_once_it_is_back(
-    two_nodes: TwoNodes, slurm: SlurmCluster, finished: nbkit.Run
+    two_nodes: TwoNodes, slurm: SlurmCluster, left_alone: dict[int, float]
 ):
     # Restarts are for ranks: without the node they could not start.
     run = two_nodes.launch(lingering=True, checkpoint_period_steps=2, max_restarts=1)
@@ -170,5 +170,5 @@ def test_a_lost_node_is_named_and_the_run_goes_on_once_it_is_back(
     lost, again = run.record["attempts"]
     assert "node n2 was lost" in lost["message"]
     assert again["state"] == "finished"
-    assert losses(run) == losses(finished)
+    assert losses(run) == left_alone
     assert run.record["launch"]["job"]["restarts"] == 1

@@ -12,11 +12,11 @@ from tests.slurm.runs import STEPS, TwoNodes, hold_both_nodes, hurry, job_of, lo
 from tests.waiting import wait_until
 
 
-def _expect_the_same(run: nbkit.Run, finished: nbkit.Run) -> None:
+def _expect_the_same(run: nbkit.Run, left_alone: dict[int, float]) -> None:
     """Expect one record without a seam, and the losses of a run that was left alone."""
     assert run.state is RunState.FINISHED, run.cause
     assert [line["step"] for line in run.metrics()] == list(range(1, STEPS + 1))
-    assert losses(run) == losses(finished)
+    assert losses(run) == left_alone
     # From its checkpoint: no step was done twice.
     written = map(json.loads, run.paths.metrics.read_text().splitlines())
     assert len([line for line in written if line["kind"] == "step"]) == STEPS
@@ -28,7 +28,7 @@ def _expect_the_same(run: nbkit.Run, finished: nbkit.Run) -> None:
 
 
 def test_a_run_at_its_time_limit_waits_again_and_goes_on_bit_equal(
-    two_nodes: TwoNodes, slurm: SlurmCluster, finished: nbkit.Run
+    two_nodes: TwoNodes, slurm: SlurmCluster, left_alone: dict[int, float]
 ):
     run = two_nodes.launch(
         lingering=True, slurm={"timeout_min": 10, "slurm_signal_delay_s": 120}
@@ -51,14 +51,14 @@ def test_a_run_at_its_time_limit_waits_again_and_goes_on_bit_equal(
     hurry(run)
     slurm.command("scontrol", "release", job_id)
     two_nodes.end(run)
-    _expect_the_same(run, finished)
+    _expect_the_same(run, left_alone)
     assert run.record["launch"]["job"]["timeouts"] == 1
     assert run.record["attempts"][0]["message"].startswith("stopped by its time limit")
     assert run.record["queue"] is None
 
 
 def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
-    two_nodes: TwoNodes, slurm: SlurmCluster, finished: nbkit.Run
+    two_nodes: TwoNodes, slurm: SlurmCluster, left_alone: dict[int, float]
 ):
     run = two_nodes.launch(
         lingering=True, slurm={"slurm_partition": "low", "slurm_exclusive": True}
@@ -73,6 +73,6 @@ def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
     hurry(run)
     slurm.command("scancel", other)
     two_nodes.end(run)
-    _expect_the_same(run, finished)
+    _expect_the_same(run, left_alone)
     assert run.record["attempts"][0]["message"].startswith("stopped by Slurm (")
     assert run.record["launch"]["job"]["timeouts"] == 0

@@ -90,9 +90,9 @@ def test_a_setup_line_that_fails_on_one_node_is_named_with_it(two_nodes: TwoNode
 
 
 def test_a_node_with_another_nbkit_is_named(two_nodes: TwoNodes, tmp_path: Path):
-    other = tmp_path / "other" / "nbkit-0.0.1.dist-info"
+    other = tmp_path / "other" / "jupyterlab_nbkit-0.0.1.dist-info"
     other.mkdir(parents=True)
-    (other / "METADATA").write_text("Name: nbkit\nVersion: 0.0.1\n")
+    (other / "METADATA").write_text("Name: jupyterlab-nbkit\nVersion: 0.0.1\n")
 
     said = _end_of(two_nodes, f"{ON_N2} export PYTHONPATH={other.parent}:$PYTHONPATH")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,13 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from nbkit.packages import DISTRIBUTION, NAMESAKE
 from nbkit.study.sources import Question, questions
 from tests.distributions import ROOT, build, checksums
+from tests.house.installs import printed_lines
 from tests.house.test_repository import files
 from tests.server.jupyter import Jupyter
 from tests.soak.newcomer import Newcomer
@@ -122,6 +127,39 @@ def small(notebook: str, folder: Path) -> str:
         "interactive": "",
     }
     return own[notebook]
+
+
+@pytest.fixture(scope="module")
+def nobody(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+    """Return somebody with an empty environment, beside nbkit's wheel."""
+    nobody = Newcomer(tmp_path_factory.mktemp("nobody") / "home")
+    nobody.succeeds(f"{sys.executable} -m venv environment")
+    nobody.succeeds('PATH="$PWD/environment/bin:$PATH"')
+    # One that reads what a package needs without its gigabytes.
+    nobody.succeeds("pip install -qq --upgrade pip")
+    shutil.copy(wheel, nobody.home)
+    return nobody
+
+
+@pytest.mark.parametrize("line", printed_lines())
+def test_a_line_that_nbkit_prints_installs_what_it_means(nobody: Newcomer, line: str):
+    tried = "pip install --dry-run --quiet --report report.json"
+
+    nobody.succeeds(line.replace("pip install", tried))
+
+    report = json.loads((nobody.folder / "report.json").read_text())
+    taken = {
+        canonicalize_name(one["metadata"]["name"]): one["requested"]
+        for one in report["install"]
+    }
+    words = [word for word in shlex.split(line)[2:] if not word.startswith("--")]
+    assert {name for name, requested in taken.items() if requested} == {
+        DISTRIBUTION
+        if word.endswith(".whl")
+        else canonicalize_name(Requirement(word).name)
+        for word in words
+    }
+    assert NAMESAKE not in taken
 
 
 def test_binder_builds_and_opens_the_tour_and_it_fits(tmp_path: Path):

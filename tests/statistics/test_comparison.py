@@ -85,6 +85,15 @@ def test_shorter_durations_are_faster():
     assert ratio(times_b, times_a, higher_is_faster=False).verdict == "slower"
 
 
+def test_durations_that_only_vary_show_no_difference():
+    wide = [80.0, 90.0, 100.0, 110.0, 120.0]
+
+    result = ratio(wide, wide[::-1], higher_is_faster=False)
+
+    assert (result.ci_low or 0) < 1 / 1.02 < 1.02 < (result.ci_high or 0)
+    assert result.verdict == "no difference shown"
+
+
 def test_four_runs_in_an_arm_are_not_enough_however_clear():
     result = ratio([200.0, 201.0, 199.0, 200.5], B)
 

@@ -63,7 +63,7 @@ def test_a_run_comes_back_whole_and_its_pickle_is_not_loaded(
     monkeypatch.chdir(tmp_path)
     run = _run()
     before = run.paths.record.stat().st_mtime_ns
-    bundle = nbkit.export(run, tmp_path / "x.zip")
+    bundle = nbkit.export(run, tmp_path / "x.zip", include_arguments=True)
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
     elsewhere()
 
@@ -117,7 +117,8 @@ def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsew
     study.root.mkdir(parents=True)
     ids = [done.run_id, failed.run_id, "20200101-000000-gone-aaaa"]
     runs = [{"arm": "a", "repeat": n, "run_id": name} for n, name in enumerate(ids)]
-    content = {"schema": "nbkit.study/1", "runs": runs, "executor": None}
+    plan = {"name": "s", "arms": {}, "order": [], "plan": {}, "repeats": 1}
+    content = {"schema": "nbkit.study/1", **plan, "runs": runs, "executor": None}
     write_json(study.study, content)
     bundle = nbkit.export(study.root.name, tmp_path / "x.zip")
     elsewhere()
@@ -253,7 +254,7 @@ def _under_way(contents, manifest, run):
     ("change", "message"),
     [
         (_leads("../../evil"), r"'\.\./\.\./evil' is no file of one of its runs"),
-        (_leads("/tmp/evil"), "'/tmp/evil' is no file of one of its runs"),
+        (_leads("/etc/evil"), "'/etc/evil' is no file of one of its runs"),
         (_leads("RUN/../../evil"), r"/\.\./\.\./evil' is no file of one of its runs"),
         (_leads("RUN/imported.json"), "imported.json' is no file of one of its runs"),
         (_leads("runs/20200101-000000-b/x"), "-b/x' is no file of one of its runs"),

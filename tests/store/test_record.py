@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -66,25 +65,25 @@ def test_a_name_that_is_no_utf8_survives(tmp_path):
     assert read_json(tmp_path / "worker.json") == values
 
 
-class _StaleFile(type(Path())):
-    """A file on NFS that was replaced as often as ``stale`` says while it is read."""
-
-    stale = 0
-
-    def read_bytes(self):
-        self.stale -= 1
-        if self.stale >= 0:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return super().read_bytes()
-
-
-def test_a_file_that_was_replaced_on_its_server_is_read_again(tmp_path):
-    path = _StaleFile(tmp_path / "record.json")
+def test_a_file_that_was_replaced_on_its_server_is_read_again(tmp_path, monkeypatch):
+    path = tmp_path / "record.json"
     write_json(path, {"n": 1})
+    read = os.read
 
-    path.stale = 2
+    def replaced(times):
+        """Make a file be replaced on its server so often while it is read."""
+        answers = iter([OSError(errno.ESTALE, os.strerror(errno.ESTALE))] * times)
+
+        def stale(*arguments):
+            for error in answers:
+                raise error
+            return read(*arguments)
+
+        monkeypatch.setattr(os, "read", stale)
+
+    replaced(2)
     assert read_json(path) == {"n": 1}
 
-    path.stale = 3
+    replaced(3)
     with pytest.raises(StoreError, match="Stale file handle"):
         read_json(path)

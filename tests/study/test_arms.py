@@ -79,13 +79,6 @@ def test_a_control_that_differs_from_itself_withholds_every_verdict():
     assert table.notes == [found.control_sentence]
 
 
-def test_without_a_control_the_table_says_so():
-    found = Arms({"a": runs(STEADY), "b": runs(STEADY)}, "a")
-
-    assert "No control" in found.control_sentence
-    assert found.to_dict()["noise_floor"] is None
-
-
 def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
     found = arms(n=2)
 
@@ -103,14 +96,6 @@ def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
 
 def test_settled_differences_need_no_more_repeats():
     assert "these are enough" in arms().needed_sentence
-
-
-def test_one_repeat_says_when_the_needed_ones_can_be_told():
-    found = arms(n=1)
-
-    assert "after the second one" in found.needed_sentence
-    assert cells(found.table(), "bf16")["verdict"] == "not enough runs"
-    assert cells(found.certainty, "bf16")["needed"] is None
 
 
 def test_a_hopeless_difference_is_named_instead_of_a_number():

@@ -57,6 +57,7 @@ def test_both_arms_have_the_same_global_batch_and_a_seed_a_repeat(planned):
     for config in made.arms.values():
         assert config.gpus * config.batch_size_per_gpu == 32
         assert config.seed == 4
+        assert config.stop_on_nonfinite
         assert config.label_weighting == "balanced"
         assert config.evaluation_period_epochs == 1
     alone, shared = made.arms.values()

@@ -47,7 +47,7 @@ def cpus(monkeypatch):
 
     def has(count):
         monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(count)))
-        for module in ("study.scaling_plan", "study.concurrent_plan", "launch.devices"):
+        for module in ("study.devices", "study.concurrent_plan", "launch.devices"):
             monkeypatch.setattr(f"nbkit.{module}.usable_cpus", lambda: float(count))
 
     has(8)

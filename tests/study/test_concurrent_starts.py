@@ -56,7 +56,10 @@ def test_a_group_has_to_be_arms_of_its_own(small, together, control, said):
         nbkit.Study.create("demo", arms, together=together, control=control)
 
 
-def test_a_failing_job_stops_the_others_and_the_round_is_redone(small, capsys):
+def test_a_failing_job_stops_the_others_and_the_round_is_redone(
+    small, capsys, monkeypatch
+):
+    monkeypatch.setenv("BAD_RANK", "0")
     slow = small(gpus=1, model="slow", steps=100_000)
     arms = {"good": slow, "bad": small(model="raises")}
     study = nbkit.Study.create("demo", arms, together=[["good", "bad"]])

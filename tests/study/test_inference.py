@@ -11,11 +11,11 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.statistics import latency_timings
 from nbkit.study.arms import ArmRun, Arms
+from nbkit.study.devices import Devices
 from nbkit.study.inference import _at, prepare
 from nbkit.study.inference_plan import InferencePlan
 from nbkit.study.inference_result import InferenceResult
-from nbkit.study.report import Note, Table
-from nbkit.study.scaling_plan import Devices
+from nbkit.study.report import Note
 from tests.analysis.test_inference import saying
 from tests.statistics.test_latency import line
 from tests.study.test_energy import WATTS, write_samples
@@ -95,30 +95,6 @@ def cells(table, first, batch):
     return dict(zip(table.columns, row, strict=True))
 
 
-def test_the_headline_has_every_format_at_every_batch_size():
-    table = measured().table
-
-    assert len(table.rows) == len(RATES) * 2
-    one = cells(table, "int8", "16")
-    assert (one["p50 ms"], one["p99 ms"]) == ("8.30", "8.30")
-    assert one["images/s"] == "1,928"
-    assert one["ratio"] == "4.800"
-    assert one["verdict"] == "faster"
-    assert one["memory"] == "256 MiB"
-    assert one["J/image"] is None
-    assert cells(table, "fp32", "1")["verdict"] == "baseline"
-    assert cells(table, "fp32 again", "1")["verdict"] == "control"
-    assert any(note.startswith("Batches of 16. Control: fp32") for note in table.notes)
-
-
-def test_latencies_have_intervals_over_process_starts():
-    table = measured().latency
-
-    assert "fp32 again" not in {row[0] for row in table.rows}
-    assert cells(table, "bf16", "1")["p50"].startswith("4.74 (4.7")
-    assert cells(measured(repeats=1).latency, "bf16", "1")["p50"] == "4.76"
-
-
 def test_the_answer_and_the_accuracy_are_of_the_same_images():
     found = measured(wrong=range(60))
 
@@ -176,31 +152,6 @@ def test_without_evaluation_images_nobody_knows_whether_accuracy_is_kept():
     assert isinstance(found.accuracy, Note)
     assert "nobody knows" in found.report().notes[-1]
     assert "its accuracy was not compared" in found.answer
-
-
-def test_it_is_said_how_much_is_int8_and_whose_weights_they_are():
-    found = measured(unavailable={"fp16": "the device is too old"})
-
-    table = found.formats
-
-    rows = {row[0]: row for row in table.rows}
-    assert rows["int8"][1:] == [
-        *("int8", "fp32", "99.8 %", "torch.ao.quantization 2.15", "x86", "256")
-    ]
-    assert rows["fp16"][1] == "not available"
-    assert "run 20260101-000000-a, step 75; SHA-256 ab12" in table.notes[0]
-    assert table.notes[1] == "fp16 is not available: the device is too old"
-
-
-def test_published_rows_stand_beside_and_are_called_so():
-    found = measured()
-
-    assert isinstance(found.published, Table)
-    assert found.published.caption.startswith("Published by others, not measured here")
-    report = found.report()
-    assert {row["phase"] for row in report.result["published"]} == {"infer"}
-    assert any("NVIDIA" in source.text for source in report.sources)
-    assert measured(device_type="cpu").report().result["published"] == []
 
 
 def test_the_report_says_on_what_it_was_measured_and_what_comes_next():

@@ -76,6 +76,23 @@ def test_on_gpus_convolutions_have_no_int8_and_transformers_have(drive):
     assert (convolutions.repeats, convolutions.arms["fp16"].image_size) == (5, 224)
 
 
+def test_on_gpus_int8_is_compiled_and_so_is_what_it_is_compared_with(drive):
+    drive(FakeGpu("GPU-a"))
+    transformer = {"device": "auto", "model": "vit_b_16"}
+
+    planned = plan(parameters(**transformer))
+    without = plan(parameters(**transformer, precisions=["fp16", "bf16"]))
+    refused = plan(parameters(**transformer, compile=False))
+
+    assert {one.compile for one in planned.arms.values()} == {True}
+    assert "Every format is compiled: on a GPU INT8 is slower than" in planned.notes[0]
+    assert {one.compile for one in without.arms.values()} == {False}
+    assert "int8" not in refused.arms
+    assert refused.notes[0].startswith("INT8 is left out: without compile")
+    with pytest.raises(ConfigError, match=r"precision='int8' .* set compile=True"):
+        plan(parameters(**transformer, compile=False, precisions=["fp16", "int8"]))
+
+
 def test_an_older_gpu_has_neither_tf32_nor_bf16(drive, monkeypatch):
     drive(FakeGpu("GPU-a", name="Tesla V100-SXM2-32GB"))
     monkeypatch.setattr(
@@ -97,6 +114,7 @@ def test_weights_are_trained_only_where_nobody_has_any(tmp_path):
     trained = plan(parameters(training_steps=9))
     assert trained.training.steps == 9
     assert trained.training.checkpoint_at_end
+    assert trained.training.stop_on_nonfinite
     assert {one.weights for one in trained.arms.values()} == {"random"}
     for weights in ("pretrained", "random", "20260101-000000-mine"):
         planned = plan(parameters(weights=weights))

@@ -51,6 +51,7 @@ def test_on_cpus_three_arms_and_a_control_stand_in_and_the_plan_says_so_first():
     assert "4 arms, among them fp32, channels_last twice" in planned.notes[1]
     assert "8 in all" in planned.notes[1]
     assert {config.seed for config in planned.arms.values()} == {0}
+    assert all(config.stop_on_nonfinite for config in planned.arms.values())
     assert {config.learning_rate for config in planned.arms.values()} == {0.1 * 8 / 256}
 
 

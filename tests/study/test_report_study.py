@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def bundle(tmp_path_factory):
     fields |= {"steps": 4, "warmup_steps": 1, "tensorboard": False}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NBKIT_HOME", str(folder / "store"))
-        patch.setenv("PYTHONPATH", str(PLUGINS))
+        patch.setenv("PYTHONPATH", str(PLUGINS), prepend=os.pathsep)
         patch.syspath_prepend(str(PLUGINS))
         registry.forget()
         arms = {

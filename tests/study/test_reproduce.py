@@ -13,6 +13,9 @@ import nbkit
 from nbkit.errors import ConfigError, RunError
 from nbkit.store.record import write_json
 
+# Every module that this process has loaded is a source of a run.
+pytestmark = pytest.mark.filterwarnings("ignore:the bundle seems to hold secrets")
+
 MODULE = """
 VALUE = {value}
 
@@ -86,18 +89,18 @@ def test_a_function_runs_again_with_the_code_of_now_and_with_that_of_then(
     assert (then.run.paths.worktree / "sub" / "read_me.txt").is_file()
     assert then.ratio.estimate == 1
     assert "no interval between runs" in then.sentence
-    bundle = nbkit.export(then.run, tmp_path / "function.zip")
+    bundle = nbkit.export(then.run, tmp_path / "f.zip", include_arguments=True)
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
     (run_id,) = nbkit.import_bundle(bundle).run_ids
     moved = nbkit.attach(run_id)
-    assert moved.returns == then.run.returns
+    assert moved.load_returns(trust=True) == then.run.returns
     assert (moved.paths.worktree / "sub" / "read_me.txt").is_file()
     values = json.loads(moved.paths.entry.read_text())
     write_json(moved.paths.entry, {**values, "python": "3.9.1"})
     with pytest.raises(RunError, match=r"was made by Python 3\.9\.1"):
-        nbkit.reproduce(moved)
+        nbkit.reproduce(moved, trust=True)
     with pytest.raises(ConfigError, match=f"name the run {original.run_id} instead"):
-        nbkit.reproduce(moved, code="original")
+        nbkit.reproduce(moved, code="original", trust=True)
     assert _git(checkout, "log") == head
     assert _git(checkout, "status", "--porcelain") == status
 
@@ -111,7 +114,7 @@ def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
     script.unlink()
 
     again = nbkit.reproduce(original, progress=False)
-    bundle = nbkit.export(original, tmp_path / "script.zip")
+    bundle = nbkit.export(original, tmp_path / "s.zip", include_arguments=True)
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
     nbkit.import_bundle(bundle)
 
@@ -127,7 +130,7 @@ def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
     assert moved.stop().state == "finished"
     (moved.paths.source / "script" / "script.py").unlink()
     with pytest.raises(RunError, match="is not whole"):
-        nbkit.reproduce(moved)
+        nbkit.reproduce(moved, trust=True)
 
 
 def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(
@@ -142,7 +145,7 @@ def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(
     imported = nbkit.import_bundle(bundle)
 
     runs = nbkit.Study.open(imported.study_id).runs_by_arm()["small"]
-    done = nbkit.reproduce(runs[0], strict=True, progress=False)
+    done = nbkit.reproduce(runs[0], strict=True, progress=False, trust=True)
 
     assert [run.summary for run in runs] == here
     assert nbkit.compare(*runs).differences == ()
@@ -159,13 +162,13 @@ def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(
 
 def _refuses_what_cannot_be_run_again(run):
     with pytest.raises(ConfigError, match="which executes nbkit's own code"):
-        nbkit.reproduce(run, code="original")
+        nbkit.reproduce(run, code="original", trust=True)
     with pytest.raises(ConfigError, match="repeats=0 runs nothing"):
-        nbkit.reproduce(run, repeats=0)
+        nbkit.reproduce(run, repeats=0, trust=True)
     config = json.loads(run.paths.config.read_text())
     write_json(run.paths.config, {**config, "data": str(run.paths.root / "gone")})
     with pytest.raises(ConfigError, match="is not a folder"):
-        nbkit.reproduce(run.run_id)
+        nbkit.reproduce(run.run_id, trust=True)
     write_json(run.paths.record, {**run.record, "state": "failed"})
     with pytest.raises(RunError, match="is failed; reproduce a run that has finished"):
-        nbkit.reproduce(run)
+        nbkit.reproduce(run, trust=True)

@@ -10,11 +10,13 @@ import pytest
 from nbkit.analysis.scaling import MeasuredRun
 from nbkit.analysis.scaling_nodes import node_times
 from nbkit.statistics import allreduce_timing
+from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.bandwidth import Bandwidth
+from nbkit.study.devices import Devices
 from nbkit.study.report import Note, Table
 from nbkit.study.scaling import ScalingResult
-from nbkit.study.scaling_plan import Devices, ScalingPlan
+from nbkit.study.scaling_plan import ScalingPlan
 
 A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")
@@ -77,18 +79,6 @@ def test_the_table_has_every_size_and_a_dash_for_the_unknown():
     assert second["CPU ms/image"] == "1.25"
 
 
-def test_sizes_that_were_asked_for_and_are_missing_are_projected_as_intervals():
-    result = measured([1, 2, 4])
-
-    projection = result.projection
-    assert isinstance(projection, Table)
-    assert [row[1] for row in projection.rows] == ["8"]
-    assert " to " in (projection.rows[0][2] or "")
-    assert projection.caption == "Projected, nominally 80 % intervals"
-    assert "of 38 published points held out, 28 lay inside" in projection.notes[0]
-    assert "-p gpus 8" in result.report(NO_EXCHANGE).next_step
-
-
 def test_one_measured_size_is_not_projected_and_the_reason_is_said():
     result = measured([1])
 
@@ -108,14 +98,6 @@ def test_cpu_processes_are_never_projected_and_never_called_gpus():
     assert all("V100" in (row[0] or "") for row in result.context.rows)
 
 
-def test_published_curves_are_of_the_measured_gpu():
-    context = measured([1, 2]).context
-
-    assert isinstance(context, Table)
-    assert context.caption.startswith("Published by others")
-    assert all("A100" in (row[0] or "") for row in context.rows)
-
-
 def test_a_gpu_nobody_has_published_is_said_to_have_no_context():
     context = measured([1], devices=Devices("cuda", 1, "Imaginary 9000")).context
 
@@ -128,20 +110,6 @@ def test_a_starved_input_is_pointed_out(share, is_said):
     notes = measured([1, 2], data_wait_share=share).table.notes
 
     assert any("Input-bound" in note for note in notes) is is_said
-
-
-def test_the_report_has_measured_projected_and_published_in_tables_of_their_own():
-    report = measured([1, 2, 4]).report(NO_EXCHANGE)
-
-    sources = [source.text for source in report.sources]
-    assert sources[0].startswith("B. L. Welch")
-    assert any("Bandwidth optimal all-reduce" in text for text in sources)
-    assert any("Paddle" in text for text in sources)
-    assert len(set(sources)) == len(sources)
-    starts = [table.caption.split()[0].rstrip(",:") for table in report.tables]
-    assert starts == ["Measured", "Efficiency", "Projected", "Published"]
-    assert report.notes[0] == "said first"
-    assert json.loads(json.dumps(report.to_dict()))["result"]["arms"] == ["fp16"]
 
 
 def test_bandwidth_names_its_best_message_and_one_device_has_none():
@@ -157,28 +125,6 @@ def test_bandwidth_names_its_best_message_and_one_device_has_none():
     assert len(bandwidth.figures) == 1
     assert "nothing to reduce" in NO_EXCHANGE.note.to_text()
     assert NO_EXCHANGE.figures == []
-
-
-def test_certainty_has_both_intervals_and_says_which_arm_is_faster():
-    fp16, fp32 = measured([1, 2]), measured([1, 2])
-    slower = [
-        replace(run, arm="fp32", images_per_second=run.images_per_second / 2)
-        for run in fp32.runs
-    ]
-    both = ScalingResult(fp16.plan, [*fp16.runs, *slower], {"model": "resnet50"})
-
-    table = both.certainty
-
-    assert [row[:2] for row in table.rows] == [["fp16", "2"], ["fp32", "2"]]
-    for _, _, _, welch, bootstrap, runs in table.rows:
-        assert welch != bootstrap
-        assert "%" in welch
-        assert "%" in bootstrap
-        assert runs == "3"
-    said, needed = table.notes[-2:]
-    assert "fp32 on 2 GPUs / fp16 = 0.500" in said
-    assert "not enough runs" in said
-    assert "5 runs an arm are needed" in needed
 
 
 def test_the_next_step_keeps_what_was_chosen():
@@ -307,3 +253,35 @@ def test_the_notes_say_which_images_and_what_on():
     )
     assert "2 usable CPUs, data on ext4" in notes[-1]
     assert "dali 2.4.0" in notes[-1]
+
+
+def test_a_precision_that_is_not_finite_has_no_efficiency_and_no_projection():
+    result = measured([1, 2, 4])
+    assert result.outlooks["fp16"].projections
+
+    found = replace(result, not_finite={"fp16": NonFinite("loss", 3)})
+    report = found.report(NO_EXCHANGE)
+
+    assert report.answer == ""
+    assert (found.outlooks, found.counted, report.figures) == ({}, [], [])
+    assert [row[2] for row in report.tables[0].rows] == [
+        row[2] for row in result.table.rows
+    ]
+    column = [*report.tables[0].columns].index("efficiency")
+    assert [row[column] for row in report.tables[0].rows] == ["–"] * 3
+    cell = report.result["rows"][1]["results"]["fp16"]
+    assert cell["images_per_second"] is not None
+    assert (cell["speedup"], cell["efficiency"]) == (None, None)
+
+
+def test_the_fastest_precision_is_one_that_stayed_finite():
+    result = measured([1, 2])
+    runs = [
+        *(replace(run, arm="fp32") for run in result.runs),
+        *(replace(run, images_per_second=2e4) for run in result.runs),
+    ]
+
+    found = replace(result, runs=runs, not_finite={"fp16": NonFinite("loss", 3)})
+
+    assert "fp16" not in found.report(NO_EXCHANGE).answer
+    assert not any("fp16" in note for note in found.certainty.notes)

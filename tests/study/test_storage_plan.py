@@ -9,10 +9,10 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, ParameterError
-from nbkit.launch.start import existing_data
+from nbkit.launch.submit import existing_data
 from nbkit.study import storage_data, storage_places, storage_plan
+from nbkit.study.devices import Devices
 from nbkit.study.parameters import Parameters, check_parameters
-from nbkit.study.scaling_plan import Devices
 from nbkit.study.storage_plan import plan
 from nbkit.study.storage_reads import read
 from tests.datasets.images import write_folder

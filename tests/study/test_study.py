@@ -22,6 +22,7 @@ from nbkit.errors import (
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.study.parameters import Parameters
+from tests.training import train_here
 from tests.waiting import wait_until
 
 
@@ -35,11 +36,17 @@ def first_step_of_a_new_run(known=()):
     return wait_until(look, "a first step", 120)
 
 
-def test_an_interrupted_study_goes_on_with_what_is_missing(small, capsys, monkeypatch):
+@pytest.mark.waiting
+def test_an_interrupted_study_goes_on_with_what_is_missing(
+    small, capsys, monkeypatch, tmp_path
+):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("LINGERS_BY", str(tmp_path))
+    linger = tmp_path / "linger"
+    linger.touch()
     arms = {
         "quick": small(gpus=1, steps=3, warmup_steps=1),
-        "slow": small(gpus=1, steps=30, model="slow"),
+        "slow": small(gpus=1, steps=30, model="lingers"),
     }
     study = nbkit.Study.create("demo", arms, environment={"OMP_NUM_THREADS": "1"})
 
@@ -52,6 +59,7 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(small, capsys, monkey
     with pytest.raises(RunStoppedError) as stopped:
         study.run()
     stopper.join()
+    linger.unlink()
 
     assert study.study_id in stopped.value.__notes__[0]
     assert [slot.arm for slot in study.missing] == ["slow"]
@@ -76,20 +84,21 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(small, capsys, monkey
     assert any(line.startswith("[1/1] slow, repeat 1: finished") for line in lines)
 
 
-def test_a_failed_rank_ends_the_study_with_its_cause(small, capsys):
+def test_a_failed_rank_ends_the_study_with_its_cause(small, capsys, monkeypatch):
+    monkeypatch.setenv("BAD_RANK", "0")
     study = nbkit.Study.create("demo", {"bad": small(model="raises")})
 
     with pytest.raises(
-        RunFailedError, match=r"on rank 1.*the bad rank raises"
+        RunFailedError, match=r"on rank 0.*the bad rank raises"
     ) as failed:
         study.run()
 
-    assert failed.value.cause["rank"] == 1
+    assert failed.value.cause["rank"] == 0
     assert len(study.missing) == 1
     content = json.loads(study.paths.study.read_text())
     assert content["executor"] is None
     assert len(content["runs"]) == 1
-    assert "failed on rank 1" in capsys.readouterr().out
+    assert "failed on rank 0" in capsys.readouterr().out
 
 
 def test_an_interrupt_stops_the_run_that_is_going_on(small):
@@ -162,7 +171,7 @@ def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
 def test_after_two_repeats_of_more_the_needed_ones_are_told_once(small, capsys):
     arms = {name: small(gpus=1, steps=2, warmup_steps=1) for name in "ab"}
     study = nbkit.Study.create("demo", arms, repeats=3)
-    run = nbkit.launch(arms["a"]).wait()
+    run = train_here(arms["a"])
     others = [slot for slot in study.order if slot.repeat != 1 or slot.arm == "b"]
     content = json.loads(study.paths.study.read_text())
     content["runs"] = [
@@ -191,21 +200,14 @@ def test_a_study_that_does_not_exist_says_where_studies_are(store):
         nbkit.Study.open("20260101-000000-none-abcd")
 
 
-def test_a_dead_executor_does_not_block_its_study(small):
-    study = nbkit.Study.create("demo", {"a": small(gpus=1, steps=2, warmup_steps=1)})
+def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small):
+    viewer = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
+    assert len(viewer.missing) == 1
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
         gone = ProcessIdentity.of(process.pid).to_dict()
         process.kill()
-    content = json.loads(study.paths.study.read_text())
-    study.paths.study.write_text(json.dumps({**content, "executor": gone}))
-
-    assert nbkit.Study.open(study.study_id).resume().missing == []
-
-
-def test_a_study_that_is_open_sees_what_another_process_executes(small):
-    arms = {"a": small(gpus=1, steps=2, warmup_steps=1)}
-    viewer = nbkit.Study.create("demo", arms)
-    assert len(viewer.missing) == 1
+    content = json.loads(viewer.paths.study.read_text())
+    viewer.paths.study.write_text(json.dumps({**content, "executor": gone}))
 
     nbkit.Study.open(viewer.study_id).run(progress=False)
 

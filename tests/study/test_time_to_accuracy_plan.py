@@ -54,6 +54,7 @@ def test_on_cpus_two_small_recipes_are_trained_and_the_plan_says_so_first():
     assert "6 trainings in all" in planned.notes[1]
     assert {one.optimizer for one in planned.arms.values()} == {"sgd", "lars"}
     assert all(one.target_accuracy for one in planned.arms.values())
+    assert all(one.stop_on_nonfinite for one in planned.arms.values())
     assert planned.facts["seed_per_repeat"] is True
 
 

@@ -289,6 +289,26 @@ def test_a_run_reports_itself_where_the_driver_names_none_of_its_processes():
     assert elsewhere == []
 
 
+def test_a_run_on_an_instance_is_found_on_the_gpu_that_contains_it(tmp_path):
+    finder = HolderFinder(MARKER, host_pids=False)
+    with cuda_process(tmp_path) as rank:
+        finder.tell_runs([ReportedRun("r1", devices=("MIG-b",), pids=(rank,))])
+        held = [GpuProcess(rank, 5, "MIG-b")]
+        found, _ = finder.find("GPU-a", held, instances=("MIG-a", "MIG-b"))
+        reported, _ = finder.find("GPU-a", None, instances=("MIG-a", "MIG-b"))
+        elsewhere, _ = finder.find("GPU-b", [], instances=("MIG-c",))
+
+    (named,), (told,) = found or [], reported or []
+    assert (named["kind"], named["run_id"], named["reported_by"]) == (
+        "run",
+        "r1",
+        "driver",
+    )
+    assert (told["run_id"], told["reported_by"]) == ("r1", "run")
+    assert named["mig_uuid"] == told["mig_uuid"] == "MIG-b"
+    assert elsewhere == []
+
+
 def test_a_run_that_the_driver_names_does_not_report_itself_too():
     finder = HolderFinder(host_pids=True)
     with family() as (rank,):

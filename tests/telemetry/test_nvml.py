@@ -57,7 +57,7 @@ def test_a_missing_binding_names_the_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     with pytest.raises(
-        NvmlUnavailableError, match="pip install nvidia-ml-py"
+        NvmlUnavailableError, match='pip install "nvidia-ml-py>='
     ) as caught:
         open_nvml()
 

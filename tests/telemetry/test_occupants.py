@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 
+import pynvml
 import pytest
 
 from nbkit.telemetry.occupants import Occupants, occupants
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 from nbkit.telemetry.sampler import Sampler
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu, FakeMig
+from tests.telemetry.test_holders import cuda_process
+from tests.waiting import wait_until
 
 GIBIBYTE = 2**30
 NOBODY = 2**22 + 1  # above the largest pid of Linux
@@ -63,29 +66,136 @@ def test_an_instance_is_in_use_by_its_own_processes_and_memory():
     assert list(occupants([sample], {"MIG-a", "MIG-b"}, own=())) == ["MIG-b"]
 
 
-def test_the_tree_of_whoever_asks_does_not_count(drive_child):
+@pytest.fixture
+def asks():
+    """Return a maker of those who ask; their helpers end with the test."""
+    made = []
+
+    def make(timeout_seconds=60, patience_seconds=60):
+        made.append(Occupants(timeout_seconds, patience_seconds))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_the_tree_of_whoever_asks_does_not_count(drive_child, asks):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as child:
         pids = [os.getpid(), child.pid, *(NOBODY + n for n in range(3))]
         drive_child({"uuid": "GPU-a", "pids": pids})
         # Three strangers of 1 GiB each are less than a twentieth of 80 GiB.
-        patient = Occupants(timeout_seconds=60)
-        assert patient.ask(["GPU-a"], os.getpid()) == {}
-        assert f"process {os.getpid()} (" in patient.ask(["GPU-a"])["GPU-a"]
+        assert asks().ask(["GPU-a"], os.getpid()) == {}
+        assert f"process {os.getpid()} (" in asks().ask(["GPU-a"])["GPU-a"]
         child.communicate(b"\n")
 
 
-def test_a_driver_that_hangs_is_not_waited_for(drive_child):
+def test_a_driver_that_hangs_is_not_waited_for(drive_child, asks):
     drive_child({"uuid": "GPU-a", "hangs_in": "nvmlDeviceGetMemoryInfo"})
 
-    answer = Occupants(timeout_seconds=3).ask(["GPU-a", "GPU-b"])
+    answer = asks(timeout_seconds=1).ask(["GPU-a", "GPU-b"])
 
     assert answer == dict.fromkeys(["GPU-a", "GPU-b"], "a driver that does not answer")
 
 
-def test_a_question_that_fails_is_no_answer_that_nobody_is_there(monkeypatch):
+def test_gpus_that_take_long_to_initialise_are_waited_for_once(
+    drive_child, asks, tmp_path
+):
+    cold, calls = tmp_path / "cold", tmp_path / "calls"
+    cold.touch()
+    gpus = [
+        {
+            "uuid": f"GPU-{name}",
+            "hangs_in": "nvmlDeviceGetHandleByIndex",
+            "hangs_while": str(cold),
+        }
+        for name in "ab"
+    ]
+    drive_child(*gpus, calls_file=str(calls))
+    one = asks(patience_seconds=0)
+
+    # Whoever asks goes on meanwhile, and may be told to stop.
+    assert one.ask(["GPU-a", "GPU-b"]) is None
+    wait_until(lambda: calls.exists() and "nvmlInit" in calls.read_text(), "the driver")
+    assert one.ask(["GPU-a"]) is None
+
+    cold.unlink()
+    assert wait_until(lambda: one.ask(["GPU-a"]) is not None, "the answer")
+    assert wait_until(lambda: one.ask(["GPU-b"]) is not None, "the next one")
+    assert calls.read_text().split().count("nvmlInit") == 1
+
+
+def test_a_driver_that_answers_too_late_is_asked_by_another_helper(
+    drive_child, asks, tmp_path
+):
+    cold = tmp_path / "cold"
+    cold.touch()
+    drive_child(
+        {
+            "uuid": "GPU-a",
+            "hangs_in": "nvmlDeviceGetHandleByIndex",
+            "hangs_while": str(cold),
+        }
+    )
+    one = asks(timeout_seconds=0, patience_seconds=0)
+    assert one.ask(["GPU-a"]) == {"GPU-a": "a driver that does not answer"}
+
+    cold.unlink()
+    one._timeout_seconds = 60
+    wait_until(lambda: one.ask(["GPU-a"]) == {}, "an answer")
+
+
+def test_a_gpu_that_is_lost_is_not_free(drive_child, asks):
+    lost = pynvml.NVML_ERROR_GPU_IS_LOST
+    drive_child({"uuid": "GPU-a", "errors": {"nvmlDeviceGetUtilizationRates": lost}})
+
+    assert asks().ask(["GPU-a", "GPU-b"]) == {
+        "GPU-a": "the driver (gpu lost; see dmesg)",
+        "GPU-b": "the driver (which does not show it any more; see dmesg)",
+    }
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Return the pid of a process that can be seen to use CUDA."""
+    with cuda_process(tmp_path) as pid:
+        yield pid
+
+
+@pytest.mark.parametrize("is_host", [True, False])
+def test_in_a_container_the_only_stranger_is_maybe_the_kernel(
+    is_host, drive_child, asks, kernel, monkeypatch
+):
+    """The driver calls the kernel by the pid that it has outside."""
+    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: is_host)
+    # 1 GiB each: five are more than a twentieth, one alone only of a small instance.
+    several = [NOBODY + n for n in range(5)]
+    small = {"uuid": "MIG-b", "pids": [NOBODY], "memory_bytes": 10 * GIBIBYTE}
+    drive_child({"uuid": "GPU-a", "pids": several}, {"uuid": "GPU-b", "migs": [small]})
+    one = asks()
+
+    used = one.ask(["GPU-a", "MIG-b"], kernel)
+
+    assert "maybe this kernel" not in used["GPU-a"]
+    assert ("maybe this kernel" in used["MIG-b"]) is not is_host
+    assert one.in_doubt == (set() if is_host else {"MIG-b"})
+
+
+def test_a_kernel_that_never_used_cuda_is_no_stranger(drive_child, asks, monkeypatch):
+    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: False)
+    small = {"uuid": "MIG-b", "pids": [NOBODY], "memory_bytes": 10 * GIBIBYTE}
+    drive_child({"uuid": "GPU-b", "migs": [small]})
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as kernel:
+        one = asks()
+        assert "MIG-b" in one.ask(["MIG-b"], kernel.pid)
+        assert one.in_doubt == set()
+        kernel.communicate(b"\n")
+
+
+def test_a_question_that_fails_is_no_answer_that_nobody_is_there(monkeypatch, asks):
     monkeypatch.setattr("nbkit.telemetry.occupants.sys.executable", "/bin/false")
 
-    assert "nobody knows who" in Occupants().ask(["GPU-a"])["GPU-a"]
+    assert "nobody knows who" in asks().ask(["GPU-a"])["GPU-a"]
 
 
 def test_the_sampler_reads_the_gpu_that_contains_an_instance(drive):

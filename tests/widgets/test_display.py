@@ -50,7 +50,7 @@ print([name for name in sys.modules if name.startswith("nbkit.")])
 
 def test_only_a_request_of_a_page_has_widgets():
     said = answer("""
-from nbkit.widgets.display import has_widgets
+from nbkit.widgets.frontend import has_widgets
 found = [has_widgets()]
 shell.kernel = SimpleNamespace()
 for parent in (

@@ -8,7 +8,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, DeviceError, NbkitError
-from nbkit.launch.start import refusals
+from nbkit.launch.submit import refusals
 from nbkit.widgets import form_refusals
 from nbkit.widgets.form_fields import sections
 from nbkit.widgets.form_refusals import Refusals, by_field

@@ -15,16 +15,19 @@ import nbkit
 from nbkit.errors import StoreError
 from nbkit.store.record import RunState
 from nbkit.widgets.view import RunView
+from tests.launch.conftest import plugins
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 from tests.widgets.stored_run import WrittenRun
+
+__all__ = ["plugins"]
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 LAUNCH = """
 import nbkit
 config = nbkit.ExperimentConfig(
-    model="resnet20", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
+    model="{model}", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
     steps={steps}, warmup_steps=1, learning_rate={rate}, tensorboard=False,
     name="shown",
 )
@@ -113,7 +116,7 @@ def test_the_view_goes_on_and_stops_the_run_while_the_next_cell_works(tmp_path):
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n"
     with running_kernel() as kernel:
         front = Front(kernel)
-        launch = LAUNCH.format(steps=1_000_000, rate=0.1)
+        launch = LAUNCH.format(model="slow", steps=1_000_000, rate=0.1)
         shown = front.execute(f"{launch}\nrun = nbkit.launch(config)\nrun")
         front.execute(f"{wait}    time.sleep(0.05)")
 
@@ -161,7 +164,9 @@ def test_the_view_goes_on_and_stops_the_run_while_the_next_cell_works(tmp_path):
 
 
 def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
-    first, second = (LAUNCH.format(steps=6, rate=rate) for rate in (0.1, 0.2))
+    first, second = (
+        LAUNCH.format(model="resnet20", steps=6, rate=rate) for rate in (0.1, 0.2)
+    )
     cells = [
         f"{first}\na = nbkit.launch(config){second}\nb = nbkit.launch(config)\na",
         "a.wait(), b.wait()",

@@ -1,10 +1,14 @@
-"""Folders of small images, and data that is closed when the test ends."""
+"""Folders of small images, data that is closed, a process that stays as it was."""
 
+from collections.abc import Callable
+
+import psutil
 import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.worker import data
 from nbkit.worker.data import Placement
+from tests.training import process_kept
 from tests.worker.images import CPU, manifest_of, write_classes
 
 
@@ -45,3 +49,20 @@ def opened(tmp_path_factory):
     yield load
     for one in all_data:
         one.close()
+
+
+@pytest.fixture
+def children() -> Callable[[], set[psutil.Process]]:
+    """Return what looks up the children that this process has got during the test.
+
+    Those that it had before serve other tests: a cluster, a server, a browser.
+    """
+    before = set(psutil.Process().children())
+    return lambda: set(psutil.Process().children()) - before
+
+
+@pytest.fixture
+def process_as_before():
+    """Leave this process as it was: see there."""
+    with process_kept():
+        yield

@@ -82,6 +82,76 @@ def test_an_error_that_is_not_about_memory_is_not_taken_for_it():
         batch_size.fits(config, CPU, 1)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be reported later",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "GET was unable to find an engine to execute this computation",
+        "NCCL error: unhandled cuda error, Cuda failure 2 'out of memory'",
+    ],
+)
+def test_a_size_whose_libraries_get_no_memory_does_not_fit(monkeypatch, said):
+    def run_out(config, device, size):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(batch_size, "_train_two_steps", run_out)
+
+    assert not batch_size.fits(ExperimentConfig(), CPU, 16)
+
+
+def test_a_capture_that_hides_a_lack_of_memory_does_not_fit(monkeypatch):
+    def run_out(config, device, size):
+        try:
+            raise torch.OutOfMemoryError
+        finally:
+            # As the end of a capture does that has failed.
+            message = "CUDA error: operation failed due to a previous error"
+            raise RuntimeError(message)
+
+    monkeypatch.setattr(batch_size, "_train_two_steps", run_out)
+
+    assert not batch_size.fits(ExperimentConfig(), CPU, 16)
+
+
+def test_a_probe_of_cuda_graphs_captures_them(monkeypatch):
+    captured = []
+    monkeypatch.setattr(
+        batch_size.graphs, "capture", lambda *given: captured.append(given[-1])
+    )
+    config = ExperimentConfig(model="resnet18", image_size=32, cuda_graphs=True)
+
+    batch_size._train_two_steps(config, CPU, 4)
+
+    assert captured == [4]
+
+
+def test_an_error_of_the_program_ends_the_search(monkeypatch):
+    def fail(config, device, size):
+        message = "CUDA error: device-side assert triggered"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(batch_size, "_train_two_steps", fail)
+
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        batch_size.fits(ExperimentConfig(), CPU, 16)
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [
+        ({}, 0.95),
+        ({"cuda_graphs": True}, 0.95),
+        ({"loader": "dali", "data": "photos"}, 0.85),
+        ({"loader": "dali"}, 0.95),
+        ({"loader": "torch", "data": "photos"}, 0.95),
+    ],
+)
+def test_memory_is_left_for_pools_that_a_probe_does_not_have(fields, share):
+    assert batch_size._usable_share(ExperimentConfig(**fields)) == pytest.approx(share)
+
+
 def test_a_number_is_taken_as_it_is(tmp_path):
     config = ExperimentConfig(batch_size_per_gpu=48)
 

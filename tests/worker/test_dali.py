@@ -247,7 +247,7 @@ def test_evaluation_in_the_middle_of_an_epoch_disturbs_neither(split, dali):
     assert same([*seen, *training], expected)
 
 
-def test_closing_in_the_middle_of_an_epoch_leaves_no_thread(split, dali):
+def test_closing_in_the_middle_of_an_epoch_leaves_no_thread(split, dali, children):
     one = dali(split)
     list(one.train_batches(0))
     list(one.evaluation_batches())
@@ -262,7 +262,7 @@ def test_closing_in_the_middle_of_an_epoch_leaves_no_thread(split, dali):
     one.close()
 
     wait_until(lambda: threads() <= before, "the threads to end")
-    assert psutil.Process().children() == []
+    assert children() == set()
 
 
 @pytest.mark.parametrize(

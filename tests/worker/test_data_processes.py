@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 import torch
 
@@ -19,37 +18,39 @@ from tests.worker.images import labels_of, manifest_of, same
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
-def test_closing_in_the_middle_of_an_epoch_ends_the_loading_processes(split, opened):
+def test_closing_in_the_middle_of_an_epoch_ends_the_loading_processes(
+    split, opened, children
+):
     one = opened(split, num_workers=2)
     training, evaluating = one.train_batches(0), one.evaluation_batches()
     next(training)
     next(evaluating)
-    assert len(psutil.Process().children()) == 4
+    assert len(children()) == 4
 
     one.close()
     one.close()
 
-    assert psutil.Process().children() == []
+    assert children() == set()
 
 
-def test_loading_processes_stay_for_the_next_epoch(flat, opened):
+def test_loading_processes_stay_for_the_next_epoch(flat, opened, children):
     one = opened(flat, num_workers=1)
 
     list(one.train_batches(0))
-    before = psutil.Process().children()
+    before = children()
     list(one.train_batches(1))
 
     assert len(before) == 1
-    assert psutil.Process().children() == before
+    assert children() == before
 
 
-def test_a_request_to_stop_reaches_the_training_process_alone(flat, opened):
+def test_a_request_to_stop_reaches_the_training_process_alone(flat, opened, children):
     expected = labels_of(opened(flat).train_batches(0))
     one = opened(flat, num_workers=2)
     stream = one.train_batches(0)
     seen = [next(stream)[1].tolist()]
 
-    workers = [str(process.pid) for process in psutil.Process().children()]
+    workers = [str(process.pid) for process in children()]
     for name in ("TERM", "INT"):
         subprocess.run(["kill", f"-{name}", *workers], check=True)
 

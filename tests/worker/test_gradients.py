@@ -10,7 +10,8 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.worker import optimizers
-from nbkit.worker.precision import Precision, all_finite
+from nbkit.worker.finiteness import all_finite
+from nbkit.worker.precision import Precision
 from nbkit.worker.step_clock import StepClock
 
 CPU = torch.device("cpu")

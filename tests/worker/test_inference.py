@@ -75,7 +75,11 @@ def test_every_latency_of_every_batch_size_is_kept(served):
     assert lines[0]["peak_memory_allocated_bytes"] is None
     assert run.worker["completed"]
     assert run.worker["weights"]["source"] == "random"
-    assert run.worker["numbers"] == {"weights": "fp32", "elsewhere": "fp32"}
+    assert run.worker["numbers"] == {
+        "weights": "fp32",
+        "elsewhere": "fp32",
+        "batch_norm": None,  # the model has none
+    }
     (rank,) = run.worker["ranks"]
     assert rank["images"] == 3 * 1 + 3 * 4
 
@@ -155,6 +159,17 @@ def test_a_model_that_is_mostly_not_int8_is_refused(monkeypatch):
 
     with pytest.raises(ConfigError, match=r"only 0\.\d % of the multiply-adds of res"):
         quantize(model, config, CPU, [])
+
+
+def test_on_a_gpu_int8_is_refused_unless_it_is_compiled(monkeypatch):
+    config = ExperimentConfig(task="inference", precision="int8", model="vit_b_16")
+    everything = {"layer": 10}, 10
+    of = "nbkit.worker.quantize"
+    monkeypatch.setattr(f"{of}.multiply_adds", lambda *_: everything)
+    monkeypatch.setattr(f"{of}._linear_layers", lambda _: ["layer"])
+
+    with pytest.raises(ConfigError, match=r"with compile=False: on a GPU .* compile=T"):
+        quantize(torch.nn.Identity(), config, torch.device("cuda"), [])
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,23 @@ def test_lars_goes_on_from_its_state():
     assert torch.equal(twin, weight)
 
 
+def test_lars_keeps_the_layout_of_gradients_whose_scale_it_undoes():
+    model = nn.Conv2d(2, 2, 3).to(memory_format=torch.channels_last)
+    twin = copy.deepcopy(model)
+    gradient = torch.randn_like(model.weight)
+    optimizer = LARS([model.weight], LR)
+    optimizer.grad_scale, optimizer.found_inf = torch.tensor(4.0), torch.tensor(0.0)
+    plain = LARS([twin.weight], LR)
+    model.weight.grad, twin.weight.grad = 4 * gradient, gradient
+
+    (unscaled,) = optimizer._unscaled([model.weight.grad])
+    optimizer.step()
+    plain.step()
+
+    assert unscaled.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(model.weight, twin.weight)
+
+
 @pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])
 @pytest.mark.parametrize("everything", [True, False])
 def test_norms_and_biases_decay_only_when_asked(name, everything):

@@ -102,3 +102,68 @@ def test_weights_lie_in_the_configured_layout(name, layout):
     Precision(ExperimentConfig(memory_format=name), CPU).to_layout(model)
 
     assert model.weight.is_contiguous(memory_format=layout)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked_for"),
+    [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+)
+def test_torch_is_asked_who_normalises_batches_in_the_format_of_autocast(
+    monkeypatch, name, asked_for
+):
+    asked = []
+    real = torch._C._select_batch_norm_backend
+
+    def spy(images, *rest):
+        asked.append((images.dtype, images.shape, rest[-2]))
+        return real(images, *rest)
+
+    monkeypatch.setattr(torch._C, "_select_batch_norm_backend", spy)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+    found = Precision(ExperimentConfig(precision=name), CPU).kernels(model, 8)
+
+    assert found == {"batch_norm": "native"}
+    assert asked == [(asked_for, (8, 4, 1, 1), True)]
+
+
+def test_who_normalises_a_model_that_has_no_batch_normalisation_is_not_known():
+    assert Precision(ExperimentConfig(), CPU).kernels(nn.Linear(2, 2), 8) == {
+        "batch_norm": None
+    }
+
+
+@pytest.fixture
+def inductor():
+    """Return torch.compile's settings, which are put back afterwards."""
+    import torch._inductor.config as settings
+
+    with settings.patch(layout_optimization=settings.layout_optimization):
+        yield settings
+
+
+def test_compiled_channels_first_stays_channels_first(inductor):
+    inductor.layout_optimization = True
+    config = ExperimentConfig(compile=True, memory_format="channels_first")
+
+    format_ = Precision(config, CPU)
+
+    assert inductor.layout_optimization is False
+    model = nn.Sequential(nn.BatchNorm2d(4))
+    assert format_.kernels(model, 8) == {"batch_norm": "inductor"}
+
+
+@pytest.mark.parametrize("setting", [True, False])
+def test_compiled_channels_last_is_left_to_torch(inductor, setting):
+    inductor.layout_optimization = setting
+
+    Precision(ExperimentConfig(compile=True), CPU)
+
+    assert inductor.layout_optimization is setting
+
+
+@pytest.mark.parametrize("without", ["affine", "track_running_stats"])
+def test_who_normalises_with_less_than_all_weights_is_not_known(without):
+    model = nn.Sequential(nn.BatchNorm2d(4, **{without: False}))
+
+    assert Precision(ExperimentConfig(), CPU).kernels(model, 8)["batch_norm"] is None

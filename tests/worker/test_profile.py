@@ -22,7 +22,7 @@ __all__ = ["plugins", "small", "store"]
 
 
 def test_three_steps_of_rank_0_are_traced_and_five_do_not_count(small):
-    run = nbkit.launch(small(profile=True, steps=12)).wait()
+    run = nbkit.launch(small(gpus=2, profile=True, steps=12)).wait()
 
     lines = run.metrics()
     assert [line["step"] for line in lines if line.get("profiled")] == [3, 4, 5, 6, 7]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nbkit.analysis.live.series import Series
+from nbkit.reading import LINE_BYTES, open_regular, parse_object
 
 __all__ = ["LiveDevices", "own_rows", "sample_of"]
 
@@ -131,7 +132,7 @@ class LiveDevices:
                 series.add_band(t, min(values), max(values), mean)
 
     def _new_samples(self, path: Path, num_files: int) -> Iterator[Row]:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             offset = self._offsets.get(path)
             if offset is None:
                 size = file.seek(0, os.SEEK_END)
@@ -141,7 +142,7 @@ class LiveDevices:
                 yield from _spread_samples(file, offset, earlier)
                 file.seek(offset)
                 if offset:
-                    offset += len(file.readline())  # it may be half a line
+                    offset += len(file.readline(LINE_BYTES))  # it may be half a line
             file.seek(offset)
             while True:
                 data = file.read(_BLOCK_BYTES)
@@ -161,9 +162,9 @@ def _spread_samples(file: BinaryIO, end: int, most: int) -> Iterator[Row]:
     for number in range(most if end else 0):
         file.seek(number * end // most)
         if number:
-            file.readline()
+            file.readline(LINE_BYTES)
         begin = file.tell()
-        line = file.readline()
+        line = file.readline(LINE_BYTES)
         if begin > last and begin < end and line.endswith(b"\n"):
             last = begin
             yield from sample_of(line)
@@ -172,7 +173,7 @@ def _spread_samples(file: BinaryIO, end: int, most: int) -> Iterator[Row]:
 def sample_of(line: bytes) -> Iterator[Row]:
     """Yield the sample in a line, if it is one."""
     try:
-        row = json.loads(line)
+        row = parse_object(line)
     except json.JSONDecodeError:
         return  # the host went down while it was written
     if row.get("kind") == "sample":

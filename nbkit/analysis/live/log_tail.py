@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from nbkit.reading import open_regular
+
 __all__ = ["MOST_LINES", "LogTail"]
 
 MOST_LINES = 500
@@ -55,7 +57,7 @@ class LogTail:
             If the file is there and cannot be read.
         """
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 size = file.seek(0, os.SEEK_END)
                 end, tail = _open_tail(file, size)
                 begin, found = end, []
@@ -103,7 +105,7 @@ class LogTail:
                 return []
             if size < self._size or size - self._offset > _BLOCK_BYTES:
                 return None
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._offset)
                 data = file.read(size - self._offset)
         except FileNotFoundError:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from array import array
 from collections import deque
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from nbkit import statistics
 from nbkit.analysis.diagnose_facts import RankTimes, update_share
 from nbkit.analysis.live.series import Series
+from nbkit.errors import StoreError
+from nbkit.reading import LINE_BYTES, open_regular, parse_object
+from nbkit.store.finiteness import FiniteReading
+from nbkit.store.metrics import Restarts
 from nbkit.store.progress import RATE_STEPS, newest_rate
 
 __all__ = ["LiveMetrics", "final_rate"]
@@ -29,32 +32,6 @@ _ACCURACIES = ("top1_accuracy", "mean_auroc")
 Line = dict[str, Any]
 
 
-class _Restart(NamedTuple):
-    """The first line of an attempt: what comes again behind it counts, not before.
-
-    The rule of `StoredRun.metrics`, for a reader that keeps no lines.
-    """
-
-    attempt: int
-    kind: str
-    step: int
-
-    @property
-    def first_step_again(self) -> int:
-        """The first step that the attempt repeats.
-
-        A step comes again; what follows a step (an evaluation) comes behind it.
-        """
-        return self.step if self.kind in ("step", "log") else self.step + 1
-
-    def replaces(self, line: Line) -> bool:
-        """Tell whether a line of an earlier attempt is repeated."""
-        return line["attempt"] < self.attempt and (
-            line["step"] >= self.first_step_again
-            or (line["kind"], line["step"]) == (self.kind, self.step)
-        )
-
-
 class LiveMetrics:
     """Numbers and lines of one run; nothing of it grows with the run but its rates.
 
@@ -66,12 +43,12 @@ class LiveMetrics:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._restarts: list[_Restart] = []
+        self._restarts = Restarts()
         self._begin()
 
     def _begin(self) -> None:
         self._offset = 0
-        self._attempt = 0
+        self._begin_again = False
         self._highest_step = -1
         self._newest: deque[Line] = deque(maxlen=RATE_STEPS)
         self._newest_measured: deque[Line] = deque(maxlen=RATE_STEPS)
@@ -89,6 +66,8 @@ class LiveMetrics:
         self.evaluation: Line = {}
         """The last one."""
         self.checkpoint_step: int | None = None
+        self.finite = FiniteReading()
+        """Whether loss, gradients and weights are finite numbers."""
         self.series: dict[str, Series] = {}
         """Lines by name, over steps; ``loss`` and ``images_per_second`` come first."""
 
@@ -189,48 +168,44 @@ class LiveMetrics:
     def _read_block(self) -> bool:
         """Read some lines; return whether there may be more."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._offset)
                 data = file.read(_BLOCK_BYTES)
                 end = data.rfind(b"\n") + 1
                 if not end and len(data) == _BLOCK_BYTES:
-                    data += file.readline()  # a line that is longer than a block
+                    # The line is longer than a block.
+                    data += file.readline(LINE_BYTES)
                     end = data.rfind(b"\n") + 1
         except FileNotFoundError:
             return False
+        if not end and len(data) > LINE_BYTES:
+            message = f"{self._path} is damaged (a line of over {LINE_BYTES:,} bytes)."
+            raise StoreError(message)
         self._offset += end
         for text in data[:end].splitlines():
             try:
-                line = json.loads(text)
-                if self._begins_attempt(line):
-                    # The lines kept so far cannot be taken apart again.
-                    self._begin()
-                    return True
-                self._take(line)
+                line = parse_object(text)
+                again = self._restarts.begins(line)
+                if again is not None and again <= self._highest_step:
+                    # The lines kept so far cannot be taken apart again; whatever else
+                    # begins anew is noted first.
+                    self._begin_again = True
+                if not self._begin_again:
+                    self._take(line)
             except (ValueError, LookupError, TypeError, ArithmeticError):
                 self.damaged_lines += 1
-        return len(data) >= _BLOCK_BYTES
-
-    def _begins_attempt(self, line: Line) -> bool:
-        """Note a new attempt; return whether it repeats what was read already."""
-        if not isinstance(line, dict):
-            msg = f"a line of metrics is {line!r}; it must be an object"
-            raise TypeError(msg)
-        attempt = line.get("attempt", 0)
-        if attempt <= self._attempt:
-            return False
-        restart = _Restart(attempt, line["kind"], line["step"])
-        self._attempt = attempt
-        if any(restart.attempt == attempt for restart in self._restarts):
-            return False
-        self._restarts.append(restart)
-        return self._highest_step >= min(restart.first_step_again, restart.step)
+        is_all = len(data) < _BLOCK_BYTES or not end
+        if is_all and self._begin_again:
+            self._begin()
+            return True
+        return not is_all
 
     def _take(self, line: Line) -> None:
         line.setdefault("attempt", 0)
-        if self._restarts and any(one.replaces(line) for one in self._restarts):
+        if self._restarts.replace(line):
             return
         self._highest_step = max(self._highest_step, line["step"])
+        self.finite.take(line)
         if line["kind"] in _KINDS:
             getattr(self, f"_take_{line['kind']}")(line)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nbkit.analysis.live.devices import own_rows, sample_of
+from nbkit.reading import read_end
 
 __all__ = ["MOST_NODES", "newest_by_node", "node_files"]
 
@@ -66,9 +66,7 @@ def _newest(file: Path, own: frozenset[str]) -> Row:
 
 
 def _last_sample(path: Path) -> Row:
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        data = file.read()
+    data, _ = read_end(path, _TAIL_BYTES)
     for line in reversed(data[: data.rfind(b"\n") + 1].splitlines()):
         for sample in sample_of(line):
             return sample

@@ -9,12 +9,21 @@ from typing import Any
 
 from nbkit.analysis.live.metrics import LiveMetrics, final_rate
 from nbkit.analysis.live.running_time import running_time, unix
+from nbkit.store.finiteness import FiniteFollower
 from nbkit.store.progress import progress
-from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
+from nbkit.store.record import DAMAGE_ERRORS, RunState, damage_words, read_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun
+from nbkit.visible import visible
 
-__all__ = ["IMAGES_PER_SECOND", "ended_rate", "run_numbers", "run_rows"]
+__all__ = [
+    "IMAGES_PER_SECOND",
+    "ended_rate",
+    "nonfinite_words",
+    "run_numbers",
+    "run_rows",
+    "state_words",
+]
 
 IMAGES_PER_SECOND = (
     "median of the measured steps, warm-up left out; while a run goes on, of the last "
@@ -31,6 +40,9 @@ _Stamp = tuple[int, int]
 _rates: dict[Path, tuple[_Stamp, float | None]] = {}
 """Rates of ended runs, and the size and time of the file that has told them."""
 
+_finite: dict[Path, tuple[int, FiniteFollower]] = {}
+"""By file what its lines have said so far, and its inode: it is read on."""
+
 _unread: dict[Path, tuple[_Stamp, LiveMetrics]] = {}
 """Long files of ended runs, as far as they were read."""
 
@@ -41,8 +53,9 @@ def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
     Returns
     -------
     list
-        ``run_id``, ``name``, ``state`` and ``started_at`` (Unix time in seconds); None
-        is unknown. Runs that were removed meanwhile are left out.
+        ``run_id``, ``name``, ``state``, ``started_at`` (Unix time in seconds) and
+        ``damage``: what is wrong with its files, in words; None is unknown. Runs that
+        were removed meanwhile are left out.
     """
     known = {row.run_id: row for row in list_runs()}
     found = [known[run.run_id] for run in runs if run.run_id in known]
@@ -52,6 +65,7 @@ def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
             "name": row.name,
             "state": str(row.state),
             "started_at": unix(row.started),
+            "damage": row.damage,
         }
         for row in found
     ]
@@ -76,8 +90,10 @@ def run_numbers(
         ``at`` (Unix time in seconds), ``state``, ``duration_seconds`` (see
         `running_time`), ``gpus`` (processes of all nodes), ``images_per_second``,
         which is the summary's once the run has ended, and the median of the newest
-        twenty measured steps before, and ``loss``; None is unknown. None if the run
-        was removed meanwhile.
+        twenty measured steps before, ``loss``, ``nonfinite``: where it stopped being
+        finite, in words, ``imported_from``: a host, or None for a run of this store,
+        and ``damage`` as in `run_rows`; None is unknown. None if the run was removed
+        meanwhile.
     """
     now = time.time()
     numbers: dict[str, Any] = {
@@ -87,6 +103,9 @@ def run_numbers(
         "gpus": None,
         "images_per_second": None,
         "loss": None,
+        "nonfinite": None,
+        "imported_from": run.imported_from,
+        "damage": None,
     }
     try:
         # First: what a run writes before its end is read after its end was seen.
@@ -96,15 +115,49 @@ def run_numbers(
         config = read_json(run.paths.config) or {}
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
+        numbers["nonfinite"] = nonfinite_words(run)
         found: dict[str, Any] = progress(run.paths.metrics)
         found |= ended_rate(run, state, limit_seconds) or (
             {"images_per_second": None} if state.is_final else {}
         )
         numbers |= {key: found.get(key) for key in ("images_per_second", "loss")}
-    except DAMAGE_ERRORS:
-        # A damaged or removed file tells nothing.
+    except DAMAGE_ERRORS as error:
+        numbers["damage"] = damage_words(run.paths.root, error)
         return numbers if run.paths.root.is_dir() else None
     return numbers
+
+
+def state_words(row: dict[str, Any]) -> str:
+    """Return a row's state, and what is wrong with the run, or whence it came."""
+    host = row.get("imported_from")
+    origin = host and f"imported from {host}"
+    words = (row["state"], row.get("nonfinite"), row.get("damage"), origin)
+    return visible(", ".join(filter(None, words)))
+
+
+def nonfinite_words(run: StoredRun) -> str | None:
+    """Return where a run stopped being finite, in words; None if it did not.
+
+    The next call goes on where this one ended.
+
+    Raises
+    ------
+    OSError, ValueError
+        If its files are damaged, or cannot be read.
+    """
+    path = run.paths.metrics
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    inode, follower = _finite.pop(path, (None, None))
+    if follower is None or inode != status.st_ino:
+        follower = FiniteFollower(path)
+    if len(_finite) >= _MOST_RATES:
+        _finite.clear()
+    found = follower.found(run.worker)
+    _finite[path] = status.st_ino, follower
+    return None if found is None else str(found)
 
 
 def ended_rate(

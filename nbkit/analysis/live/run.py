@@ -23,7 +23,7 @@ from nbkit.store.progress import (
     rank_words,
     total_steps,
 )
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.runs import StoredRun
 
 __all__ = ["LiveRun"]
@@ -78,9 +78,13 @@ class LiveRun:
 
         Raises
         ------
-        OSError
-            If a file is there and cannot be read; a `StoreError` is one.
+        StoreError
+            If a file is there and cannot be read, or is damaged.
         """
+        with damage_told(self.run.paths.root):
+            return self._read(limit_seconds)
+
+    def _read(self, limit_seconds: float) -> bool:
         # First: what a run writes before its end is read after its end was seen.
         self.state = self.run.state
         self._read_record()
@@ -163,13 +167,19 @@ class LiveRun:
         ran = running_time(record, state)
         cause = self.run.cause if state.is_final else None
         is_resumable = state.is_final and state is not RunState.FINISHED
+        # The button does not ask whether an imported run is trusted.
+        is_resumable = is_resumable and self.run.imported_from is None
         return {
             "run_id": self.run.run_id,
             "name": record.get("name") or self._config.get("name"),
             "state": str(state),
             "is_final": state.is_final,
             "attempt": self.run.attempt,
+            # The number of an attempt that was not submitted is not used.
+            "num_attempts": len(record.get("attempts") or ()),
             "queue": self.run.queue if state is RunState.QUEUED else None,
+            "nonfinite": self._nonfinite(),
+            "imported_from": self.run.imported_from,
             "cause": _cause(cause),
             "ran_seconds": ran.ended_seconds,
             "runs_since": ran.since,
@@ -184,6 +194,13 @@ class LiveRun:
             "can_resume": is_resumable and self.run.paths.has_checkpoint,
             "has_curves": self.run.paths.tensorboard.is_dir(),
         }
+
+    def _nonfinite(self) -> str | None:
+        """Return where it stopped being finite, in words, as far as it was read."""
+        # Before the ranks have met, only the configuration tells what it is.
+        worker = {"task": self._config.get("task"), **self._worker}
+        found = self.metrics.finite.found(worker)
+        return None if found is None else str(found)
 
     def _numbers(self, *, has_all: bool) -> Values:
         metrics = self.metrics

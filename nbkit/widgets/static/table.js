@@ -10,7 +10,7 @@ const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
 /** Of each column: key, name, text, and what it means. */
 const COLUMNS = [
   ['name', 'Name', row => row.name ?? '–'],
-  ['state', 'State', row => row.state],
+  ['state', 'State', row => stateWords(row)],
   ['gpus', 'Ranks', row => figures(row.gpus), 'processes of all nodes'],
   ['started_at', 'Started', row => moment(row.started_at)],
   ['duration_seconds', 'Duration', row => duration(row.duration_seconds), RUNNING_TIME],
@@ -23,11 +23,25 @@ const COLUMNS = [
   ['loss', 'Loss', row => figures(row.loss)]
 ];
 /** Columns of which the kernel has to look into each run. */
-const ASKED = ['gpus', 'duration_seconds', 'images_per_second', 'loss'];
+const ASKED = [
+  'gpus',
+  'duration_seconds',
+  'images_per_second',
+  'loss',
+  'nonfinite',
+  'imported_from'
+];
+const WARNED = { class: 'nbkv-warning' };
 const BUSY =
   'The kernel does not answer: it runs a cell (wait, or interrupt it), or it has ended.';
 const RESTARTED =
   'The kernel of this table was restarted: run its cell again.';
+
+/** The state, and what is wrong with the run or its files, or where it came from. */
+function stateWords({ state, nonfinite, damage, imported_from: host }) {
+  const origin = host && `imported from ${host}`;
+  return [state, nonfinite, damage, origin].filter(Boolean).join(', ');
+}
 
 function moment(seconds) {
   return seconds === null
@@ -199,7 +213,7 @@ class Table {
     }
     const text = this._filter.value.trim().toLowerCase();
     const rows = this._rows.filter(row =>
-      `${row.name} ${row.state} ${row.run_id}`.toLowerCase().includes(text)
+      `${row.name} ${stateWords(row)} ${row.run_id}`.toLowerCase().includes(text)
     );
     this._order(rows);
     const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
@@ -275,7 +289,11 @@ class Table {
                 text(row)
               )
             )
-          : make('td', {}, text(row))
+          : make(
+              'td',
+              key === 'state' && (row.nonfinite || row.damage) ? WARNED : {},
+              text(row)
+            )
       )
     );
   }

@@ -62,6 +62,7 @@ class View {
   _build() {
     this._name = make('strong', { class: 'nbkv-name' });
     this._state = make('span', { class: 'nbkv-state', role: 'status' });
+    this._nonfinite = make('span', { class: 'nbkv-warning', role: 'status' });
     this._about = make('span', { class: 'nbkv-about' });
     this._stop = this._button('Stop', () => this._askToStop());
     this._resume = this._button('Resume', () => this._do('resume'));
@@ -109,6 +110,7 @@ class View {
         {},
         this._name,
         this._state,
+        this._nonfinite,
         this._about,
         make(
           'span',
@@ -207,8 +209,11 @@ class View {
         ? counted(head.num_ranks, 'CPU process', 'es')
         : `${counted(head.num_ranks, 'rank', 's')}${gpus}`;
     const nodes = head.num_nodes > 1 ? ` on ${head.num_nodes} nodes` : '';
-    this._about.textContent = `${head.run_id}${attempt} · ${where}${nodes}`;
+    const host = head.imported_from;
+    const origin = host ? ` · imported from ${host}` : '';
+    this._about.textContent = `${head.run_id}${attempt} · ${where}${nodes}${origin}`;
     this._queue.textContent = queueWords(head.queue);
+    this._nonfinite.textContent = head.nonfinite ?? '';
     this._showButtons(head);
     this._showTime();
     const key = JSON.stringify([head.state, head.cause]);

@@ -229,7 +229,8 @@ class _Pipeline:
         shape = self._batch_size, self._size, self._size, 3
         pixels = torch.zeros(shape, dtype=torch.uint8, device=self._device)
         if any(shown):
-            pixels[torch.tensor(shown)] = self._next_pixels(images)
+            places = [place for place, is_shown in enumerate(shown) if is_shown]
+            pixels[_index(places, self._device)] = self._next_pixels(images)
         return pixels
 
     def _graph(self) -> Any:
@@ -340,9 +341,20 @@ def _turn(pixels: torch.Tensor, turns: list[Turn]) -> None:
         if not places:
             continue
         # A GPU wants them all at once; a processor has one in its cache.
-        together = torch.tensor(places, device=pixels.device)
-        for part in [together] if pixels.is_cuda else places:
+        together = [_index(places, pixels.device)] if pixels.is_cuda else places
+        for part in together:
             pixels[part] = change(pixels[part])
+
+
+def _index(places: list[int], device: torch.device) -> torch.Tensor:
+    """Return places as an index on a device, for which nobody waits.
+
+    From ordinary memory the copy would wait for the steps that are under way.
+    """
+    index = torch.tensor(places)
+    if device.type != "cuda":
+        return index
+    return index.pin_memory().to(device, non_blocking=True)
 
 
 def _read_ahead(

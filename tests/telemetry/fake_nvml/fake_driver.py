@@ -26,6 +26,7 @@ class FakeMig:
     uuid: str
     used_bytes: int = GIBIBYTE
     pids: tuple[int, ...] = ()
+    memory_bytes: int = 80 * GIBIBYTE
 
 
 @dataclass
@@ -36,6 +37,7 @@ class FakeGpu:
     name: str = "NVIDIA H100 80GB HBM3"
     used_bytes: int = 2 * GIBIBYTE
     pids: tuple[int, ...] = ()
+    memory_bytes: int = 80 * GIBIBYTE
     pids_file: str = ""
     """A file with the pids in its words instead; it may change at any time."""
     reasons: int = 0
@@ -54,6 +56,15 @@ class FakeGpu:
     ecc_errors: int = 0
     virtualization: int = 0
     """NVML's number of the way the GPU comes into this machine."""
+    persistence: int = 1
+    pcie_width: int = 16
+    """Lanes in use, of 16."""
+    remapped: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Rows remapped for correctable and uncorrectable errors, pending, failed."""
+    power_limit_watts: int = 700
+    """In force, of 700."""
+    fabric: tuple[int, int] = (0, 0)
+    """NVML's state and status of the fabric; 0 without NVSwitch."""
     p2p: tuple[int, int, int] = (0, 0, 0)
     """NVML's status of reading, writing and NVLink from this GPU to any other."""
 
@@ -75,7 +86,7 @@ class FakeDriver:
         calls_file: str | None = None,
     ) -> None:
         self.gpus = list(gpus)
-        self.xids = list(xids)
+        self.xids = [(uuid, code) for uuid, code in xids]
         """UUID and code of errors that nobody heard of yet."""
         self._heard: set[str] = set()
         self.missing = set(missing)
@@ -176,7 +187,19 @@ class FakeDriver:
         return 16
 
     def nvmlDeviceGetPersistenceMode(self, gpu: FakeGpu) -> int:
-        return 1
+        return gpu.persistence
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, gpu: FakeGpu) -> int:
+        return gpu.pcie_width
+
+    def nvmlDeviceGetRemappedRows(self, gpu: FakeGpu) -> tuple[int, int, int, int]:
+        return gpu.remapped
+
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, gpu: FakeGpu) -> int:
+        return 700_000
+
+    def nvmlDeviceGetGpuFabricInfo(self, gpu: FakeGpu, info: Any) -> None:
+        info._obj.state, info._obj.status = gpu.fabric
 
     def nvmlDeviceGetNvLinkState(self, gpu: FakeGpu, link: int) -> int:
         if link >= 18:
@@ -205,7 +228,7 @@ class FakeDriver:
     def nvmlDeviceGetMemoryInfo(
         self, device: FakeGpu | FakeMig, version: int | None = None
     ) -> Any:
-        total, reserved = 80 * GIBIBYTE, GIBIBYTE // 2
+        total, reserved = device.memory_bytes, GIBIBYTE // 2
         if version is None:
             used = device.used_bytes + reserved
             return self._nvml.c_nvmlMemory_t(used=used, total=total, free=total - used)
@@ -219,7 +242,7 @@ class FakeDriver:
         return 412_345
 
     def nvmlDeviceGetEnforcedPowerLimit(self, gpu: FakeGpu) -> int:
-        return 700_000
+        return gpu.power_limit_watts * 1000
 
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> int:
         return 1_000_500

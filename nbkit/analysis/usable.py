@@ -1,0 +1,57 @@
+"""Which arms of a comparison count: those of which every training stayed finite."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from nbkit.store.nonfinite import NonFinite
+
+__all__ = ["NOTHING_COMPARED", "earliest", "no_verdict_sentence", "usable_arms"]
+
+NOTHING_COMPARED = "Nothing is compared: what the others are set against is not finite."
+"""The rest of an answer whose baseline is of no use."""
+
+
+def usable_arms(
+    arms: Iterable[str],
+    not_finite: Mapping[str, NonFinite],
+    compared_with: Collection[str | None] = (),
+) -> list[str]:
+    """Return the arms that may get a verdict, a projection, or a place as fastest.
+
+    Parameters
+    ----------
+    arms
+        All of them, in the order of the answer.
+    not_finite
+        By arm, the first step at which one of its runs was not finite. One such run is
+        enough: the next may be another.
+    compared_with
+        The baseline and its control: without them, no arm counts.
+    """
+    if any(arm in not_finite for arm in compared_with):
+        return []
+    return [arm for arm in arms if arm not in not_finite]
+
+
+def earliest(found: Iterable[NonFinite | None]) -> NonFinite | None:
+    """Return what happened at the lowest step; None if all was finite."""
+    seen = [one for one in found if one is not None]
+    return min(seen, key=lambda one: one.step, default=None)
+
+
+def no_verdict_sentence(not_finite: Mapping[str, object]) -> str:
+    """Return the first sentence of an answer; empty if everything was finite.
+
+    Parameters
+    ----------
+    not_finite
+        What happened, by arm.
+    """
+    if not not_finite:
+        return ""
+    if len(not_finite) == 1:
+        [(arm, found)] = not_finite.items()
+        return f"No verdict on {arm}: {found}."
+    told = [f"{arm} ({found})" for arm, found in not_finite.items()]
+    return f"No verdict on {', '.join(told[:-1])} and {told[-1]}."

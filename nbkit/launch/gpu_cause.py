@@ -1,0 +1,98 @@
+"""Failures of which the GPU, its driver or its fabric is the cause, named as such."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from nbkit.errors import StoreError
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import read_json
+from nbkit.telemetry.cuda_errors import cuda_advice, first_line
+from nbkit.telemetry.gpu_faults import faults, kinds, last_readings
+
+__all__ = ["blame_gpus"]
+
+_SPEAKS_OF_GPU = re.compile(r"cuda|nccl|cudnn|cublas|nvml|\bGPU\b", re.IGNORECASE)
+_CRASHES = {"SIGABRT", "SIGBUS", "SIGSEGV"}
+"""By which libraries of the driver, or NCCL's watchdog, end a process."""
+
+
+def blame_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
+    """Return a cause that says so if a GPU of the run is at fault, and what to do.
+
+    What ranks say is often an echo only: a GPU that is lost lets one rank hang and
+    others end by NCCL. The sampler heard the driver meanwhile.
+
+    Parameters
+    ----------
+    cause
+        As ranks and supervisor know it.
+    paths
+        The run's files.
+
+    Returns
+    -------
+    dict
+        The cause; of kind ``device`` with ``may_pass``, whether a new attempt on the
+        same GPUs may succeed, if a GPU is at fault.
+    """
+    kind, said = cause["kind"], cause["message"]
+    names = _names(paths)
+    # Each node of a run has a file of its own.
+    read = [
+        last_readings(path, names)
+        for path in sorted(paths.system_folder.glob("*.jsonl"))
+    ]
+    if _may_be_of_gpu(cause):
+        found = [fault for readings in read for fault in faults(readings)]
+        broken = [fault for fault in found if not fault.of_program]
+        advice = cuda_advice(said) if kind == "exception" else None
+        if broken or advice:
+            may_pass = all(fault.may_pass for fault in broken)
+            if advice and not broken:
+                may_pass = advice.may_pass
+            cause = cause | {"kind": "device", "may_pass": may_pass}
+        texts = [fault.text for fault in broken or found]
+        if advice and not broken:
+            texts = [advice.text, *texts]
+        if texts:
+            cause = cause | {"message": "; ".join([first_line(said), *texts])}
+    mix: dict[str, list[int]] = {}
+    for readings in read:
+        for name, indices in kinds(readings).items():
+            mix.setdefault(name, []).extend(indices)
+    if len(mix) > 1 and (
+        cause["kind"] in ("device", "out_of_memory") or _may_be_of_gpu(cause)
+    ):
+        cause = cause | {"message": f"{cause['message']} ({_told(mix)})"}
+    return cause
+
+
+def _may_be_of_gpu(cause: Mapping[str, Any]) -> bool:
+    kind = cause["kind"]
+    if kind in ("exception", "exit", "device"):
+        return _SPEAKS_OF_GPU.search(cause["message"]) is not None
+    return kind in ("hang", "unknown") or cause["signal"] in _CRASHES
+
+
+def _names(paths: RunPaths) -> set[str]:
+    """Return the UUIDs of the run's GPUs; empty if neither lease nor ranks tell all."""
+    try:
+        worker, record = read_json(paths.worker) or {}, read_json(paths.record) or {}
+    except StoreError:
+        return set()
+    leased = (record.get("launch") or {}).get("devices")
+    used = [str(device["uuid"]) for device in worker.get("devices") or []]
+    # Of a function, rank 0 alone says where it is.
+    told = used if len(used) == worker.get("world_size") else []
+    return set(leased or told)
+
+
+def _told(mix: Mapping[str, list[int]]) -> str:
+    kinds_of = [
+        f"{name} (GPU {', '.join(map(str, sorted(indices)))})"
+        for name, indices in mix.items()
+    ]
+    return f"the run's GPUs are of {len(mix)} kinds: {'; '.join(kinds_of)}"

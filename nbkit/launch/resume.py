@@ -1,0 +1,182 @@
+"""Going on with a run: with leave to execute it, and by one process at a time.
+
+The log folder of the new attempt, which is made exclusively, is the lock: hosts and
+containers that share a store share it, and nothing else. A file in it says who holds
+it. One whose holder has ended, or that was not submitted in time, is skipped: its
+number stays unused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit import registry
+from nbkit.errors import RunError, StoreError
+from nbkit.launch.submit import check_owner_exit, submit
+from nbkit.launch.trust import permit_run
+from nbkit.store.metrics import store_error
+from nbkit.store.network import see_anew
+from nbkit.store.ownership import FOLDER_MODE, make_folder
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, read_json, utc_now, write_json
+from nbkit.store.runs import StoredRun
+
+__all__ = ["SUBMITTED_WITHIN_SECONDS", "held_attempt", "resume"]
+
+SUBMITTED_WITHIN_SECONDS = 120.0
+"""A supervisor waits so long for its submission."""
+
+
+def resume(run: StoredRun, *, on_owner_exit: str, trust: bool) -> None:
+    """Start the next attempt of a run that has ended, as `Run.resume` says."""
+    check_owner_exit(on_owner_exit)
+    permit = permit_run(run.paths, trust=trust)
+    _check_resumable(run)
+    with held_attempt(run) as attempt:
+        # Somebody may have resumed it just before.
+        _check_resumable(run)
+        registry.resolve("engines", run.config.engine)().reap(run.paths)
+        run.paths.stop.unlink(missing_ok=True)
+        old = run.submission
+        submit(
+            run.config,
+            run.paths,
+            permit,
+            attempt=attempt.number,
+            on_owner_exit=on_owner_exit,
+            origins=old.get("origins", {}),
+            tags=old.get("tags", {}),
+            cwd=_folder_of_code(run, old),
+            confirm=attempt.confirm,
+        )
+
+
+@dataclass(frozen=True)
+class HeldAttempt:
+    """An attempt that this process may submit, and no other."""
+
+    paths: RunPaths
+    number: int
+    seen: dict[str, Any] | None
+    """The submission of the attempt before."""
+
+    def confirm(self) -> None:
+        """Look whether it is still so, after whatever took its time.
+
+        Raises
+        ------
+        RunError
+            If another process has passed it over.
+        """
+        see_anew(self.paths.logs)
+        numbers = [int(p.name) for p in self.paths.logs.iterdir() if p.name.isdecimal()]
+        if max(numbers) > self.number or read_json(self.paths.submission) != self.seen:
+            message = (
+                f"resuming run {self.paths.run_id} took more than "
+                f"{SUBMITTED_WITHIN_SECONDS:.0f} s, and another process has resumed it "
+                "meanwhile; wait() for it."
+            )
+            raise RunError(message)
+
+
+@contextlib.contextmanager
+def held_attempt(run: StoredRun) -> Iterator[HeldAttempt]:
+    """Hold the next attempt of a run; its number is free again if this fails.
+
+    Raises
+    ------
+    RunError
+        If another process holds it, or has submitted it.
+    StoreError
+        If the run's folder cannot be written.
+    """
+    paths, number = run.paths, run.attempt + 1
+    try:
+        make_folder(paths.logs)
+        while not _is_made(paths.attempt(number)):
+            _refuse_if_held(paths, number)
+            number += 1
+    except StoreError:
+        raise
+    except OSError as error:
+        raise store_error(paths.logs, error) from error
+    try:
+        me = ProcessIdentity.of().to_dict()
+        holder = {**me, "uid": os.getuid(), "time": utc_now()}
+        write_json(paths.resumer(number), holder)
+        yield HeldAttempt(paths, number, read_json(paths.submission))
+    except BaseException:
+        shutil.rmtree(paths.attempt(number), ignore_errors=True)
+        raise
+
+
+def _is_made(folder: Path) -> bool:
+    try:
+        folder.mkdir(FOLDER_MODE)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _refuse_if_held(paths: RunPaths, number: int) -> None:
+    """Raise unless the process that made an attempt's folder will never submit it."""
+    see_anew(paths.root)
+    submitted = (read_json(paths.submission) or {}).get("attempt", 0)
+    try:
+        holder = read_json(paths.resumer(number))
+        process = None if holder is None else ProcessIdentity.from_dict(holder)
+    except (StoreError, LookupError, TypeError, ValueError):
+        holder = process = None
+    age_seconds = _age_seconds(paths.attempt(number))
+    is_gone = process is not None and process.is_alive() is False
+    if submitted < number and (is_gone or age_seconds >= SUBMITTED_WITHIN_SECONDS):
+        return
+    who = "a process that has not said which"
+    if holder is not None and process is not None:
+        who = f"process {process.pid} on {process.host}, since {holder.get('time')}"
+    message = (
+        f"run {paths.run_id} is being resumed by {who}; wait() for it, or try again in "
+        f"{SUBMITTED_WITHIN_SECONDS:.0f} s if nothing comes of it."
+    )
+    raise RunError(message)
+
+
+def _age_seconds(folder: Path) -> float:
+    """Return how old a folder is, by the clock of the file system's host."""
+    with tempfile.TemporaryFile(dir=folder.parent) as now:
+        return os.fstat(now.fileno()).st_mtime - folder.stat().st_mtime
+
+
+def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
+    """Return where a function or script runs: it may open files by relative names."""
+    if not run.config.has_entry:
+        return None
+    cwd = Path(submission["cwd"])
+    if not cwd.is_dir():
+        message = f"{cwd}, where run {run.run_id} ran, is gone; make it."
+        raise RunError(message)
+    return cwd
+
+
+def _check_resumable(run: StoredRun) -> None:
+    state = run.state
+    if not state.is_final:
+        message = f"run {run.run_id} is {state}; stop() it before resume()."
+        raise RunError(message)
+    if state is RunState.FINISHED:
+        message = f"run {run.run_id} has finished; launch a new one instead."
+        raise RunError(message)
+    if not run.paths.has_checkpoint:
+        message = (
+            f"run {run.run_id} has no complete checkpoint in "
+            f"{run.paths.checkpoints}; launch its config anew."
+        )
+        raise RunError(message)

@@ -1,0 +1,196 @@
+"""Start the supervisor of an attempt, once nothing speaks against it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED
+from nbkit.errors import ConfigError, LaunchError, NbkitError, RunError
+from nbkit.launch.engine import Engine
+from nbkit.launch.sweep import kill
+from nbkit.launch.trust import Permit
+from nbkit.store.metrics import store_error
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import utc_now, write_json
+from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
+from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
+
+__all__ = [
+    "check_owner_exit",
+    "existing_data",
+    "refusals",
+    "refuse_without_entry",
+    "submit",
+]
+
+
+def refusals(config: ExperimentConfig) -> list[NbkitError]:
+    """Return why `launch` would refuse a configuration here and now; empty if not.
+
+    Parameters
+    ----------
+    config
+        A configuration, which is valid by itself.
+
+    Returns
+    -------
+    list
+        What its checks raise, each beginning with the field, as in ``nnodes=2: ...``.
+        Asking takes up to a second, and may hang with the driver or a file server.
+    """
+    checks: list[Callable[[], object]] = [
+        lambda: refuse_without_entry(config),
+        lambda: existing_data(config.data),
+        lambda: _engine(config).check(config),
+    ]
+    found: list[NbkitError] = []
+    for check in checks:
+        try:
+            check()
+        except NbkitError as error:
+            found.append(error)
+    return found
+
+
+def existing_data(data: str) -> str:
+    """Return a configuration's ``data`` so that it means the same in any folder.
+
+    Parameters
+    ----------
+    data
+        A name, or the path of a folder or of a multi-label set's CSV file.
+
+    Raises
+    ------
+    ConfigError
+        If it is a path that leads nowhere.
+    """
+    named = ("synthetic", *NAMED)
+    if data in named:
+        return data
+    path = Path(data).expanduser().resolve()
+    if not path.is_dir() and not (path.is_file() and path.suffix.lower() == ".csv"):
+        shown = redacted(data)
+        where = f" ({path})" if shown == data else ""
+        message = (
+            f"data={shown!r} is not a folder or CSV file{where}; name a folder of "
+            f"images, the CSV file of a multi-label set, or one of {', '.join(named)}."
+        )
+        raise ConfigError(message)
+    return str(path)
+
+
+def submit(
+    config: ExperimentConfig,
+    paths: RunPaths,
+    permit: Permit,
+    *,
+    attempt: int,
+    on_owner_exit: str,
+    origins: dict[str, str],
+    tags: dict[str, str],
+    cwd: Path | None = None,
+    confirm: Callable[[], object] = lambda: None,
+) -> None:
+    """Start the supervisor of one attempt and write who asked for it.
+
+    Parameters
+    ----------
+    permit
+        Of `nbkit.launch.trust`, for the folder that the configuration, and what it
+        executes, come from.
+    cwd
+        Where the ranks run; None is this process's folder.
+    confirm
+        Called when the supervisor is there, before it is told that it is meant: what
+        this raises ends both.
+
+    Raises
+    ------
+    RunError
+        If the permit is another run's.
+    """
+    check_owner_exit(on_owner_exit)
+    # A new run may come from anywhere; what goes on comes from its own folder.
+    if attempt and permit.folder != paths.root:
+        message = f"{permit.folder} was judged, and not {paths.root}; ask for that."
+        raise RunError(message)
+    cwd = _current_folder() if cwd is None else cwd
+    engine = _engine(config)
+    wanted = engine.check(config)
+    try:
+        started = engine.submit(paths, attempt, wanted)
+    except OSError as error:
+        raise store_error(paths.root, error) from error
+    try:
+        confirm()
+        write_json(
+            paths.submission,
+            {
+                "attempt": attempt,
+                "time": utc_now(),
+                "name": config.title,
+                "engine": config.engine,
+                **started,
+                "owner": ProcessIdentity.of().to_dict(),
+                "on_owner_exit": on_owner_exit,
+                "stop_grace_seconds": config.stop_grace_seconds,
+                "origins": redacted(origins),
+                "tags": redacted_tags(tags),
+                "argv": redacted_argv(sys.argv),
+                "cwd": str(cwd),
+                # Of a replay; the supervisor's own environment has none of it.
+                "gpu_source": os.environ.get(SOURCE_VARIABLE),
+                # Jupyter tells a kernel whose it is.
+                "notebook": os.environ.get("JPY_SESSION_NAME"),
+                **wanted,
+            },
+        )
+    except BaseException:
+        # It would wait for this submission, and others in the queue for it.
+        if started.get("supervisor"):
+            kill(ProcessIdentity.from_dict(started["supervisor"]))
+        raise
+
+
+def refuse_without_entry(config: ExperimentConfig) -> None:
+    """Raise if a configuration needs a function or script, which it cannot hold."""
+    if config.has_entry:
+        message = (
+            f"task={config.task!r}: pass the {config.task} itself, as in "
+            "nbkit.launch(train, gpus=2)."
+        )
+        raise ConfigError(message)
+
+
+def check_owner_exit(on_owner_exit: str) -> None:
+    """Refuse what is neither of the two."""
+    if on_owner_exit not in ("keep", "stop"):
+        message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
+        raise ConfigError(message)
+
+
+def _engine(config: ExperimentConfig) -> Engine:
+    if platform.system() != "Linux":
+        message = (
+            f"this machine runs {platform.system() or 'an unknown system'}; nbkit "
+            "launches on Linux, by whose /proc and pidfds it supervises a run. Use a "
+            "Linux machine, or WSL 2 on Windows."
+        )
+        raise LaunchError(message)
+    return registry.resolve("engines", config.engine)()
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        message = "the current folder was removed; os.chdir() to one that exists."
+        raise LaunchError(message) from None

@@ -1,0 +1,251 @@
+"""The gate: what was not made here is not executed, unless somebody says so.
+
+A run or study can execute code without a word of Python by its user: a pickle, a
+script, shell lines, variables, arguments of other programs, names of plug-ins. Whoever
+submits a run, or loads a pickle, needs a `Permit` for the folder that all of this comes
+from. Reading such a folder (compare, report, audit, export) needs none.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbkit.errors import RunError, StoreError
+from nbkit.reading import read_file
+from nbkit.store.ownership import Others, imported_from, what_others_own
+from nbkit.store.paths import RunPaths, StudyPaths
+from nbkit.store.pickles import load_on_host
+from nbkit.store.private import read_entry
+from nbkit.store.record import read_json
+from nbkit.store.runs import StoredRun
+
+if TYPE_CHECKING:
+    from nbkit.config import ExperimentConfig
+
+__all__ = [
+    "Permit",
+    "permit_configurations",
+    "permit_new",
+    "permit_run",
+    "permit_study",
+]
+
+Lines = Iterator[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Permit:
+    """Leave to execute what comes from a folder; only this module makes one."""
+
+    folder: Path
+    """Of the run or study that was judged."""
+
+    def load(self, file: Path) -> Any:
+        """Return what is pickled in a file of the folder.
+
+        Raises
+        ------
+        RunError
+            If the file lies elsewhere.
+        """
+        if not file.is_relative_to(self.folder):
+            message = f"{file} is not in {self.folder}, which was judged; ask for it."
+            raise RunError(message)
+        return load_on_host(read_file(file, None))
+
+
+def permit_new(paths: RunPaths) -> Permit:
+    """Return the permit of a run whose folder this process has just made.
+
+    All that it executes is what the caller has handed over.
+    """
+    return Permit(paths.root)
+
+
+def permit_run(paths: RunPaths, *, trust: bool, loads: Sequence[Path] = ()) -> Permit:
+    """Return the permit to execute what a run's folder holds.
+
+    Parameters
+    ----------
+    paths
+        The run's files.
+    trust
+        Execute it in any case, and print first what that is.
+    loads
+        Pickles that are read instead: what its function returned.
+
+    Raises
+    ------
+    RunError
+        Without `trust`, if the run was imported, or if another user owns its folder or
+        can write what is executed.
+    StoreError
+        If its files cannot be read.
+    """
+    folders = {folder for file in loads for folder in file.parents}
+    files = [paths.config, paths.submission, paths.record, *loads]
+    files += sorted(folder for folder in folders if paths.root in folder.parents)
+    deep = [paths.code, paths.checkpoints]
+    told = (lambda: _files(loads)) if loads else (lambda: _run(paths))
+    return _permit(f"run {paths.run_id}", paths, (files, deep), trust, told)
+
+
+def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -> None:
+    """Refuse shell lines, containers and arguments for Slurm that others have written.
+
+    Everything else in a configuration names what this user has installed.
+
+    Parameters
+    ----------
+    configs
+        Configurations that are to be launched.
+    trust
+        Execute them in any case, and print first what their runs would execute.
+
+    Raises
+    ------
+    RunError, StoreError
+        As `permit_run`.
+    """
+    for config in configs:
+        asks = config.engine == "slurm" and config.slurm != type(config.slurm)()
+        if asks and config.came_from is not None:
+            paths = RunPaths(config.came_from)
+            files = [paths.config, StudyPaths(config.came_from).study]
+            told = functools.partial(_configuration, config)
+            what = f"a configuration of {paths.root.name}"
+            _permit(what, paths, (files, []), trust, told)
+
+
+def permit_study(
+    paths: StudyPaths,
+    arms: Mapping[str, ExperimentConfig],
+    environment: Mapping[str, str],
+    *,
+    trust: bool,
+) -> Permit:
+    """Return the permit to execute a study.
+
+    Parameters
+    ----------
+    paths
+        The study's files.
+    arms, environment
+        What they say.
+    trust
+        Execute it in any case, and print first what that is.
+
+    Raises
+    ------
+    RunError
+        Without `trust`, if the study was imported, or if another user owns its folder
+        or can write its plan.
+    StoreError
+        If its files cannot be read.
+    """
+
+    def told() -> Lines:
+        yield from _variables(environment)
+        for config in arms.values():
+            yield from _configuration(config)
+
+    what = f"study {paths.root.name}"
+    return _permit(what, paths, ([paths.study], []), trust, told)
+
+
+def _permit(
+    what: str,
+    paths: RunPaths | StudyPaths,
+    judged: tuple[Sequence[Path], Sequence[Path]],
+    trust: bool,
+    told: Callable[[], Lines],
+) -> Permit:
+    files, folders = judged
+    try:
+        others = what_others_own([paths.root, *files], folders)
+        host = imported_from(paths.imported, thorough=True)
+        why = others and others.words
+        if host is not None:
+            why = f"it was imported from host {host}"
+        if trust:
+            _print(f"{what}: {why or 'it was made here'}", told())
+    except StoreError:
+        raise
+    except OSError as error:
+        message = (
+            f"{error.filename or paths.root} cannot be read ({error.strerror}): {what} "
+            "is not executed; ask the file's owner for the permission."
+        )
+        raise StoreError(message) from error
+    if why is not None and not trust:
+        message = (
+            f"{what} is not executed: {why}; what it holds would run as you. "
+            "trust=True prints all of that, and then executes it."
+        )
+        if host is None:
+            message += f" {_without_trust(others, paths.root)}"
+        raise RunError(message)
+    return Permit(paths.root)
+
+
+def _without_trust(others: Others | None, root: Path) -> str:
+    if others is not None and others.can_be_taken_back:
+        return f"If no other user has changed it, `chmod -R go-w {root}` makes it safe."
+    return "Without that, its owner alone can go on with it."
+
+
+# What is executed
+
+
+def _print(who: str, told: Lines) -> None:
+    """Print what is executed; arms that are alike are said once.
+
+    Values are printed as Python spells them: a control character shows, and does
+    nothing.
+    """
+    lines = dict.fromkeys(f"  {name}: {value!r}" for name, value in told)
+    sys.stdout.write("\n".join([f"{who}. trust=True executes:", *lines]) + "\n")
+    sys.stdout.flush()
+
+
+def _run(paths: RunPaths) -> Lines:
+    config = StoredRun(paths.root).config
+    if config.has_entry:
+        entry = read_entry(paths) or {}
+        for name in ("kind", "name", "module", "path", "argv", "import_path"):
+            if entry.get(name) is not None:
+                yield name.replace("_", " "), entry[name]
+        # A rank executes this one; the other sources are for its tracebacks.
+        script = (entry.get("sources") or {}).get(entry.get("path"))
+        kept = [] if script is None else [paths.source / script["file"]]
+        yield from _files([paths.entry_pickle, *kept])
+        yield from _variables(entry.get("environment") or {})
+    folder = (read_json(paths.submission) or {}).get("cwd")
+    yield "working folder", folder
+    yield from _configuration(config)
+
+
+def _configuration(config: ExperimentConfig) -> Lines:
+    """Yield what a configuration makes others execute."""
+    for name in ("task", "model", "loader", "engine"):
+        yield name, getattr(config, name)
+    asked = config.slurm.model_dump(mode="json", exclude_defaults=True)
+    for name, value in asked.items():
+        yield f"slurm.{name}", value
+
+
+def _variables(environment: Mapping[str, str]) -> Lines:
+    for name, value in environment.items():
+        yield f"environment {name!r}", value
+
+
+def _files(files: Sequence[Path]) -> Lines:
+    for file in filter(Path.exists, files):
+        sha256 = hashlib.sha256(read_file(file, None)).hexdigest()
+        yield "file", f"{file}, sha256 {sha256}"

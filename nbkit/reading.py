@@ -1,0 +1,264 @@
+"""Files that others may have written, opened so that none hangs or fills its reader.
+
+Stores are shared, and a bundle comes from anywhere: ``record.json`` may be a pipe, a
+device, a link to another file, or larger than the memory. So every file of a run, of a
+study and of a data set is opened here, and nowhere else.
+
+- Only regular files are read. In the folder of a run or study nothing is reached
+  through a link; the store's own path, data folders and their images may be links.
+- What is read as a whole has a limit. Lines are read one by one, however many there
+  are, and one line has a limit.
+- A file that is not there is a `FileNotFoundError`, as ever; all else that keeps it
+  from being read is a `StoreError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic_core import from_json
+
+from nbkit.errors import StoreError
+
+__all__ = [
+    "ID",
+    "JSON_BYTES",
+    "LINE_BYTES",
+    "descriptor_of",
+    "lines_of",
+    "open_regular",
+    "parse_object",
+    "read_end",
+    "read_file",
+    "read_newer",
+]
+
+T = TypeVar("T")
+
+ID = r"[0-9]{8}-[0-9]{6}[0-9A-Za-z_-]{0,200}"
+"""What the id of a run or study looks like: its moment, its name and a few letters. A
+file system takes 255."""
+
+JSON_BYTES = 64 << 20
+"""Of a file that is read as a whole; what 1,000 runs have in a bundle takes 10 MB."""
+LINE_BYTES = JSON_BYTES
+"""Of one line; the sample of a node with eight GPUs has 6 kB."""
+
+# Opening a pipe must not wait for its other end, nor a terminal become this process's.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_OWN = re.compile(rf"/(?:runs|studies)/{ID}/")
+"""Where the path of a file leads into the folder of a run or study."""
+_TRIES = 3
+_PIECE_BYTES = 1 << 20
+_LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_DROP = "remove its folder if it is of no use"
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Return a regular file, open to be read.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    StoreError
+        If it is none, may not be read, or a link of a run's or study's folder leads to
+        it.
+    """
+    return os.fdopen(descriptor_of(path), "rb")
+
+
+def descriptor_of(path: Path) -> int:
+    """Return the descriptor of a regular file; as `open_regular`."""
+    return _tried(path, lambda text: _descriptor(text)[0])
+
+
+def read_file(path: Path, most_bytes: int | None = JSON_BYTES) -> bytes:
+    """Return what is in a regular file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    most_bytes
+        None has no limit: for pickles and images.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    StoreError
+        As `open_regular`, and if it has more than so many bytes.
+    """
+    found = _tried(path, lambda text: _content(text, most_bytes, 0))
+    assert found is not None
+    return found
+
+
+def read_newer(path: Path, than_ns: int) -> bytes | None:
+    """Return what is in a file; None if it was changed before a time. As `read_file`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    than_ns
+        Unix time in nanoseconds.
+    """
+    return _tried(path, lambda text: _content(text, JSON_BYTES, than_ns))
+
+
+def read_end(path: Path, most_bytes: int) -> tuple[bytes, int]:
+    """Return the last bytes of a regular file, and how many come before them.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    StoreError
+        As `open_regular`.
+    """
+    with open_regular(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        left_out = file.seek(max(0, size - most_bytes))
+        return file.read(size - left_out), left_out
+
+
+def lines_of(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
+    """Yield the lines that follow, each with its end, which the last may lack.
+
+    Raises
+    ------
+    StoreError
+        If a line has more than `LINE_BYTES`; the message names the path.
+    """
+    while line := file.readline(LINE_BYTES + 1):
+        if len(line) > LINE_BYTES:
+            what = f"a line of more than {LINE_BYTES:,} bytes"
+            message = f"{path} is damaged ({what}); {_DROP}."
+            raise StoreError(message)
+        yield line
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object that a file or a line spells.
+
+    Raises
+    ------
+    json.JSONDecodeError
+        If they spell none, or one that is nested deeper than 200 levels.
+    """
+    try:
+        # It takes half the time of json.loads, which a list of many runs would feel.
+        values = from_json(data)
+    except ValueError as first:
+        try:
+            # A file name that is no UTF-8 makes lone surrogates, which only json.loads
+            # reads; all else must be right for the other one, too.
+            from_json(_LONE_SURROGATES.sub(rb"\\u003f", data))
+            values = json.loads(data)
+        except (ValueError, RecursionError):
+            raise json.JSONDecodeError(str(first), "", 0) from first
+    if not isinstance(values, dict):
+        what = "no object"
+        raise json.JSONDecodeError(what, "", 0)
+    return values
+
+
+def _tried(path: Path, read: Callable[[str], T]) -> T:
+    text = os.fspath(path)
+    for left in reversed(range(_TRIES)):
+        try:
+            return read(text)
+        except (FileNotFoundError, StoreError):
+            raise
+        except OSError as error:
+            # An NFS client may know the file that was there before, which its server
+            # has no more: it is told so, and looks anew.
+            if error.errno != errno.ESTALE or not left:
+                raise _unreadable(text, error) from error
+    raise AssertionError
+
+
+def _content(path: str, most_bytes: int | None, than_ns: int) -> bytes | None:
+    # Without Python's buffers: a list of many runs would feel them.
+    descriptor, status = _descriptor(path)
+    try:
+        if status.st_mtime_ns < than_ns:
+            return None
+        size, most = status.st_size, sys.maxsize if most_bytes is None else most_bytes
+        data = b""
+        if size <= most:
+            data = os.read(descriptor, size + 1)
+            if len(data) != size:  # it is being written, or is very large
+                pieces, size = [data], len(data)
+                while size <= most and (data := os.read(descriptor, _PIECE_BYTES)):
+                    pieces.append(data)
+                    size += len(data)
+                data = b"".join(pieces)
+        if size > most:
+            what = f"{size:,} bytes, limit {most:,}"
+            message = f"{path} is damaged ({what}); {_DROP}."
+            raise StoreError(message)
+        return data
+    finally:
+        os.close(descriptor)
+
+
+def _descriptor(path: str) -> tuple[int, os.stat_result]:
+    found = _OWN.search(path)
+    if found is None:
+        descriptor = os.open(path, _FLAGS)
+    else:
+        descriptor = _inside(path[: found.end()], path[found.end() :])
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            return descriptor, status
+        kind = "no regular file, but a folder, pipe or device"
+        raise OSError(errno.EINVAL, kind)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _inside(root: str, name: str) -> int:
+    """Open what lies in a folder, without a link on the way."""
+    if "/" not in name:
+        return os.open(root + name, _FLAGS | os.O_NOFOLLOW)
+    folders, _, name = name.rpartition("/")
+    here = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+    try:
+        for folder in folders.split("/"):
+            if folder == "..":
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            inner = os.open(folder, _FOLDER, dir_fd=here)
+            os.close(here)
+            here = inner
+        return os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _unreadable(path: str, error: OSError) -> StoreError:
+    why = error.strerror or str(error)
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        why = "it is a link, or reached through one"
+    remedy = f"ask its owner for the permission, or {_DROP}"
+    if _OWN.search(path) is None:
+        remedy = "name a regular file that you may read"
+    message = f"{path} cannot be read ({why}); {remedy}."
+    wrapped = StoreError(message)
+    wrapped.errno = error.errno
+    return wrapped

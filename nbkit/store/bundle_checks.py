@@ -1,0 +1,211 @@
+"""What a bundle must be before a file of it is written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from nbkit.errors import StoreError
+from nbkit.reading import JSON_BYTES
+from nbkit.store.bundle import (
+    BUNDLE_SCHEMA,
+    MANIFEST,
+    BundledFile,
+    Manifest,
+    digest,
+)
+from nbkit.store.paths import RunPaths, StudyPaths
+from nbkit.store.record import RunState, parse_json
+
+__all__ = ["checked_manifest", "refused"]
+
+_GIB = 1 << 30
+_LONGEST_NAME = 255
+"""Bytes, by Linux."""
+_MOST_BYTES = 20 * _GIB
+"""More than this is taken only from who says so."""
+_MOST_TIMES = 50
+"""Logs and samples are packed to a twentieth of their size; a file of blanks to a
+thousandth."""
+_ANY_TIMES_BYTES = _GIB
+"""Up to this a bundle may unpack to more than so many times its size."""
+_OF_A_STUDY = {"arms", "name", "order", "plan", "repeats", "runs"}
+_RUN, _STUDY = RunPaths(Path()), StudyPaths(Path())
+
+
+def checked_manifest(
+    archive: zipfile.ZipFile, source: Path, runs: Path, *, large: bool
+) -> Manifest:
+    """Return what a bundle holds, after all of it was looked at.
+
+    Parameters
+    ----------
+    archive
+        The bundle.
+    source
+        Its file.
+    runs
+        The folder of runs that it is for.
+    large
+        Whether it may be of any size that fits on the disk.
+
+    Raises
+    ------
+    StoreError
+        If anything in it is not as nbkit writes it.
+    """
+    manifest = _manifest(archive, source)
+    _check_names(archive, manifest, source)
+    _check_room(manifest, source, runs, large=large)
+    _check_contents(archive, manifest, source)
+    return manifest
+
+
+def refused(
+    source: Path, what: str, remedy: str = "ask its sender for it again"
+) -> StoreError:
+    """Return the error that says why a bundle is not imported, and what to do."""
+    return StoreError(f"{source} cannot be imported: {what}; {remedy}.")
+
+
+def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
+    values = _json(archive, MANIFEST, source)
+    if values is None:
+        raise refused(source, f"it has no {MANIFEST}: it is no bundle of nbkit")
+    if (schema := values.get("schema")) != BUNDLE_SCHEMA:
+        what = f"its schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
+        raise refused(source, what, "import it by the version of nbkit that wrote it")
+    try:
+        return Manifest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise refused(source, f"{where} in {MANIFEST}: {first['msg']}") from error
+
+
+def _check_names(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> None:
+    """Raise unless the archive holds the manifest's files and nothing else.
+
+    So names that lead elsewhere, links, and more bytes than were announced never
+    come to the disk.
+    """
+    for run_id in manifest.runs:
+        if f"runs/{run_id}/config.json" not in manifest.files:
+            raise refused(source, f"run {run_id:.80} has no config.json")
+    for name in manifest.files:
+        if not _belongs(name, manifest):
+            raise refused(source, f"{name!r:.200} is no file of one of its runs")
+    missing = set(manifest.files)
+    for info in archive.infolist():
+        name = info.filename
+        if name == MANIFEST:
+            continue
+        if name not in missing or name != info.orig_filename:
+            what = f"{name!r:.200} is not in its manifest, or there twice"
+            raise refused(source, what)
+        missing.discard(name)
+        if (why := _why_refused(info, manifest.files[name])) is not None:
+            raise refused(source, f"{name!r:.200} {why}")
+    if missing:
+        raise refused(source, f"it lacks {min(missing)!r:.200}")
+
+
+def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
+    """Return what is wrong with an entry of the archive, or None."""
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        return "is a link, or no ordinary file"
+    known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if info.flag_bits & 0x1 or not known:
+        return "is encrypted, or packed in another way"
+    if info.file_size != file.bytes:
+        return f"has {info.file_size:,} bytes, and {file.bytes:,} in its manifest"
+    return None
+
+
+def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) -> None:
+    needed = sum(file.bytes for file in manifest.files.values())
+    disk = shutil.disk_usage(_existing(runs))
+    told = f"it unpacks to {needed:,} bytes, and"
+    if needed > disk.free:
+        what = f"{told} {disk.free:,} are free"
+        raise refused(source, what, "free some space, or set NBKIT_HOME to another")
+    if large:
+        return
+    mean_it = "if that is what you expect of it, large=True (nbkit import --large)"
+    kept = min(max(_GIB, disk.total // 20), _MOST_BYTES)
+    packed = source.stat().st_size
+    if needed > _MOST_BYTES:
+        raise refused(source, f"{told} the limit is {_MOST_BYTES:,}", mean_it)
+    if needed > max(_ANY_TIMES_BYTES, _MOST_TIMES * packed):
+        what = f"{told} the limit is {_MOST_TIMES} times its own {packed:,}"
+        raise refused(source, what, mean_it)
+    if needed > disk.free - kept:
+        what = f"{told} of {disk.free:,} that are free {kept:,} are kept so"
+        raise refused(source, what, f"free some space, or, {mean_it}")
+
+
+def _belongs(name: str, manifest: Manifest) -> bool:
+    """Return whether a name leads to a file below one of the bundle's own folders."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        return False
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in parts):
+        return False
+    if parts[0] == "runs" and len(parts) > 2:
+        return parts[1] in manifest.runs and parts[2:] != ["imported.json"]
+    return name == f"studies/{manifest.study}/study.json"
+
+
+def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> None:
+    for name, file in manifest.files.items():
+        with archive.open(name) as content:
+            if digest(content) != (file.bytes, file.sha256):
+                raise refused(source, f"{name!r:.200} is not what was exported")
+    if manifest.study is not None:
+        study = _json(archive, f"studies/{manifest.study}/{_STUDY.study.name}", source)
+        if lacking := _OF_A_STUDY - (study or {}).keys():
+            raise refused(source, f"its study.json lacks {', '.join(sorted(lacking))}")
+    for run_id in manifest.runs:
+        record, submission, worker, *_ = (
+            _json(archive, f"runs/{run_id}/{file.name}", source) or {}
+            for file in (_RUN.record, _RUN.submission, _RUN.worker, _RUN.config)
+        )
+        if submission:
+            states = [state for state in RunState if state.is_final]
+            ended = record.get("state") in states
+            attempts = record.get("attempt", -1), submission.get("attempt", 0)
+            ended = ended and attempts[0] >= attempts[1]
+        else:
+            ended = bool(worker.get("completed"))
+        if not ended:
+            raise refused(source, f"run {run_id} has not ended")
+
+
+def _json(archive: zipfile.ZipFile, name: str, source: Path) -> dict[str, Any] | None:
+    """Return the object in a file of the archive; None if there is no such file."""
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        return None
+    if info.file_size > JSON_BYTES:
+        limit = f"limit {JSON_BYTES:,}"
+        raise refused(source, f"{name} has {info.file_size:,} bytes ({limit})")
+    try:
+        return parse_json(archive.read(info), Path(name))
+    except StoreError as error:
+        # What to do is another thing here.
+        raise refused(source, str(error).partition("; ")[0]) from error
+    except RuntimeError as error:
+        raise refused(source, f"{name} cannot be read ({error})") from error
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the first one above it that there is."""
+    return next(path for path in (folder, *folder.parents) if path.is_dir())

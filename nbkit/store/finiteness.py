@@ -1,0 +1,162 @@
+"""Whether a training stayed finite: decided here alone, from a run's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from nbkit.reading import LINE_BYTES, open_regular, parse_object
+from nbkit.store.nonfinite import NonFinite
+
+__all__ = ["FiniteFollower", "FiniteReading"]
+
+_WITHOUT_LOSS = "load"
+"""Task whose steps have no loss."""
+_BLOCK_BYTES = 1 << 20
+_SIGNS = (b'"nonfinite"', b'"loss":null', b'"loss": null')
+"""A line without any of these says nothing about it."""
+_STEP = (b'"kind":"step"', b'"kind": "step"')
+
+Line = Mapping[str, Any]
+
+
+class FiniteReading:
+    """What the lines of ``metrics.jsonl`` say, taken in their order.
+
+    What a resumed attempt repeats counts from that attempt on.
+    """
+
+    def __init__(self) -> None:
+        self.lost_step: int | None = None
+        """First step whose loss is null: it was infinite or not a number."""
+        self.attempt = 0
+        self._lost_evaluation: int | None = None
+        self._told: NonFinite | None = None
+        self._last_step: int | None = None
+
+    @classmethod
+    def of(cls, lines: Iterable[Line]) -> Self:
+        """Return what these lines say."""
+        reading = cls()
+        for line in lines:
+            reading.take(line)
+        return reading
+
+    def take(self, line: Line) -> None:
+        """Take in the next line."""
+        kind, step = line["kind"], line.get("step", 0)
+        if line.get("attempt", 0) > self.attempt:
+            self.attempt = line["attempt"]
+            self._forget(step if kind in ("step", "log") else step + 1)
+        if kind == "nonfinite":
+            self._told = self._told or NonFinite.from_dict(line)
+        elif kind == "step":
+            self._last_step = step
+            if line["loss"] is None and self.lost_step is None:
+                self.lost_step = step
+        elif kind == "evaluation" and line.get("loss", 0.0) is None:
+            self._lost_evaluation = self._lost_evaluation or step
+
+    def found(self, worker: Line) -> NonFinite | None:
+        """Return where the run stopped being finite; None if it did not.
+
+        Parameters
+        ----------
+        worker
+            ``worker.json``, or an empty object.
+        """
+        if worker.get("task") == _WITHOUT_LOSS:
+            return None
+        told = self._told or NonFinite.from_dict(worker.get("nonfinite"))
+        if told is not None and told.step <= (self.lost_step or told.step):
+            return told
+        # An older run says only which losses, and that weights at the end, were not.
+        if self.lost_step is not None:
+            return NonFinite("loss", self.lost_step)
+        if self._lost_evaluation is not None:
+            return NonFinite("evaluation loss", self._lost_evaluation)
+        if worker.get("weights_finite") is False and self._last_step:
+            last = self._last_step
+            return NonFinite("weights", last, 0 if last > 1 else None)
+        return None
+
+    def _forget(self, first_step_again: int) -> None:
+        if self._told is not None and self._told.step >= first_step_again:
+            self._told = None
+        if self.lost_step is not None and self.lost_step >= first_step_again:
+            self.lost_step = None
+        if (self._lost_evaluation or 0) >= first_step_again:
+            self._lost_evaluation = None
+
+
+class FiniteFollower:
+    """The same of a file, which may grow: only lines that matter are parsed.
+
+    Parameters
+    ----------
+    metrics
+        The run's ``metrics.jsonl``, which need not be there yet.
+    """
+
+    def __init__(self, metrics: Path) -> None:
+        self._path = metrics
+        self._reading = FiniteReading()
+        self._offset = 0
+        self._last = b""
+
+    def found(self, worker: Line) -> NonFinite | None:
+        """Read what is new, and return where the run stopped being finite.
+
+        Raises
+        ------
+        OSError
+            If the file is there and cannot be read.
+        ValueError
+            If a line that matters is damaged.
+        """
+        if worker.get("task") == _WITHOUT_LOSS:
+            return None
+        if worker.get("ranks") and "nonfinite" in worker:
+            # Written at the end, of all ranks: nothing more can be found.
+            return NonFinite.from_dict(worker["nonfinite"])
+        if self._read() and self._last:
+            # For the number of the last step.
+            self._reading.take(parse_object(self._last))
+        return self._reading.found(worker)
+
+    def _read(self) -> bool:
+        """Read what is new; return whether there was something."""
+        begin = self._offset
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self._offset)
+                while True:
+                    data = file.read(_BLOCK_BYTES)
+                    if b"\n" not in data and len(data) == _BLOCK_BYTES:
+                        data += file.readline(LINE_BYTES)  # longer than a block
+                    whole = data[: data.rfind(b"\n") + 1]
+                    if not whole:
+                        break
+                    self._offset += len(whole)
+                    file.seek(self._offset)
+                    self._take(whole)
+        except FileNotFoundError:
+            return False
+        return self._offset > begin
+
+    def _take(self, block: bytes) -> None:
+        lines = block.splitlines()
+        if (last := max(block.rfind(sign) for sign in _STEP)) >= 0:
+            begin = block.rfind(b"\n", 0, last) + 1
+            self._last = block[begin : block.find(b"\n", last)]
+        again = b'"attempt":%d,' % self._reading.attempt
+        # Almost every block is of one attempt, and finite.
+        if not any(sign in block for sign in _SIGNS) and block.count(again) == len(
+            lines
+        ):
+            return
+        for line in lines:
+            if again not in line or any(sign in line for sign in _SIGNS):
+                self._reading.take(parse_object(line))
+                again = b'"attempt":%d,' % self._reading.attempt

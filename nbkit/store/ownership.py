@@ -1,0 +1,181 @@
+"""Whose a run is: files that only their owner can write, and the mark of an import.
+
+What a run executes lies in its folder: a user who can write there executes code as the
+run's owner. A umask that gives write to a group is meant for other files, and is not
+followed here; one that takes more away is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from nbkit.errors import StoreError
+from nbkit.store.record import OWNERS, read_json
+
+__all__ = [
+    "FOLDER_MODE",
+    "Others",
+    "imported_from",
+    "is_of_others",
+    "make_folder",
+    "open_new",
+    "what_others_own",
+    "write_file",
+]
+
+FOLDER_MODE = 0o755
+"""Of a folder that has to be new, for ``mkdir``; see `make_folder`."""
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OF_MANY = ("runs", "studies")
+"""Folders of a store that hold those of its runs and studies."""
+_LONGEST_HOST = 64
+"""Characters of a host's name, by Linux."""
+
+
+class Others(NamedTuple):
+    """What another user owns or can write."""
+
+    words: str
+    can_be_taken_back: bool
+    """By taking the right to write away from them."""
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, unless it is there.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made.
+    """
+    missing = [one for one in path.parents if not one.exists()]
+    for one in reversed([path, *missing]):
+        one.mkdir(FOLDER_MODE, exist_ok=True)
+
+
+def open_new(path: Path) -> BinaryIO:
+    """Open an empty file for writing, in the place of what was there.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, OWNERS), "wb")
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, in the place of what was there.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    with open_new(path) as file:
+        file.write(content)
+
+
+def what_others_own(paths: Iterable[Path], folders: Iterable[Path]) -> Others | None:
+    """Return what another user owns or can write; None if nothing.
+
+    Parameters
+    ----------
+    paths
+        Files and folders, without what is in them.
+    folders
+        Folders with all that is in them. A link there counts itself: only its owner
+        can lead it elsewhere.
+
+    Raises
+    ------
+    OSError
+        If they cannot be looked at. What is missing is skipped.
+    """
+    me = os.geteuid()
+    for path, status in chain(_each(paths), _each_below(folders)):
+        if status.st_uid != me:
+            words = f"{path} belongs to uid {status.st_uid}, and this is uid {me}"
+            return Others(words, can_be_taken_back=False)
+        if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
+            mode = stat.S_IMODE(status.st_mode)
+            words = f"{path} can be written by its group or by others (mode {mode:04o})"
+            return Others(words, can_be_taken_back=True)
+    return None
+
+
+def is_of_others(mark: Path, paths: Iterable[Path]) -> bool:
+    """Tell whether a run or study was imported, or others own or can write its files.
+
+    Parameters
+    ----------
+    mark
+        Its ``imported.json``.
+    paths
+        As of `what_others_own`.
+    """
+    return imported_from(mark) is not None or what_others_own(paths, []) is not None
+
+
+def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
+    """Return the host that a run or study was imported from; None if it was not.
+
+    Parameters
+    ----------
+    mark
+        Its ``imported.json``, which somebody else has filled: what cannot be printed
+        is left out.
+    thorough
+        Look for the mark wherever links lead: what lies in an imported run was
+        imported. Otherwise only the folder itself may be a link.
+    """
+    marks = [mark]
+    if thorough or mark.parent.is_symlink():
+        marks += _marks_around(mark)
+    found = next(filter(os.path.lexists, marks), None)
+    if found is None:
+        return None
+    try:
+        host = str((read_json(found) or {}).get("host") or "")
+    except StoreError:
+        host = ""  # whatever is in it, it is there
+    return "".join(filter(str.isprintable, host))[:_LONGEST_HOST] or "another machine"
+
+
+def _marks_around(mark: Path) -> Iterator[Path]:
+    """Yield the marks of all runs and studies that a folder really lies in."""
+    real = mark.parent.resolve()
+    for folder in (real, *real.parents):
+        if folder.parent.name in _OF_MANY:
+            yield folder / mark.name
+
+
+def _each(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in paths:
+        with suppress(FileNotFoundError):
+            yield path, path.stat()
+            if path.is_symlink():  # who made it chose where it leads
+                yield path, path.lstat()
+
+
+def _each_below(folders: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            yield folder, folder.stat()
+            yield from _below(folder)
+
+
+def _below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        yield Path(entry.path), entry.stat(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(Path(entry.path))

@@ -1,0 +1,82 @@
+"""What in a store is for its owner alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from nbkit.errors import RunError
+from nbkit.store.paths import RunPaths, store_folder
+from nbkit.store.record import read_json
+
+__all__ = ["PRIVATE_FIELDS", "make_store", "private_part", "read_entry"]
+
+PRIVATE_FIELDS = ("argv", "environment")
+"""What lies in ``private.json``; runs of the earlier form have it in ``entry.json``."""
+
+
+def make_store(store: Path | None = None) -> None:
+    """Make the store, or another one, if need be.
+
+    The default place is for its owner alone. A store that ``$NBKIT_HOME`` names may be
+    a team's: the umask decides.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made.
+    """
+    store = store or store_folder()
+    is_default = not os.environ.get("NBKIT_HOME") and store == store_folder()
+    store.mkdir(0o700 if is_default else 0o777, parents=True, exist_ok=True)
+
+
+def read_entry(paths: RunPaths) -> dict[str, Any] | None:
+    """Return what the ranks execute, with `PRIVATE_FIELDS`.
+
+    Returns
+    -------
+    dict or None
+        None if the run executes no function or script. `PRIVATE_FIELDS` are missing if
+        the run came without them, from a bundle.
+
+    Raises
+    ------
+    StoreError
+        If a file cannot be read; ``private.json`` is for the run's owner alone.
+    """
+    entry = read_json(paths.entry)
+    if entry is None:
+        return None
+    # In the earlier form it is all in one file.
+    return {**entry, **(read_json(paths.private) or {})}
+
+
+def private_part(paths: RunPaths, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return `PRIVATE_FIELDS` of a run, without which it cannot be executed again.
+
+    Parameters
+    ----------
+    entry
+        What its ``entry.json`` holds.
+
+    Raises
+    ------
+    RunError
+        If the run came without them, or without its function; the text names the
+        files.
+    StoreError
+        If they are for another user alone.
+    """
+    needed = [] if "environment" in entry else [paths.private]
+    if entry.get("kind") == "function":
+        needed.append(paths.entry_pickle)
+    if missing := [str(path) for path in needed if not path.exists()]:
+        message = (
+            f"run {paths.run_id} came without {' and '.join(missing)}, which only its "
+            "owner may read; export it again with include_arguments=True."
+        )
+        raise RunError(message)
+    whole = {**entry, **(read_json(paths.private) or {})}
+    return {name: whole[name] for name in PRIVATE_FIELDS if name in whole}

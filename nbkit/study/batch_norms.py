@@ -1,0 +1,44 @@
+"""Whose kernels computed batch normalisation, where runs that are compared differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["batch_norm_of", "batch_norm_sentence"]
+
+_WORDS = {
+    "cudnn": "cuDNN",
+    "native": "torch's own kernels",
+}
+
+
+def batch_norm_of(worker: Mapping[str, Any]) -> str | None:
+    """Return what a run's ``worker.json`` says of it; None if nothing."""
+    return (worker.get("numbers") or {}).get("batch_norm")
+
+
+def batch_norm_sentence(found: Mapping[str, str | None]) -> str | None:
+    """Return who computed it for whom, in words; None where all are alike.
+
+    Parameters
+    ----------
+    found
+        As from `batch_norm_of`, by the name of what is compared. Those that do not
+        tell are left out, and so are compiled ones: that their kernels differ is what
+        they are compared for.
+    """
+    by_backend: dict[str, list[str]] = {}
+    for name, backend in found.items():
+        if backend is not None and backend != "inductor":
+            by_backend.setdefault(backend, []).append(name)
+    if len(by_backend) < 2:
+        return None
+    parts = [
+        f"{_WORDS.get(backend, backend)} in {'; '.join(names)}"
+        for backend, names in by_backend.items()
+    ]
+    return (
+        f"Batch normalisation is computed by {', by '.join(parts)}: between these the "
+        "kernels differ too, not the number format alone."
+    )

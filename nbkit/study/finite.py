@@ -1,0 +1,74 @@
+"""Which arms of a study stopped being finite, and how its report says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nbkit.analysis.usable import earliest, no_verdict_sentence
+from nbkit.store.nonfinite import NonFinite
+from nbkit.study.report import Report, Table
+from nbkit.study.stored_study import StoredStudy
+
+__all__ = ["not_finite", "told_first", "without_a_verdict"]
+
+
+def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
+    """Return by arm where one of its runs first stopped being finite.
+
+    Of finished runs, and of those that ``stop_on_nonfinite`` has ended.
+    """
+    found = {
+        arm: earliest(run.nonfinite for run in runs)
+        for arm, runs in study.runs_by_arm(diverged=True).items()
+    }
+    return {arm: one for arm, one in found.items() if one is not None}
+
+
+def told_first(report: Report, found: Mapping[str, NonFinite]) -> Report:
+    """Return a report whose first sentence, and first table, say what is not finite."""
+    if not found:
+        return report
+    told = [f"{arm}: {one}; no verdict." for arm, one in found.items()]
+    tables = list(report.tables)
+    if tables:
+        tables[0] = replace(tables[0], notes=[*told, *tables[0].notes])
+    return replace(
+        report,
+        answer=f"{no_verdict_sentence(found)} {report.answer}".rstrip(),
+        tables=tables,
+        result={
+            **report.result,
+            "not_finite": {arm: one.to_dict() for arm, one in found.items()},
+        },
+    )
+
+
+def without_a_verdict(study: StoredStudy) -> Report:
+    """Return the report of a study in which nothing is left to compare.
+
+    Its baseline, or every arm, was ended because it was not finite.
+    """
+    runs = study.runs_by_arm(diverged=True)
+    table = Table(
+        "Runs",
+        ["arm", "state", "not finite", "learning rate", "run"],
+        [
+            [
+                arm,
+                str(run.state),
+                None if (found := run.nonfinite) is None else str(found),
+                f"{run.config.learning_rate:g}",
+                run.run_id,
+            ]
+            for arm, many in runs.items()
+            for run in many
+        ],
+    )
+    return Report(
+        title=f"{study.name}: nothing to compare",
+        answer="",
+        tables=[table],
+        result={"study_id": study.study_id},
+        next_step="lower learning_rate, or use another precision, and run it again",
+    )

@@ -1,0 +1,154 @@
+"""A study: several configurations, each run several times, in a balanced order.
+
+A study is a folder with one file, ``studies/<study_id>/study.json``: the plan, the
+order and the ids of the runs, written by the process that executes the study. What
+became of a run is asked of the run itself. The file also says what kind of study it
+is, with the facts of its plan, so that `nbkit.report` needs nothing but the store.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import StoreError
+from nbkit.launch.run import Run
+from nbkit.store.ownership import imported_from, is_of_others
+from nbkit.store.paths import StudyPaths, the_study_folder
+from nbkit.store.record import read_json
+from nbkit.study.order import Slot
+from nbkit.study.starts import finished_runs
+
+__all__ = ["StoredStudy"]
+
+
+class StoredStudy:
+    """A study in the store, as its file and its runs tell; nothing is started.
+
+    Parameters
+    ----------
+    root
+        The study's folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.paths = StudyPaths(root)
+        self._last_content: dict[str, Any] = {}
+        if not self._content:
+            message = f"{self.paths.study} does not exist; Study.create() makes one."
+            raise StoreError(message)
+
+    @classmethod
+    def open(cls, study_id: str) -> Self:
+        """Return a study of the store by its id, or by the end of it.
+
+        Raises
+        ------
+        StoreError
+            If no study, or more than one, is meant.
+        """
+        return cls(the_study_folder(study_id))
+
+    @property
+    def study_id(self) -> str:
+        """The study's id, which is its folder's name."""
+        return self.paths.root.name
+
+    @property
+    def name(self) -> str:
+        """What the study is called."""
+        return self._content["name"]
+
+    @property
+    def kind(self) -> str | None:
+        """Which report the study gets; None for that of any arms."""
+        return self._content.get("kind")
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the report has to know of the plan; empty if nothing was said."""
+        return self._content.get("plan") or {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables that every run gets."""
+        return dict(self._content["environment"])
+
+    @property
+    def repeats(self) -> int:
+        """Planned process starts of every arm."""
+        return self._content["repeats"]
+
+    @property
+    def arms(self) -> dict[str, ExperimentConfig]:
+        """Configuration of every arm, in the plan's order; first what runs once."""
+        arms = self._content["arms"].items()
+        # Who looks at a study need not have the plug-ins that it uses.
+        read = {arm: ExperimentConfig.from_store(json.dumps(f)) for arm, f in arms}
+        if is_of_others(self.paths.imported, [self.paths.root, self.paths.study]):
+            return {arm: one.coming_from(self.paths.root) for arm, one in read.items()}
+        return read
+
+    @property
+    def once(self) -> list[str]:
+        """What is measured a single time; also one of `arms`."""
+        return self._content.get("once") or []
+
+    @property
+    def control(self) -> tuple[str, str] | None:
+        """The arm that is measured twice, and its second name; None without."""
+        control = self._content.get("control")
+        return None if control is None else (control[0], control[1])
+
+    @property
+    def together(self) -> list[list[str]]:
+        """Arms that are started at once, group by group."""
+        return self._content.get("together") or []
+
+    @property
+    def order(self) -> list[Slot]:
+        """Every process start of the plan, in the order of execution."""
+        return [Slot(arm, repeat) for arm, repeat in self._content["order"]]
+
+    @property
+    def missing(self) -> list[Slot]:
+        """What has no result yet, in the order of execution."""
+        finished = self._finished(diverged=True)
+        return [slot for slot in self.order if slot not in finished]
+
+    def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
+        """Return the finished runs of every arm, in the order of their repeats.
+
+        With ``diverged``, also those that were ended because they were not finite.
+        """
+        content, finished = self._content, self._finished(diverged=diverged)
+        return {
+            arm: [
+                finished[Slot(arm, repeat)]
+                for repeat in range(content["repeats"])
+                if Slot(arm, repeat) in finished
+            ]
+            for arm in content["arms"]
+        }
+
+    def __repr__(self) -> str:
+        done, planned = len(self._finished()), len(self.order)
+        diverged = len(self._finished(diverged=True)) - done
+        origin = imported_from(self.paths.imported)
+        mark = f", {diverged} not finite" if diverged else ""
+        mark += "" if origin is None else f", imported from {origin}"
+        return f"<Study {self.study_id} {done} of {planned} runs finished{mark}>"
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        """What the file says now: another process may be executing the study.
+
+        What it said last if it was removed meanwhile.
+        """
+        self._last_content = read_json(self.paths.study) or self._last_content
+        return self._last_content
+
+    def _finished(self, *, diverged: bool = False) -> dict[Slot, Run]:
+        return finished_runs(self._content["runs"], self.together, diverged=diverged)

@@ -1,0 +1,84 @@
+"""What holds a GPU back or needs an administrator, read through NVML once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.telemetry.gpu import Gpu, nvml_reason
+
+__all__ = ["GpuCondition", "read_condition"]
+
+
+@dataclass(frozen=True)
+class GpuCondition:
+    """The condition of a GPU; None is unknown. The words are nvidia-smi's."""
+
+    index: int
+    """NVML's index."""
+    pcie_width: int | None = None
+    """Lanes in use (``pcie.link.width.current``)."""
+    pcie_width_max: int | None = None
+    """Lanes, the most that GPU and slot can do (``pcie.link.width.max``)."""
+    remap_pending: bool | None = None
+    """Whether broken memory waits for a reset to be replaced
+    (``remapped_rows.pending``, ``retired_pages.pending``)."""
+    remap_failed: bool | None = None
+    """Whether broken memory could not be replaced (``remapped_rows.failure``)."""
+    power_limit_watts: float | None = None
+    """The limit in force (``enforced.power.limit``)."""
+    power_limit_default_watts: float | None = None
+    """The limit that the GPU is made for (``power.default_limit``)."""
+    fabric: str | None = None
+    """How far the fabric manager is with it (``fabric.state``): ``not started``, ``in
+    progress``, ``completed``, or why it failed; None without NVSwitch."""
+
+
+def read_condition(pynvml: Any, gpu: Gpu) -> GpuCondition:
+    """Return the condition of a GPU; nothing is known of one that is lost."""
+    if gpu.error:
+        return GpuCondition(gpu.index)
+
+    def ask(read: Callable[[], Any]) -> Any:
+        # An older binding lacks some of these functions.
+        try:
+            return read()
+        except (pynvml.NVMLError, AttributeError):
+            return None
+
+    handle = gpu.handle
+    rows = ask(lambda: pynvml.nvmlDeviceGetRemappedRows(handle))
+    if rows is not None:
+        pending, failed = bool(rows[2]), bool(rows[3])
+    else:  # before Ampere whole pages are retired
+        pages = ask(lambda: pynvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))
+        pending = None if pages is None else pages == pynvml.NVML_FEATURE_ENABLED
+        failed = None
+    limit = ask(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+    default = ask(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+    return GpuCondition(
+        gpu.index,
+        pcie_width=ask(lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
+        pcie_width_max=ask(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
+        remap_pending=pending,
+        remap_failed=failed,
+        power_limit_watts=None if limit is None else limit / 1000,
+        power_limit_default_watts=None if default is None else default / 1000,
+        fabric=ask(lambda: _fabric(pynvml, handle)),
+    )
+
+
+def _fabric(pynvml: Any, handle: Any) -> str | None:
+    info = pynvml.c_nvmlGpuFabricInfo_t()
+    pynvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
+    if info.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+        if info.status == pynvml.NVML_SUCCESS:
+            return "completed"
+        return nvml_reason(pynvml, info.status)
+    words = {
+        pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED: "not started",
+        pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS: "in progress",
+    }
+    return words.get(info.state)

@@ -1,0 +1,187 @@
+"""What was wrong with the GPUs of a run, from the samples that were taken meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbkit.reading import parse_object, read_end
+from nbkit.telemetry.sample import GpuSample
+
+__all__ = ["Fault", "faults", "kinds", "last_readings", "xid_advice"]
+
+_TAIL_BYTES = 1 << 19
+"""The last minutes: an error that is older did not end the run."""
+
+_RESET = "reset the GPU (nvidia-smi --gpu-reset -i {index}) or reboot"
+_REPLACE = "take the GPU out of service and have it replaced"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error of a GPU."""
+
+    text: str
+    """Which GPU, what happened, and what to do now; without a full stop."""
+    may_pass: bool
+    """Whether a new attempt on the same GPU may succeed."""
+    of_program: bool
+    """Whether a program has caused it, not the GPU."""
+
+
+@dataclass(frozen=True)
+class _XidMeaning:
+    what: str
+    todo: str
+    may_pass: bool = False
+    of_program: bool = False
+
+
+_DEBUG = "start the program with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer"
+_XIDS = {
+    13: _XidMeaning("a kernel of the program failed", _DEBUG, of_program=True),
+    31: _XidMeaning(
+        "a kernel of the program used memory that is not its own",
+        _DEBUG,
+        of_program=True,
+    ),
+    43: _XidMeaning("the program's work was ended", _DEBUG, of_program=True),
+    48: _XidMeaning("a memory error that cannot be corrected", _RESET),
+    62: _XidMeaning("a processor inside the GPU has halted", _RESET),
+    63: _XidMeaning("damaged memory waits to be remapped", _RESET, may_pass=True),
+    64: _XidMeaning("damaged memory could not be remapped", _REPLACE),
+    74: _XidMeaning(
+        "an error of NVLink", f"see nvidia-smi nvlink -e, and {_RESET}", may_pass=True
+    ),
+    79: _XidMeaning(
+        "it has fallen off the bus",
+        "reboot; if it happens again, check its seat, power and temperature",
+    ),
+    94: _XidMeaning(
+        "a contained memory error: only this run was hit",
+        f"start the run again, and when nobody uses the GPU, {_RESET}",
+        may_pass=True,
+    ),
+    95: _XidMeaning("an uncontained memory error", _RESET),
+    109: _XidMeaning("a context switch took too long", _RESET),
+    119: _XidMeaning("its system processor (GSP) does not answer", _RESET),
+    120: _XidMeaning("its system processor (GSP) has failed", _RESET),
+    140: _XidMeaning("a memory error that was not recovered", _RESET),
+    154: _XidMeaning(
+        "it has to be reset", f"see nvidia-smi -q (GPU Recovery Action), and {_RESET}"
+    ),
+}
+"""https://docs.nvidia.com/deploy/xid-errors/"""
+
+_OTHER_XID = _XidMeaning(
+    "an error of the driver",
+    "see https://docs.nvidia.com/deploy/xid-errors/ and dmesg",
+    may_pass=True,
+)
+_ECHOES = {45}
+"""Xids that only say that an error before has ended a program."""
+
+
+def xid_advice(code: int, index: int) -> Fault:
+    """Return what an Xid means.
+
+    Parameters
+    ----------
+    code
+        Such as 79.
+    index
+        NVML's index of the GPU.
+    """
+    meaning = _XIDS.get(code, _OTHER_XID)
+    todo = meaning.todo.format(index=index)
+    text = f"Xid {code} ({meaning.what}): {todo}"
+    return Fault(text, meaning.may_pass, meaning.of_program)
+
+
+def last_readings(path: Path, names: Collection[str] = ()) -> list[list[GpuSample]]:
+    """Return the last readings of a run's GPUs in its newest attempt, oldest first.
+
+    Parameters
+    ----------
+    path
+        The sampler's file.
+    names
+        UUIDs of the run's GPUs or MIG instances; empty takes all that were read.
+    """
+    try:
+        data, start = read_end(path, _TAIL_BYTES)
+    except OSError:
+        return []
+    lines = data.split(b"\n")
+    # The first line may be cut by where reading began, the last by a full disk.
+    found: list[list[GpuSample]] = []
+    for line in lines[1 if start else 0 : -1]:
+        try:
+            row = parse_object(line)
+            gpus = [GpuSample.from_dict(gpu) for gpu in row.get("gpus", ())]
+        except (ValueError, TypeError, AttributeError):
+            continue  # A damaged line is no evidence.
+        if row.get("kind") == "header":
+            found = []  # An earlier attempt had other troubles.
+        else:
+            found.append([gpu for gpu in gpus if not names or _is_of(gpu, names)])
+    return found
+
+
+def _is_of(gpu: GpuSample, names: Collection[str]) -> bool:
+    instances = [one.uuid for one in gpu.mig_instances or ()]
+    return any(name in names for name in (gpu.uuid, *instances))
+
+
+def faults(readings: Sequence[Sequence[GpuSample]]) -> list[Fault]:
+    """Return the errors of GPUs in some readings, one a GPU: the first that explains.
+
+    Parameters
+    ----------
+    readings
+        As `last_readings` returns them.
+    """
+    last = readings[-1] if readings else ()
+    found: list[Fault] = []
+    for gpu in last:
+        told = [*_xids(readings, gpu.uuid), *_errors(gpu)]
+        # What the program did may be followed by an error of the GPU itself.
+        first = min(told, key=lambda fault: fault.of_program, default=None)
+        if first is not None:
+            who = f"GPU {gpu.index} ({gpu.uuid})"
+            text = f"{who}: {first.text}"
+            found.append(Fault(text, first.may_pass, first.of_program))
+    return found
+
+
+def _xids(readings: Sequence[Sequence[GpuSample]], uuid: str | None) -> Iterator[Fault]:
+    seen: set[int] = set()
+    for reading in readings:
+        for gpu in reading:
+            if gpu.uuid != uuid or gpu.xid is None or gpu.xid.code in seen | _ECHOES:
+                continue
+            seen.add(gpu.xid.code)
+            yield xid_advice(gpu.xid.code, gpu.index)
+
+
+def _errors(gpu: GpuSample) -> Iterator[Fault]:
+    if gpu.error is not None:
+        todo = _RESET.format(index=gpu.index)
+        text = f"it cannot be read any more ({gpu.error}): see dmesg, then {todo}"
+        yield Fault(text, may_pass=False, of_program=False)
+
+
+def kinds(readings: Sequence[Sequence[GpuSample]]) -> dict[str, list[int]]:
+    """Return which GPUs are of which kind, by NVML's index.
+
+    Parameters
+    ----------
+    readings
+        As `last_readings` returns them.
+    """
+    found: dict[str, list[int]] = {}
+    for gpu in readings[-1] if readings else ():
+        if gpu.name is not None:
+            found.setdefault(gpu.name, []).append(gpu.index)
+    return found

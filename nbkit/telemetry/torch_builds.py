@@ -1,0 +1,237 @@
+"""Which torch and DALI of the package index run here, by driver and GPUs.
+
+``.ci/setup`` runs this file before anything is installed, with any Python 3.11: it
+needs the standard library alone (``python -I nbkit/telemetry/torch_builds.py``).
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = [
+    "TORCH_BUILDS",
+    "Driver",
+    "TorchBuild",
+    "driver_branch",
+    "last_torch",
+    "needed_branch",
+    "read_driver",
+]
+
+Capability = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """What torch's ordinary wheels for Linux are built for, up to some version."""
+
+    below: str | None
+    """The first version that is built otherwise; None for the newest."""
+    cuda: str
+    """CUDA of the first wheel of the row: later ones have the same major version."""
+    driver: int
+    """Oldest branch of the driver, of any minor version of that CUDA."""
+    capability: Capability
+    """Oldest compute capability with kernels in the wheel."""
+    on_arm: bool
+    """Whether the wheels for aarch64 are built with CUDA too."""
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for: ``torch<2.11``, or ``torch`` for the newest."""
+        return f"torch<{self.below}" if self.below else "torch"
+
+    @property
+    def cuda_major(self) -> int:
+        """Major version of its CUDA."""
+        return int(self.cuda.partition(".")[0])
+
+    @property
+    def dali(self) -> str:
+        """The extra of nbkit with the DALI of the same CUDA."""
+        return "dali13" if self.cuda_major >= 13 else "dali"
+
+
+TORCH_BUILDS = (
+    TorchBuild(None, "13.0", 580, (7, 5), on_arm=True),
+    TorchBuild("2.11", "12.8", 525, (7, 0), on_arm=False),
+    TorchBuild("2.8", "12.6", 525, (5, 0), on_arm=False),
+)
+"""The newest first, from nbkit's oldest torch on.
+
+References
+----------
+CUDA: what each wheel requires (``nvidia-cuda-runtime-cu12==12.8.90``,
+``cuda-toolkit==13.0.2``); compute capabilities: `torch.cuda.get_arch_list`; drivers:
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+"""
+
+_SMI_SECONDS = 60.0
+"""Eight GPUs without persistence mode take up to half of it."""
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The driver of this machine, and its GPUs."""
+
+    version: str
+    """Such as ``535.183.01``."""
+    capabilities: tuple[Capability, ...]
+    """Of each GPU that tells it."""
+    source: str
+    """Who told: ``nvidia-smi`` or the file of the kernel module."""
+
+    @property
+    def words(self) -> str:
+        """The driver and what is known of its GPUs."""
+        known = sorted(set(self.capabilities))
+        kinds = ", ".join(f"{major}.{minor}" for major, minor in known)
+        gpus = f", GPUs of compute capability {kinds}" if kinds else ""
+        return f"driver {self.version} ({self.source}){gpus}"
+
+
+def driver_branch(version: str) -> int:
+    """Return the branch of a driver's version: 535 of ``535.183.01``."""
+    return int(version.partition(".")[0])
+
+
+def last_torch(
+    capabilities: Sequence[Capability],
+    branch: int | None = None,
+    machine: str | None = None,
+) -> TorchBuild | None:
+    """Return the newest wheels that run on some GPUs; None if none do.
+
+    Parameters
+    ----------
+    capabilities
+        Compute capability of each GPU; none excludes no wheel.
+    branch
+        Of the driver; None excludes no wheel.
+    machine
+        `platform.machine` of the host; this one by default.
+    """
+    on_arm = (machine or platform.machine()) == "aarch64"
+    for build in TORCH_BUILDS:
+        if on_arm and not build.on_arm:
+            continue
+        if any(capability < build.capability for capability in capabilities):
+            continue
+        if branch is None or branch >= build.driver:
+            return build
+    return None
+
+
+def needed_branch(
+    capabilities: Sequence[Capability], machine: str | None = None
+) -> int | None:
+    """Return the oldest branch of the driver with which some wheel runs on the GPUs."""
+    branches = [build.driver for build in TORCH_BUILDS]
+    found = (one for one in sorted(branches) if last_torch(capabilities, one, machine))
+    return next(found, None)
+
+
+def read_driver(root: Path = _ROOT) -> Driver | None:
+    """Return this machine's driver; None where there is no GPU to use.
+
+    nvidia-smi is asked first. Without it, a container may still have the GPUs, and sees
+    the version of the kernel module; one without the GPUs sees that too.
+
+    Parameters
+    ----------
+    root
+        The root of the file system.
+    """
+    told = _ask_smi("driver_version,compute_cap")
+    # Drivers before 510 know of no compute_cap.
+    told = told or _ask_smi("driver_version")
+    if told:
+        return Driver(told[0][0], _capabilities(told), "nvidia-smi")
+    file = root / "proc/driver/nvidia/version"
+    if not file.exists() or not (root / "dev/nvidiactl").exists():
+        return None
+    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", file.read_text())
+    return Driver(found[1], (), "/proc/driver/nvidia/version") if found else None
+
+
+def _ask_smi(fields: str) -> list[list[str]]:
+    """Return the fields of each GPU; none if nvidia-smi is silent."""
+    argv = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SMI_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [line.split(", ") for line in done.stdout.splitlines()]
+    usable = [row for row in rows if re.match(r"\d+\.\d", row[0])]
+    return [] if done.returncode else usable
+
+
+def _capabilities(rows: Sequence[Sequence[str]]) -> tuple[Capability, ...]:
+    known = [re.fullmatch(r"(\d+)\.(\d+)", row[-1]) for row in rows if len(row) > 1]
+    return tuple((int(one[1]), int(one[2])) for one in known if one)
+
+
+def _why(driver: Driver, build: TorchBuild, *, locked: bool) -> str:
+    """Say which wheels are taken, and why not newer ones."""
+    place = TORCH_BUILDS.index(build)
+    newest = "the tested torch" if locked else "the newest torch"
+    what = build.requirement if place else newest
+    words = f"{driver.words}: {what}, built for CUDA {build.cuda_major}, "
+    words += f"and DALI for CUDA {12 if locked else build.cuda_major}"
+    if not place:
+        return words
+    later = TORCH_BUILDS[place - 1]
+    since = f"torch from {build.below} on"
+    lacking = sorted(one for one in driver.capabilities if one < later.capability)
+    if lacking:
+        major, minor = lacking[0]
+        return f"{words}; {since} has no kernels for compute capability {major}.{minor}"
+    return f"{words}; {since} needs driver {later.driver} or newer"
+
+
+def _why_none(driver: Driver) -> str:
+    """Say which driver is needed where no wheel runs."""
+    needed = needed_branch(driver.capabilities)
+    if needed is None:
+        return f"{driver.words}: no torch on the package index has kernels for them"
+    newest = TORCH_BUILDS[0].driver
+    words = f"{driver.words}: no torch on the package index runs with it; install "
+    words += f"driver {needed} or newer"
+    if needed != newest and last_torch(driver.capabilities, newest) is TORCH_BUILDS[0]:
+        words += f" ({newest} for the newest torch)"
+    return words
+
+
+def main(locked: bool = False) -> int:
+    """Print pip's requirement, the extra for DALI and why; nothing without a GPU.
+
+    The lock has the DALI of CUDA 12, which any driver runs that runs a torch.
+    """
+    driver = read_driver()
+    if driver is None:
+        return 0
+    build = last_torch(driver.capabilities, driver_branch(driver.version))
+    if build is None:
+        sys.stdout.write(f"{_why_none(driver)}\n")
+        return 1
+    dali = "dali" if locked else build.dali
+    why = _why(driver, build, locked=locked)
+    sys.stdout.write(f"{build.requirement} {dali}\n{why}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(locked="--locked" in sys.argv[1:]))

@@ -1,0 +1,25 @@
+"""Whether there is a page that shows widgets."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["has_widgets"]
+
+
+def has_widgets() -> bool:
+    """Return whether somebody looks at this cell's output in a page with widgets.
+
+    JupyterLab, Notebook 7, VS Code and others that are built on JupyterLab's services
+    name the cell in each request to execute (``cellId``), and leave the user's name
+    empty. Papermill, nbclient and nbconvert execute through jupyter_client, which names
+    no cell and always fills in a user; what they save would be a widget that nobody can
+    show. In a terminal there is no request at all.
+    """
+    module = sys.modules.get("IPython.core.getipython")
+    shell = module.get_ipython() if module else None
+    if shell is None or not hasattr(shell, "kernel"):
+        return False
+    request = shell.get_parent() or {}
+    names_cell = "cellId" in (request.get("metadata") or {})
+    return names_cell or (request.get("header") or {}).get("username") == ""

@@ -1,0 +1,39 @@
+"""What deterministic=True needs of a rank's environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.config.determinism import DETERMINISTIC_VARIABLES, variables_against
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        DETERMINISTIC_VARIABLES,
+        {"NCCL_ALGO": "Tree", "NCCL_NVLS_ENABLE": "0"},
+        {"NCCL_ALGO": "^NVLS,NVLSTree", "NCCL_COLLNET_ENABLE": "0"},
+        {"NCCL_ALGO": "allreduce:tree;broadcast:ring"},
+    ],
+)
+def test_rings_and_trees_are_deterministic(environment):
+    assert variables_against(environment) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"NCCL_NVLS_ENABLE": "1"}, "with NCCL_NVLS_ENABLE=1 in the environment"),
+        ({"NCCL_ALGO": "Ring,NVLS"}, "with NCCL_ALGO=Ring,NVLS in the environment"),
+        ({"NCCL_ALGO": "allreduce:collnetdirect"}, "unset it, or set determ"),
+        (
+            {"NCCL_NVLS_ENABLE": "2", "NCCL_COLLNET_ENABLE": "1"},
+            "NCCL_NVLS_ENABLE=2 and NCCL_COLLNET_ENABLE=1 in the environment: "
+            "switches would add gradients in an order that differs from call to call; "
+            "unset them",
+        ),
+    ],
+)
+def test_sums_in_switches_contradict_it(environment, words):
+    assert words in (variables_against(environment) or "")

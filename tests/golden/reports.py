@@ -1,0 +1,232 @@
+"""What is made of a stored study, numbers and words apart."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import lzma
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbkit.store.bundle_import import import_bundle
+from nbkit.store.record import read_json
+from nbkit.study import machines
+from nbkit.study.report import Report
+from nbkit.study.report_study import make
+from nbkit.study.study import Study
+from tests.golden.hosts import A100_NODE, CPU_HOST
+from tests.golden.plans import plan_of
+from tests.golden.planted import Planted, planted
+from tests.golden.studies import FOLDER, STORED
+
+__all__ = ["BUNDLES", "cases", "current_report"]
+
+BUNDLES = "bundles.json"
+"""Of a case of machines: the cases whose bundles it compares; None is those that come
+with nbkit."""
+
+_TEXTS = {
+    *("action", "bound_by", "change", "claim", "conclusion", "conditions", "doubt"),
+    *("evidence", "how", "interval", "needed", "reason", "sentence", "source"),
+    *("statistic", "statistic_detail", "subject", "suspicions", "title", "unknown"),
+    *("where", "why"),
+}
+"""Names in a result of what a person reads."""
+
+_PLANNED = {"gpu": A100_NODE, "cpu": CPU_HOST}
+"""Cases whose parameters are planned anew, and on what."""
+
+
+def cases() -> list[str]:
+    """Return every stored case, such as ``scaling/gpu``."""
+    found = [*FOLDER.glob(f"*/*/{STORED}"), *FOLDER.glob(f"*/*/{BUNDLES}")]
+    return sorted(path.parent.relative_to(FOLDER).as_posix() for path in found)
+
+
+def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
+    """Return ``numbers`` and ``words`` of what is made of a case now.
+
+    Parameters
+    ----------
+    case
+        Of `cases`.
+    folder
+        An empty one, for a store.
+    data
+        For images to plan with; it may be shared by cases.
+    """
+    question, name = case.split("/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NBKIT_HOME", str(folder / "store"))
+        if question == "machines":
+            report, planned = _of_machines(case, name, folder, data)
+        else:
+            study = _imported(case, folder)
+            report, planned = make(study), None
+            if name in _PLANNED and question != "arms":
+                content = read_json(study.paths.study) or {}
+                with planted(_PLANNED[name], data) as here:
+                    planned = plan_of(here, question, _chosen(question, content))
+    numbers, words = _split(report)
+    if planned is not None:
+        numbers["plan"], words["plan"] = planned
+    found = json.dumps({"numbers": numbers, "words": words})
+    # A next step names the files that are to be read again.
+    return json.loads(Planted(folder).back(found))
+
+
+def _imported(case: str, folder: Path) -> Study:
+    study_id = import_bundle(_unpacked(case, folder)).study_id
+    assert study_id is not None
+    return Study.open(study_id)
+
+
+def _unpacked(case: str, folder: Path) -> Path:
+    path = folder / f"{case.replace('/', '-')}.zip"
+    path.write_bytes(lzma.decompress((FOLDER / case / STORED).read_bytes()))
+    return path
+
+
+def _of_machines(
+    case: str, name: str, folder: Path, data: Path
+) -> tuple[Report, tuple[Any, Any] | None]:
+    """Return the report on two machines, and what would be measured here."""
+    named = json.loads((FOLDER / case / BUNDLES).read_text())
+    chosen = {}
+    if named is not None:
+        paths = [_unpacked(one, folder) for one in named]
+        chosen = {"bundles": [str(path) for path in paths]}
+    here = Planted(folder)
+    plan = machines.plan(here.parameters("machines", chosen))
+    report = machines.result(plan, None).report()
+    if name not in _PLANNED:
+        return report, None
+    with planted(_PLANNED[name], data) as there:
+        return report, plan_of(there, "machines", {**chosen, "measure": True})
+
+
+def _chosen(question: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return with which parameters a study's question is planned anew.
+
+    With the notebook's own: of what was chosen only on what, and of which images.
+    """
+    origins, parameters = content["origins"], content["parameters"]
+    # An epoch of the usual batches has more images than a test can make.
+    names = parameters if question == "input_pipeline" else ("data", "device")
+    return {
+        name: parameters[name]
+        for name in names
+        if origins.get(name, "default") != "default"
+    }
+
+
+# Apart
+
+
+def _split(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    values = json.loads(json.dumps(report.to_dict()["result"]))
+    texts: dict[str, list[str]] = {}
+    numbers = {
+        "result": _without_texts(values, "", texts),
+        "tables": [_cells(table.to_csv()) for table in report.tables],
+        "charts": [_plotted(figure.chart) for figure in report.figures],
+    }
+    words = {
+        "title": report.title,
+        "answer": report.answer,
+        "notes": list(report.notes),
+        "tables": [[table.caption, *table.notes] for table in report.tables],
+        "charts": [[one.caption, *_titles(one.chart)] for one in report.figures],
+        "method": [text for text in report.method if not _is_of_import(text)],
+        "sources": [f"{one.text} {one.url or ''}".strip() for one in report.sources],
+        "next": report.next_step,
+        "result": texts,
+    }
+    return numbers, words
+
+
+def _is_of_import(text: str) -> bool:
+    """Return whether a sentence has the moment at which this test imported."""
+    return text.startswith("Imported on ")
+
+
+def _without_texts(value: Any, key: str, texts: dict[str, list[str]]) -> Any:
+    """Return JSON values without what a person reads, which is put into `texts`.
+
+    There each text stands once, under its name: findings of equal runs are alike.
+    """
+    if isinstance(value, dict):
+        kept = {k: _without_texts(v, k, texts) for k, v in value.items()}
+        return {k: v for k, v in kept.items() if v is not _TEXT}
+    if isinstance(value, list):
+        each = [_without_texts(one, key, texts) for one in value]
+        return [one for one in each if one is not _TEXT]
+    if isinstance(value, str) and key in _TEXTS:
+        known = texts.setdefault(key, [])
+        if value not in known:
+            known.append(value)
+        return _TEXT
+    return value
+
+
+_TEXT = object()
+
+
+def _cells(text: str) -> list[list[str]]:
+    """Return every cell of a CSV, its head first."""
+    return [*csv.reader(io.StringIO(text))]
+
+
+def _plotted(chart: Any) -> dict[str, Any]:
+    """Return which fields a chart draws in which of its rows.
+
+    Rows that several marks share stand once.
+    """
+    marks: list[str] = []
+    rows: list[Any] = []
+    for part, data in _parts(chart, None):
+        values = _rows(data)
+        if values not in rows:
+            rows.append(values)
+        encoding = part.encoding.to_dict(validate=False, context={})
+        drawn = [
+            f"{channel} {one.get('field', one.get('aggregate', ''))}"
+            for channel, one in sorted(encoding.items())
+            if isinstance(one, dict) and "field" in one
+        ]
+        mark = part.mark if isinstance(part.mark, str) else part.mark.type
+        marks.append(f"{mark} of rows {rows.index(values)}: {', '.join(drawn)}")
+    return {"marks": marks, "rows": rows}
+
+
+def _parts(chart: Any, data: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every chart of one mark, with the data that it draws."""
+    own = getattr(chart, "data", None)
+    data = own if hasattr(own, "values") else data
+    for name in ("layer", "hconcat", "vconcat", "concat"):
+        parts = getattr(chart, name, None)
+        if isinstance(parts, list):
+            for part in parts:
+                yield from _parts(part, data)
+            return
+    yield chart, data
+
+
+def _rows(data: Any) -> Any:
+    return json.loads(json.dumps(data.values)) if data is not None else []
+
+
+def _titles(chart: Any) -> list[str]:
+    """Return a chart's title and what stands below it."""
+    title = getattr(chart, "title", None)
+    found = [getattr(title, "text", title), getattr(title, "subtitle", None)]
+    return [
+        text
+        for one in found
+        for text in (one if isinstance(one, list) else [one])
+        if isinstance(text, str)
+    ]

@@ -1,0 +1,113 @@
+"""A run whose files hold nonsense is refused with a sentence, whatever opens it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import lzma
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import nbkit
+from nbkit.cli.main import main
+from nbkit.errors import NbkitError, StoreError
+from nbkit.launch.run import Run
+from nbkit.widgets.picture import summary_html
+from tests.golden.studies import FOLDER, STORED
+
+pytestmark = pytest.mark.nonfinite
+
+NONSENSE = [5, "x", [], {}, None, [1], {"a": 1}, True, float("inf"), [[]], -1, ""]
+"""Each value is replaced by one of these, in turn."""
+
+Place = tuple[str | int, ...]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Return runs of a study on GPUs."""
+    bundle = tmp_path / "study.zip"
+    bundle.write_bytes(
+        lzma.decompress((FOLDER / "precision/gpu" / STORED).read_bytes())
+    )
+    nbkit.import_bundle(bundle)
+    return list(nbkit.runs())
+
+
+def places(value: Any, here: Place = ()) -> Iterator[Place]:
+    """Yield where the values of an object are, and those in them."""
+    inner = value.items() if isinstance(value, dict) else ()
+    inner = enumerate(value) if isinstance(value, list) else inner
+    for name, one in inner:
+        yield (*here, name)
+        yield from places(one, (*here, name))
+
+
+def replaced(values: Any, place: Place, nonsense: object) -> Any:
+    """Return a copy with nonsense in one place."""
+    changed = copy.deepcopy(values)
+    inner = changed
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = nonsense
+    return changed
+
+
+def shown(run: Run, other: Run) -> dict[str, Callable[[], object]]:
+    """Return the ways to look at a run."""
+    return {
+        "repr": lambda: repr(run),
+        "cause": lambda: run.cause,
+        "summary": lambda: summary_html(run.summary),
+        "audit": lambda: str(nbkit.audit(run)),
+        "audit of arms": lambda: str(nbkit.audit([run, other])),
+        "diagnose": lambda: str(run.diagnose()),
+        "compare": lambda: str(nbkit.compare(run, other)),
+        "show": lambda: main(["show", run.run_id]),
+    }
+
+
+@pytest.mark.parametrize("file", ["record", "submission", "worker", "config"])
+def test_nonsense_in_any_place_is_no_error_of_python(runs, file, capsys):
+    run, other = runs[:2]
+    path = getattr(run.paths, file)
+    whole = json.loads(path.read_text())
+    found = []
+    for place, nonsense in zip(places(whole), itertools.cycle(NONSENSE)):
+        path.write_text(json.dumps(replaced(whole, place, nonsense)))
+        for how, look in shown(run, other).items():
+            try:
+                look()
+            except NbkitError:
+                pass
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is listed
+                found.append(f"{how}: {place}={nonsense!r}: {error!r}")
+    capsys.readouterr()
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["[" * 500_000, "x" * (1 << 18)])
+def test_a_file_of_lines_without_a_line_hangs_nobody(runs, text, in_time, capsys):
+    runs[0].paths.metrics.write_text(text)
+
+    assert in_time(lambda: main(["runs"])) == 0
+    assert in_time(lambda: main(["show", runs[0].run_id])) == 0
+    assert runs[0].run_id in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["[" * 500_000, "[1]", '{"gpus": ' + "9" * 5000 + "}"])
+def test_a_configuration_that_is_none_is_one_kind_of_error(runs, text):
+    runs[0].paths.config.write_text(text)
+
+    with pytest.raises(StoreError, match="is damaged"):
+        _ = nbkit.attach(runs[0].run_id).config
+
+
+def test_lines_without_a_kind_are_damage(runs):
+    runs[0].paths.metrics.write_text('{"step": 1}\n')
+
+    with pytest.raises(StoreError, match="is damaged"):
+        runs[0].metrics()

@@ -1,0 +1,131 @@
+"""What a run executes can be written by its owner alone, whatever the umask says."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.launch.resume import held_attempt
+from nbkit.launch.trust import permit_run
+from nbkit.store.ownership import make_folder, open_new, what_others_own, write_file
+from nbkit.store.paths import store_folder
+from nbkit.store.record import write_json
+from nbkit.study.checkout import Checkout
+from tests.hostile.written import imported, store_at, write_run
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    store_at(tmp_path / "store", monkeypatch)
+    store_folder().mkdir()
+
+
+@pytest.fixture
+def umask():
+    """Return a way to set the umask of this process and its children."""
+    before = os.umask(0)
+    yield os.umask
+    os.umask(before)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(
+    ("mask", "folder", "file"),
+    [(0o000, 0o755, 0o644), (0o002, 0o755, 0o644), (0o027, 0o750, 0o640)],
+)
+def test_a_umask_takes_rights_away_and_gives_none(tmp_path, umask, mask, folder, file):
+    umask(mask)
+
+    make_folder(tmp_path / "a" / "b")
+    write_file(tmp_path / "a" / "b" / "c", b"1")
+    with open_new(tmp_path / "a" / "b" / "d"):
+        pass
+
+    made = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
+    assert [_mode(path) for path in made if path.is_dir()] == [folder, folder]
+    assert [_mode(path) for path in made if path.is_file()] == [file, file]
+
+
+def test_nobody_else_can_write_what_a_launched_function_leaves(umask):
+    umask(0)
+
+    def saves():
+        here = nbkit.context()
+        here.save_checkpoint({"step": 1}, 1)
+        return 5
+
+    run = nbkit.launch(saves, gpus=1, device="cpu").wait()
+
+    assert run.returns == [5]
+    permit_run(run.paths, trust=False)
+    whole = [run.paths.code, run.paths.checkpoints]
+    assert what_others_own([run.paths.root, run.paths.logs], whole) is None
+    returned = run.paths.rank(0, 0).returned
+    assert [_mode(path) for path in (returned, run.paths.entry_pickle)] == [0o600] * 2
+
+
+def test_nobody_else_can_write_a_study_or_a_new_attempt(umask):
+    umask(0)
+
+    study = nbkit.Study.create("s", {"a": ExperimentConfig(device="cpu", gpus=1)})
+
+    assert what_others_own([], [study.paths.root]) is None
+    assert _mode(study.paths.root.parent) == 0o777  # the store may be a team's
+    run = write_run()
+    with held_attempt(run):
+        assert what_others_own([run.paths.logs], [run.paths.attempt(1)]) is None
+
+
+def test_nobody_else_can_write_the_files_of_a_commit_that_run_again(
+    tmp_path, monkeypatch, umask
+):
+    umask(0)
+    (tmp_path / "checkout").mkdir()
+    monkeypatch.chdir(tmp_path / "checkout")
+    Path("mine.py").touch()
+    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["add", "."], [*names, "commit", "-qm", "one"]):
+        subprocess.run(["git", *command], check=True)
+    head = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout
+    run = write_run("finished", task="function")
+    write_json(run.paths.record, {**run.record, "code": {"commit": commit.strip()}})
+    write_json(run.paths.submission, {**run.submission, "cwd": str(Path.cwd())})
+
+    Checkout.of(run).write(run.paths.worktree, run)
+
+    assert (run.paths.worktree / "mine.py").is_file()
+    assert what_others_own([], [run.paths.worktree]) is None
+
+
+# Every module that this process has loaded is a source of a run.
+@pytest.mark.filterwarnings("ignore:the bundle seems to hold secrets")
+def test_nobody_else_can_write_what_was_imported(umask, tmp_path, monkeypatch):
+    run = write_run("finished", task="function")
+    umask(0o002)
+
+    (run_id,) = imported(run, tmp_path, monkeypatch)
+
+    assert what_others_own([], [nbkit.attach(run_id).paths.root]) is None
+
+
+def test_a_link_in_a_runs_code_counts_itself(tmp_path):
+    open_to_all = tmp_path / "shared.py"
+    open_to_all.touch()
+    open_to_all.chmod(0o666)
+    run = write_run(task="function")
+    (run.paths.code / "link.py").symlink_to(open_to_all)
+
+    permit_run(run.paths, trust=False)
+
+    os.chown(run.paths.code / "link.py", 12_345, -1, follow_symlinks=False)
+    assert "belongs to uid 12345" in str(what_others_own([], [run.paths.code]))

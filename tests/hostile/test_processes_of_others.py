@@ -1,0 +1,41 @@
+"""A run of somebody else names no process that is then ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from nbkit.launch.sweep import sweep
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import write_json
+from tests.hostile.written import write_run
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that waits for the end of its input."""
+    program = "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=-1) as process:
+        yield process
+
+
+@pytest.mark.parametrize("way", ["imported", "another user's folder", "a file for all"])
+def test_a_process_that_anothers_run_names_is_not_ended(process, way):
+    run = write_run()
+    file = run.paths.rank(0, 0).process
+    file.parent.mkdir(parents=True)
+    write_json(file, ProcessIdentity.of(process.pid).to_dict())
+    if way == "imported":
+        write_json(run.paths.imported, {"host": "node7"})
+    elif way == "a file for all":
+        file.chmod(0o666)
+    else:
+        os.chown(run.paths.root, 12_345, -1)
+
+    assert sweep(run.run_id) == []
+
+    assert process.poll() is None

@@ -1,0 +1,192 @@
+"""Two processes resume one run, which hosts of a shared store cannot see of each other.
+
+Each has a temporary folder of its own, as containers and Slurm's jobs do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.errors import RunError
+from nbkit.launch.resume import SUBMITTED_WITHIN_SECONDS, HeldAttempt, held_attempt
+from nbkit.launch.sweep import processes_of_run
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json, write_json
+from tests.hostile.written import write_run
+from tests.waiting import wait_until
+
+HOLDS = """
+import signal, sys
+import nbkit
+from nbkit.launch.resume import held_attempt
+
+with held_attempt(nbkit.attach(sys.argv[1])) as attempt:
+    print(attempt.number, flush=True)
+    signal.pause()
+"""
+
+RESUMES = """
+import sys
+import nbkit
+from nbkit.errors import RunError
+
+run = nbkit.attach(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    run.resume()
+except RunError as error:
+    print(f"refused: {error}")
+else:
+    print("resumed")
+"""
+
+
+@contextmanager
+def _elsewhere(
+    program: str, run_id: str, folder: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that has its own temporary folder; end it."""
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, run_id],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_of_two_resumes_at_once_one_is_refused(tmp_path):
+    run = write_run(task="function")
+    with (
+        _elsewhere(RESUMES, run.run_id, tmp_path / "a") as first,
+        _elsewhere(RESUMES, run.run_id, tmp_path / "b") as second,
+    ):
+        both = (first, second)
+        for process in both:
+            assert process.stdout.readline() == "ready\n"
+        for process in both:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = sorted(process.stdout.read().partition(":")[0] for process in both)
+
+    assert said == ["refused", "resumed\n"]
+    assert nbkit.attach(run.run_id).wait().attempt == 1
+    # Nothing but what Python itself may leave.
+    assert [*(tmp_path / "a").iterdir(), *(tmp_path / "b").iterdir()] == []
+
+
+def test_who_resumes_a_run_is_named_to_others(tmp_path):
+    run = write_run()
+    with _elsewhere(HOLDS, run.run_id, tmp_path / "a") as holder:
+        assert holder.stdout.readline() == "1\n"
+        who = rf"is being resumed by process {holder.pid} on {os.uname().nodename}"
+        with pytest.raises(RunError, match=who):
+            run.resume()
+
+
+def test_a_resume_that_was_killed_keeps_nobody_away(tmp_path):
+    run = write_run(task="function")
+    with _elsewhere(HOLDS, run.run_id, tmp_path / "a") as holder:
+        assert holder.stdout.readline() == "1\n"
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+    assert read_json(run.paths.resumer(1))["pid"] == holder.pid
+
+    run.resume().wait()
+
+    assert run.attempt == 2
+    assert run.returns == [str(run.paths.root)]
+    assert run.supervisor_log == run.paths.attempt(2) / "supervisor.log"
+    assert [run.logs(attempt=number) for number in range(3)] == ["", "", ""]
+    assert [one["number"] for one in run.record["attempts"]] == [2]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_resume_that_submits_nothing_is_passed_over_after_its_time(is_told):
+    run = write_run()
+    folder = run.paths.attempt(1)
+    folder.mkdir(parents=True)
+    if is_told:
+        other = {**ProcessIdentity.of().to_dict(), "host": "elsewhere", "time": "then"}
+        write_json(run.paths.resumer(1), other)
+    who = "by process .* on elsewhere, since then" if is_told else "has not said which"
+
+    with pytest.raises(RunError, match=who), held_attempt(run):
+        pass
+    then = time.time() - SUBMITTED_WITHIN_SECONDS - 1
+    os.utime(folder, (then, then))
+    with held_attempt(run) as attempt:
+        assert attempt.number == 2
+        attempt.confirm()
+
+
+def test_a_resume_that_was_passed_over_does_not_submit():
+    run = write_run()
+
+    with held_attempt(run) as slow:
+        then = time.time() - SUBMITTED_WITHIN_SECONDS - 1
+        os.utime(run.paths.attempt(1), (then, then))
+        with held_attempt(run) as quick:
+            assert (slow.number, quick.number) == (1, 2)
+            quick.confirm()
+            with pytest.raises(RunError, match="another process has resumed it mean"):
+                slow.confirm()
+
+
+def test_a_resume_that_is_passed_over_late_leaves_no_supervisor(monkeypatch):
+    run = write_run()
+
+    def passed_over(attempt):
+        (supervisor,) = processes_of_run(attempt.paths)
+        assert supervisor.is_alive()
+        message = "another process has resumed it"
+        raise RunError(message)
+
+    monkeypatch.setattr(HeldAttempt, "confirm", passed_over)
+
+    with pytest.raises(RunError, match="another process has resumed it"):
+        run.resume()
+
+    wait_until(lambda: not processes_of_run(run.paths), "nothing waits")
+
+
+def test_a_resume_that_fails_gives_its_number_back():
+    run = write_run(engine="not_installed")
+
+    for _ in range(2):
+        with pytest.raises(nbkit.errors.ConfigError, match="not_installed"):
+            run.resume()
+
+    assert not run.paths.attempt(1).exists()
+
+
+def test_nothing_lies_at_a_predictable_name_in_the_temporary_folder(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    run = write_run()
+    run.paths.attempt(1).mkdir(parents=True)
+
+    with pytest.raises(RunError, match="is being resumed"):
+        run.resume()
+
+    assert list((tmp_path / "tmp").iterdir()) == []

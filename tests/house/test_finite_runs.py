@@ -1,0 +1,76 @@
+"""Every finished training that a test makes is looked at: see tests/finite_runs.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import nbkit
+from nbkit.store.record import write_json
+from tests.finite_runs import FiniteRuns
+from tests.launch.conftest import plugins, small, store
+
+__all__ = ["plugins", "small", "store"]
+
+
+def stored(folder, *, loss=1.0, task="train", completed=True, **worker):
+    """Write what a training in the test's own process leaves."""
+    run = folder / "runs" / "20260101-000000-here"
+    run.mkdir(parents=True)
+    values = {"task": task, "completed": completed, "weights_finite": True} | worker
+    write_json(run / "worker.json", values)
+    lines = [{"kind": "step", "step": 1, "loss": 1.0}]
+    lines.append({"kind": "step", "step": 2, "loss": loss})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return run
+
+
+def failure(folder):
+    with pytest.raises(pytest.fail.Exception) as raised:
+        FiniteRuns([]).check([folder], excused=False)
+    return str(raised.value)
+
+
+@pytest.mark.nonfinite
+def test_a_launched_training_that_is_not_finite_fails_its_test(small, tmp_path):
+    run = nbkit.launch(small(gpus=1, learning_rate=1e30)).wait()
+
+    assert run.state == "finished"
+    assert run.run_id in failure(tmp_path)
+
+
+@pytest.mark.nonfinite
+@pytest.mark.parametrize("below", ["", "store", "lab/store"])
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"loss": None}, "step 2 has no loss"),
+        ({"weights_finite": False}, "weights_finite is false"),
+        ({"nonfinite": {"what": "gradients", "step": 2}}, "worker.json says"),
+    ],
+)
+def test_each_sign_is_seen_in_every_place_of_a_store(tmp_path, below, fields, said):
+    run = stored(tmp_path / below, **fields)
+
+    assert f"{run}: " in failure(tmp_path)
+    assert said in failure(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"loss": None, "task": "load"}, {"loss": None, "completed": False}]
+)
+def test_finite_and_unfinished_runs_and_those_without_a_model_pass(tmp_path, fields):
+    stored(tmp_path, **fields)
+
+    FiniteRuns([]).check([tmp_path], excused=False)
+
+
+@pytest.mark.nonfinite
+def test_what_a_test_means_is_not_held_against_the_next_one(tmp_path):
+    stored(tmp_path, loss=None)
+    runs = FiniteRuns([])
+
+    runs.check([tmp_path], excused=True)
+
+    runs.check([tmp_path], excused=False)

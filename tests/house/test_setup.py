@@ -1,0 +1,152 @@
+"""What `make` asks pip for, by the driver of the machine; nothing is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SMI = """#!/bin/sh
+case "$*" in
+*compute_cap*) [ -n "{capability}" ] || exit 2; echo "{version}, {capability}" ;;
+*) echo "{version}" ;;
+esac
+"""
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Callable[..., Done]:
+    """Return what says how an environment would be made below some driver."""
+
+    def run(
+        version: str = "", capability: str = "", *options: str, **variables: str
+    ) -> Done:
+        tools = tmp_path / "bin"
+        tools.mkdir(exist_ok=True)
+        smi = tools / "nvidia-smi"
+        # Without a driver it is there, and fails, as in some images.
+        program = SMI.format(version=version, capability=capability)
+        smi.write_text(program if version else "#!/bin/sh\nexit 9\n")
+        smi.chmod(0o755)
+        path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+        return subprocess.run(
+            [".ci/setup", "--dry-run", *options, tmp_path / "venv", "-e", ".[all]"],
+            cwd=ROOT,
+            env={**os.environ, "PATH": path, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "asked", "why"),
+    [
+        ("535.183.01", "8.0", ".[train,dali] torch<2.11", "needs driver 580"),
+        ("550.54.15", "9.0", ".[train,dali] torch<2.11", "needs driver 580"),
+        ("570.86.15", "10.0", ".[train,dali] torch<2.11", "needs driver 580"),
+        ("580.65.06", "9.0", ".[train,dali13] torch", "the newest torch"),
+        ("580.65.06", "7.0", ".[train,dali] torch<2.11", "no kernels for compute"),
+        ("535.183.01", "6.1", ".[train,dali] torch<2.8", "no kernels for compute"),
+    ],
+)
+def test_the_last_torch_that_runs_with_the_driver_is_asked_for(
+    setup, version, capability, asked, why
+):
+    done = setup(version, capability)
+
+    told, command = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert f"driver {version}" in told
+    assert why in told
+    assert command == f"setup: pip install -e {asked}"
+
+
+def test_a_driver_that_runs_no_torch_stops_it_before_the_download(setup):
+    done = setup("470.57.02")
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "driver 470.57.02" in done.stderr
+    assert "install driver 5" in done.stderr
+    assert setup("470.57.02", TORCH="torch").returncode == 0
+
+
+def test_without_a_gpu_pip_is_asked_as_before(setup, tmp_path):
+    assert setup().stdout == "setup: pip install -e .[all]\n"
+    # A login node may share the environment of its GPU nodes.
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/.builds").write_text("torch<2.11 dali\n")
+
+    assert setup().stdout.endswith("pip install -e .[train,dali] torch<2.11\n")
+
+
+def test_a_driver_that_has_become_too_old_is_told_where_a_choice_stays(setup, tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/.builds").write_text("torch<2.11 dali\n")
+
+    done = setup("470.57.02")
+
+    told, stays, command = done.stdout.splitlines()
+    assert "driver 470.57.02" in told
+    assert "What was chosen before stays: torch<2.11 dali." in told
+    assert stays == "setup: as before: torch<2.11 dali"
+    assert command.endswith("pip install -e .[train,dali] torch<2.11")
+
+
+def test_another_torch_is_taken_from_its_variable(setup):
+    done = setup("535.183.01", "8.0", TORCH="torch==2.9.*")
+
+    assert done.stdout.endswith("pip install -e .[train,dali] torch==2.9.*\n")
+
+
+def test_a_lock_comes_first_by_its_hashes_then_torch_then_nbkit_alone(setup):
+    hashed = "setup: pip install --require-hashes --no-deps --requirement"
+    within = "setup: pip install --constraint .ci/constraints.txt"
+    tested = f"{within} --constraint .ci/torch.txt torch torchvision"
+    alone = "setup: pip install --no-deps --build-constraint .ci/constraints.txt"
+
+    assert setup("", "", "--lock").stdout.splitlines() == [
+        f"{hashed} .ci/requirements.lock",
+        tested,
+        f"{alone} -e .[all]",
+    ]
+    told, *commands = setup("580.65.06", "9.0", "--lock").stdout.splitlines()
+    assert told.endswith("the tested torch, built for CUDA 13, and DALI for CUDA 12")
+    assert commands[1:] == [tested, f"{alone} -e .[train,dali] torch"]
+
+
+def test_a_driver_that_does_not_run_the_tested_torch_gets_the_last_that_it_runs(setup):
+    told, _, torch, nbkit = setup("535.183.01", "8.0", "--lock").stdout.splitlines()
+
+    assert "needs driver 580" in told
+    assert torch.endswith("--constraint .ci/constraints.txt torch<2.11 torchvision")
+    assert nbkit.endswith("-e .[train,dali] torch<2.11")
+    other = setup("580.65.06", "9.0", "--lock", TORCH="torch==2.9.*").stdout
+    assert "constraints.txt torch==2.9.* torchvision\n" in other
+
+
+def test_an_environment_is_locked_unless_constraints_are_named():
+    """Whichever target makes it; an empty one takes the newest."""
+
+    def asked(*arguments: str) -> str:
+        argv = ["make", "--dry-run", *arguments]
+        return subprocess.check_output(argv, cwd=ROOT, env=without, text=True)
+
+    inherited = ("PIP_", "MAKE")
+    without = {k: v for k, v in os.environ.items() if not k.startswith(inherited)}
+    locked = ".ci/setup --lock .venv -e"
+    for target in ("run", "test", "lab", "bench"):
+        assert locked in asked(target)
+    assert locked not in asked("PIP_CONSTRAINT=", "test")
+    for target in ("setup-lower", "setup-peers", "setup-lock"):
+        assert "--lock" not in asked(target).replace("--group lock", "")

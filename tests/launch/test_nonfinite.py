@@ -1,0 +1,95 @@
+"""A training that stops being finite: what its record says, and what is kept of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbkit
+from nbkit.errors import RunFailedError
+from nbkit.store.record import RunState, read_json
+from tests.training import train_here
+
+pytestmark = pytest.mark.nonfinite
+
+
+@pytest.fixture
+def diverges(small):
+    """Its weights are finite for two steps only; a checkpoint is due at every one."""
+    return small(
+        model="resnet18",
+        num_classes=10,
+        learning_rate=1e6,
+        steps=8,
+        checkpoint_period_steps=1,
+    )
+
+
+def _found(run):
+    """Return what the record and the lines of the steps say, which is the same."""
+    told = run.worker["nonfinite"]
+    lines = [line for line in run.metrics(None) if line["kind"] == "nonfinite"]
+    assert [{name: line[name] for name in told} for line in lines] == [told]
+    return told
+
+
+def _checkpoints(run):
+    """Return by step whether each kept checkpoint's weights are finite."""
+    files = sorted(run.paths.checkpoints.glob("*/complete.json"))
+    complete = [read_json(file) for file in files]
+    return {one["step"]: one["finite"] for one in complete}
+
+
+def test_a_run_that_diverges_finishes_and_names_its_step(diverges):
+    run = train_here(diverges)
+
+    losses = {line["step"]: line["loss"] for line in run.metrics()}
+    first = min(step for step, loss in losses.items() if loss is None)
+    assert run.state is RunState.FINISHED
+    assert len(losses) == 8
+    assert _found(run) == {"what": "loss", "step": first, "after_step": None}
+    # Two are kept, and the last whose weights were finite beside them.
+    kept = _checkpoints(run)
+    assert [kept[6], kept[7]] == [False, False]
+    assert [step for step, finite in kept.items() if finite] == [min(kept)]
+
+
+def test_a_run_that_has_to_be_finite_ends_at_once_with_its_last_finite_checkpoint(
+    diverges,
+):
+    run = nbkit.launch(diverges.replace(stop_on_nonfinite=True, max_restarts=3))
+    with pytest.raises(RunFailedError, match="not finite at step"):
+        run.wait()
+
+    step = _found(run)["step"]
+    assert read_json(run.paths.record)["worker"]["nonfinite"] == _found(run)
+    assert run.state is RunState.FAILED
+    assert run.cause["kind"] == "nonfinite"
+    assert "learning_rate=1e+06" in run.cause["message"]
+    assert run.metrics()[-1]["step"] == step
+    assert _checkpoints(run) == {step - 2: True, step - 1: True}
+    # Another attempt would only repeat it.
+    assert len(read_json(run.paths.record)["attempts"]) == 1
+
+
+@pytest.mark.parametrize("must_be_finite", [False, True])
+def test_what_one_rank_has_lost_is_known_to_all_and_they_leave_together(
+    small, must_be_finite
+):
+    config = small(model="loses_a_rank", gpus=2, stop_on_nonfinite=must_be_finite)
+    run = nbkit.launch(config)
+    run.wait(raise_on_failure=False)
+
+    assert run.state is (RunState.FAILED if must_be_finite else RunState.FINISHED)
+    # Nothing is scaled, so that nobody has looked at the gradients of step 2.
+    assert _found(run) == {"what": "loss", "step": 3, "after_step": 1}
+    record = read_json(run.paths.record)
+    codes = {rank["exit_code"] for rank in record["attempts"][-1]["ranks"]}
+    assert codes == {1 if must_be_finite else 0}
+    assert len({rank["steps"] for rank in record["worker"]["ranks"]}) == 1
+
+
+def test_a_weight_that_no_loss_shows_is_found_between_two_looks(small):
+    run = train_here(small(model="hides_a_weight", steps=30))
+
+    assert all(line["loss"] is not None for line in run.metrics())
+    assert _found(run) == {"what": "weights", "step": 25, "after_step": 0}

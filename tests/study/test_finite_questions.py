@@ -1,0 +1,153 @@
+"""A question whose trainings were ended where they stopped being finite is answered."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbkit
+from nbkit.cli.main import main
+from nbkit.server.runs import RunTable
+from nbkit.store.nonfinite import NonFinite
+from nbkit.study import precision_plan, scaling_plan, time_to_accuracy_plan
+from nbkit.study.report_study import make
+from nbkit.study.study import Study
+from tests.study import (
+    test_precision_plan,
+    test_scaling_plan,
+    test_time_to_accuracy_plan,
+)
+from tests.study.written_study import write_runs
+
+LOST = NonFinite("loss", 3)
+FORMATS = ("fp32, channels_last", "bf16, channels_last", "bf16, channels_first")
+
+
+def evaluated(rate):
+    """Return the line of an evaluation that has reached every target."""
+    counts = {"images": 10, "duration_seconds": 1.0, "t": 1_577_837_000.0}
+    line = {"kind": "evaluation", "attempt": 0, "step": 20, "epoch": 1, "loss": 1.0}
+    return {**line, **counts, "top1_accuracy": rate}
+
+
+def written(kind, planned, rates, lost, ended, **more):
+    control = getattr(planned, "control", None)
+    fields = {"once": getattr(planned, "once", None), "control": control}
+    study = Study.create(kind, planned.arms, kind=kind, plan=planned.facts, **fields)
+    write_runs(study, rates, lost, ended, **more)
+    return study
+
+
+@pytest.mark.parametrize(
+    ("ended", "said", "not_said"),
+    [
+        (
+            FORMATS[1],
+            "No verdict on bf16, channels_last: loss not finite at step 3. "
+            "CPU, functional: bf16, channels_first trains",
+            "2.00 times",
+        ),
+        (
+            FORMATS[0],
+            "No verdict on fp32, channels_last: loss not finite at step 3.",
+            "times",
+        ),
+    ],
+)
+def test_precision(store, ended, said, not_said):
+    planned = precision_plan.plan(test_precision_plan.parameters(repeats=1))
+    rates = dict(zip(FORMATS, (100.0, 200.0, 150.0), strict=True))
+    rates["fp32, channels_last again"] = 100.0
+
+    report = make(written("precision", planned, rates, {ended: LOST}, [ended]))
+
+    assert report.answer.startswith(said)
+    assert not_said not in report.answer
+    assert report.result["not_finite"] == {ended: LOST.to_dict()}
+
+
+@pytest.mark.parametrize("lost_precision", ["fp32", "bf16"])
+def test_scaling(store, lost_precision):
+    planned = scaling_plan.plan(
+        test_scaling_plan.parameters(gpus=2, precision=["fp32", "bf16"], repeats=1)
+    )
+    rates = {
+        arm: config.gpus * (200.0 if config.precision == "bf16" else 100.0)
+        for arm, config in planned.arms.items()
+    }
+    rates |= dict.fromkeys(planned.once, 100.0)
+    arm = next(
+        arm
+        for arm, config in planned.arms.items()
+        if config.precision == lost_precision and config.gpus == 2
+    )
+
+    report = make(written("scaling", planned, rates, {arm: LOST}, []))
+
+    first, rest = report.answer.split(". ", 1)
+    assert first == f"No verdict on {arm}: loss not finite at step 3"
+    assert lost_precision not in rest
+    assert {"fp32", "bf16"} - {lost_precision} <= set(rest.split())
+    assert {row[0] for row in report.tables[0].rows} == {"fp32", "bf16"}
+
+
+def test_time_to_accuracy(store):
+    planned = time_to_accuracy_plan.plan(
+        test_time_to_accuracy_plan.parameters(estimate_steps=0, repeats=1)
+    )
+    rates = {"sgd": 100.0, "lars": 200.0}
+    lines = [evaluated(0.999)]
+
+    finished = written(
+        "time_to_accuracy", planned, rates, {"lars": LOST}, [], lines=lines
+    )
+    ended = written(
+        "time_to_accuracy", planned, rates, {"sgd": LOST}, ["sgd"], lines=lines
+    )
+
+    assert make(finished).answer.startswith(
+        "No verdict on lars: loss not finite at step 3. CPU, functional: To "
+    )
+    assert "lars took" not in make(finished).answer
+    assert make(ended).answer == "No verdict on sgd: loss not finite at step 3."
+
+
+@pytest.mark.nonfinite
+def test_a_training_at_a_far_too_high_learning_rate_is_told_everywhere(
+    small, store, capsys
+):
+    usual = small(gpus=1, steps=6, warmup_steps=1)
+    wild = usual.replace(learning_rate=1e38)
+    arms = {
+        "ended": wild.replace(stop_on_nonfinite=True),
+        "usual": usual,
+        "wild": wild,
+    }
+
+    study = Study.create("rates", arms).run(progress=False)
+    runs = study.runs_by_arm(diverged=True)
+    [ended], [run] = runs["ended"], runs["wild"]
+    said = str(run.nonfinite)
+    main(["show", run.run_id])
+    main(["runs"])
+    printed = capsys.readouterr().out
+    rows = {row["run_id"]: row for row in RunTable(None).look([]).rows}
+    report = make(study)
+
+    assert said.startswith("loss not finite between step ")
+    assert f"finished; {said}" in printed
+    assert f"finished, {said}" in printed
+    assert f"failed, {said}" in printed
+    assert repr(run) == f"<Run {run.run_id} finished, {said}>"
+    assert repr(ended) == f"<Run {ended.run_id} failed, {said}>"
+    assert [rows[one.run_id]["nonfinite"] for one in (run, ended)] == [said, said]
+    found = [one.evidence for one in nbkit.audit(run) if one.code == "loss"]
+    assert found == [said]
+    told = {one.subject for one in nbkit.audit(study) if one.code == "loss"}
+    assert len(told) == 2
+    assert repr(study).endswith("2 of 3 runs finished, 1 not finite>")
+    assert report.answer.startswith(f"No verdict on ended ({said}) and wild ({said}). ")
+    assert "usual trains" in report.answer
+    assert [row[5] for row in report.tables[0].rows] == ["baseline", said]
+    # The arm that was ended is a result, too.
+    assert study.missing == []
+    assert [len(many) for many in study.runs_by_arm().values()] == [0, 1, 1]

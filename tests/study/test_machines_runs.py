@@ -1,0 +1,56 @@
+"""What runs of a machine say beside their rates: kernels, and whether they diverged."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.store.bundle_import import unpack_bundle
+from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.study import machines
+from nbkit.study.machines_load import example_bundles
+from tests.study.test_machines import change, parameters
+
+TWO, ONE = map(str, example_bundles())
+
+
+@pytest.fixture
+def here(store):
+    """Return the runs of one example in this store, as if they were its own."""
+    unpack_bundle(ONE, store)
+    return [RunPaths(folder) for folder in sorted(runs_folder().iterdir())]
+
+
+def test_batch_normalisation_by_others_is_a_fact_and_a_footnote(here):
+    for paths in here:
+        backend = "cudnn" if "fp32" in paths.run_id else "native"
+        change(paths.worker, "numbers", value={"batch_norm": backend})
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    table = result.side_by_side
+    rows = {row[0]: row for row in table.rows}
+    assert set(str(rows["batch normalisation"][2]).split(" | ")) == {
+        "fp32: cudnn",
+        "bf16: native",
+    }
+    assert rows["batch normalisation"][1] is None
+    said = " ".join(table.to_text().split())
+    assert "Batch normalisation is computed by" in said
+    assert "cuDNN in fp32 on " in said
+
+
+@pytest.mark.nonfinite
+def test_an_arm_that_was_not_finite_on_one_machine_is_not_compared(here):
+    lost = {"what": "loss", "step": 3, "after_step": None}
+    for paths in here:
+        change(paths.worker, "nonfinite", value=lost)
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    assert result.matched == []
+    assert result.answer.startswith("No verdict on ")
+    assert "loss not finite at step 3" in result.answer.partition(". ")[0]
+    assert {one.condition for one in result.left_out} == {"finite"}
+    assert "loss not finite at step 3" in str(result.not_alike)

@@ -1,0 +1,148 @@
+"""What doctor says of GPUs that are held back, and the command that changes it."""
+
+from __future__ import annotations
+
+import pynvml
+import pytest
+
+from nbkit.health import Finding
+from nbkit.telemetry import gpu_health, health
+from nbkit.telemetry.sample import GpuDevice
+from tests.telemetry.fake_nvml.fake_driver import FakeGpu
+
+WELL = FakeGpu("GPU-0")
+
+
+@pytest.fixture
+def told(drive, monkeypatch):
+    """Return what is said of GPUs that a test describes, by what was looked at."""
+    monkeypatch.setattr(gpu_health, "_kernel_log", lambda: "")
+
+    def tell(*gpus: FakeGpu) -> dict[str, Finding]:
+        drive(*gpus)
+        return {one.what: one for one in gpu_health.findings()}
+
+    return tell
+
+
+def test_gpus_that_are_well_give_no_warning(told):
+    assert {one.state for one in told(WELL, FakeGpu("GPU-1")).values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "what", "state", "found", "remedy"),
+    [
+        ({"persistence": 0}, "Persistence", "warning", "off on GPU 1", "-pm 1"),
+        ({"pcie_width": 8}, "PCIe link", "warning", "GPU 1 has 8 of 16", "seat"),
+        ({"remapped": (0, 1, 1, 0)}, "GPU 1", "warning", "pending", "--gpu-reset -i 1"),
+        ({"remapped": (0, 9, 0, 1)}, "GPU 1", "failure", "beyond repair", "replaced"),
+        (
+            {"power_limit_watts": 300},
+            "Power limit",
+            "warning",
+            "300 of 700 W",
+            "-pl 700",
+        ),
+        (
+            {"fabric": (pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS, 0)},
+            *("Fabric manager", "failure", "in progress on GPU 1"),
+            "restart nvidia-fabricmanager",
+        ),
+        (
+            {
+                "fabric": (
+                    pynvml.NVML_GPU_FABRIC_STATE_COMPLETED,
+                    pynvml.NVML_ERROR_NOT_SUPPORTED,
+                )
+            },
+            *("Fabric manager", "failure", "not supported on GPU 1"),
+            "restart nvidia-fabricmanager",
+        ),
+        ({"name": "NVIDIA A100"}, "Mix of GPUs", "warning", "2 kinds", "=0"),
+    ],
+)
+def test_what_holds_a_gpu_back_is_named_with_its_command(
+    told, gpu, what, state, found, remedy
+):
+    finding = told(WELL, FakeGpu("GPU-1", **gpu))[what]
+
+    assert finding.state == state
+    assert found in finding.found
+    assert remedy in finding.remedy
+
+
+def test_gpus_that_the_fabric_manager_has_connected_are_well(told):
+    done = (pynvml.NVML_GPU_FABRIC_STATE_COMPLETED, pynvml.NVML_SUCCESS)
+
+    finding = told(*(FakeGpu(f"GPU-{n}", fabric=done) for n in range(3)))
+
+    assert finding["Fabric manager"].found == "GPU 0, 1 and 2 can use NVSwitch"
+
+
+@pytest.mark.parametrize(
+    ("setting", "state", "found"),
+    [
+        ("0,9", "failure", "no GPU '9'"),
+        ("GPU-x", "failure", "no GPU 'GPU-x'"),
+        ("1", "info", "leaves 1 of 2"),
+        ("", "warning", "leaves 0 of 2"),
+        ("-1", "warning", "leaves 0 of 2"),
+    ],
+)
+def test_a_setting_that_names_no_gpu_is_told(told, monkeypatch, setting, state, found):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+
+    finding = told(WELL, FakeGpu("GPU-1"))["Visible GPUs"]
+
+    assert finding.state == state
+    assert found in finding.found
+
+
+LOG = """[ 12.1] NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', GPU has fallen off
+[ 13.1] NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', GPU has fallen off
+[ 14.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=411, name=python, MMU Fault
+[ 15.1] NVRM: Xid (PCI:0000:3b:00): 64, pid=411, row remapper failure
+"""
+
+
+def test_errors_in_the_kernels_log_are_told_by_gpu():
+    gpus = [
+        GpuDevice(0, "GPU-0", pci_bus_id="00000000:1B:00.0"),
+        GpuDevice(1, "GPU-1", pci_bus_id="00000000:3B:00.0"),
+    ]
+
+    fallen, fault, memory = gpu_health.judge_log(LOG, gpus)
+
+    assert fallen.found.startswith("79 of GPU 0, 2 times")
+    assert (fallen.state, fallen.remedy[:6]) == ("warning", "reboot")
+    assert fault.state == "info"
+    assert "a program" in fault.found
+    assert (memory.found[:11], memory.state) == ("64 of GPU 1", "warning")
+    [closed] = gpu_health.judge_log(None, gpus)
+    assert closed.remedy == "sudo dmesg | grep Xid"
+
+
+def test_gpus_that_only_their_pci_domain_tells_apart_have_their_own_errors():
+    gpus = [
+        GpuDevice(0, "GPU-0", pci_bus_id="00000001:00:00.0"),
+        GpuDevice(1, "GPU-1", pci_bus_id="00000002:00:00.0"),
+    ]
+    log = "[ 1.0] NVRM: Xid (PCI:0001:00:00): 79, pid=1, name=python\n"
+
+    [lost] = gpu_health.judge_log(log, gpus)
+
+    assert lost.found == "79 of GPU 0, once since the boot: it fell off the bus"
+
+
+def test_nccl_needs_shared_memory_beside_the_loading_processes(tmp_path, monkeypatch):
+    needed = 2 * 2 * health._BATCH_BYTES
+    monkeypatch.setattr(health, "usable_cpus", lambda: 2.0)
+    usage = type("usage", (), {"total": needed * 2, "free": needed})
+    monkeypatch.setattr(health.shutil, "disk_usage", lambda folder: usage)
+
+    one, several = (health.shared_memory(count, tmp_path) for count in (1, 8))
+
+    assert one.state == "ok"
+    assert several.state == "warning"
+    assert "NCCL between 8 GPUs" in several.remedy
+    assert "--shm-size=2g" in several.remedy

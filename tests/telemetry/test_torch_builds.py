@@ -1,0 +1,88 @@
+"""Which torch runs where: by driver, compute capability and processor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from nbkit.errors import DeviceError
+from nbkit.telemetry import torch_builds
+from nbkit.telemetry.torch_builds import (
+    TORCH_BUILDS,
+    last_torch,
+    needed_branch,
+    read_driver,
+)
+from nbkit.worker.distributed import check_build
+
+KERNEL_MODULES = [
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 2024\n",
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release\n",
+]
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """Take nvidia-smi away, as in a container for computing alone."""
+    monkeypatch.setattr(torch_builds, "_ask_smi", lambda fields: [])
+
+
+@pytest.mark.parametrize("said", KERNEL_MODULES)
+def test_without_nvidia_smi_the_kernel_module_tells_the_driver(silent, tmp_path, said):
+    file = tmp_path / "proc/driver/nvidia/version"
+    file.parent.mkdir(parents=True)
+    file.write_text(said + "GCC version:  gcc version 12.3.0\n")
+    # A container without the GPUs sees the module of its host, too.
+    assert read_driver(tmp_path) is None
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+
+    driver = read_driver(tmp_path)
+
+    assert driver is not None
+    assert (driver.version, driver.capabilities) == ("535.183.01", ())
+
+
+def test_a_machine_of_several_kinds_gets_what_runs_on_all_of_them():
+    build = last_torch([(7, 0), (9, 0)], 580, "x86_64")
+
+    assert build is not None
+    assert build.requirement == "torch<2.11"
+    assert build.dali == "dali"
+
+
+def test_arm_has_gpu_wheels_from_the_newest_row_on_only():
+    assert last_torch([(9, 0)], 570, "aarch64") is None
+    assert needed_branch([(9, 0)], "aarch64") == TORCH_BUILDS[0].driver
+    assert last_torch([(9, 0)], 580, "aarch64") is TORCH_BUILDS[0]
+
+
+def test_gpus_that_no_wheel_knows_need_no_driver_in_vain():
+    assert needed_branch([(3, 5)], "x86_64") is None
+
+
+def test_it_needs_the_standard_library_alone():
+    # -S: no packages; -I: nothing beside it.
+    argv = [sys.executable, "-I", "-S", torch_builds.__file__]
+
+    subprocess.run(argv, env={"PATH": ""}, check=True)
+
+
+@pytest.mark.parametrize(
+    ("capability", "wanted"),
+    [
+        ((7, 0), 'pip install "torch<2.11" '),
+        ((6, 1), 'pip install "torch<2.8" '),
+        ((12, 0), 'pip install --upgrade "torch'),
+    ],
+)
+def test_a_gpu_that_a_build_lacks_is_told_the_build_that_has_it(
+    monkeypatch, capability, wanted
+):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    with pytest.raises(DeviceError) as caught:
+        check_build(capability, ["sm_75", "sm_80", "sm_90"])
+
+    assert wanted in str(caught.value)

@@ -1,0 +1,125 @@
+"""A run that stopped being finite says so wherever it is shown, by the same words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import nbkit
+from nbkit.analysis.live.rows import run_numbers
+from nbkit.analysis.live.run import LiveRun
+from nbkit.cli.main import main
+from nbkit.launch.run_progress import RunPosition, result
+from nbkit.server.runs import RunTable
+from nbkit.widgets.picture import picture
+from nbkit.widgets.table import show_table
+from tests.widgets.stored_run import WrittenRun, step
+
+WORDS = "loss not finite at step 3"
+
+
+@pytest.fixture
+def lost(tmp_path, monkeypatch) -> WrittenRun:
+    """Return a run under way whose loss was not finite from step 3 on."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    written = WrittenRun(tmp_path, task="train", model="resnet18", engine="local")
+    for number in range(1, 11):
+        written.append(step(number, loss=None if number > 2 else 1.0))
+    return written
+
+
+@pytest.fixture
+def finished(lost) -> nbkit.Run:
+    """Return the same run after its end."""
+    lost.record("finished", time={"ended": "2020-01-01T00:01:00.000Z"})
+    return lost.run
+
+
+def test_print(finished):
+    assert repr(finished) == f"<Run {finished.run_id} finished, {WORDS}>"
+
+
+def test_the_lists_columns(finished):
+    [row] = nbkit.runs().to_dicts()
+
+    assert row["nonfinite"] == WORDS
+    assert row["loss_not_finite_at_step"] == 3
+
+
+def test_the_last_line_of_wait(finished):
+    assert result(finished) == f"finished, {WORDS}, 100.0 images/s"
+
+
+def test_the_progress_of_a_run_that_goes_on(lost):
+    position = RunPosition()
+    position.read(lost.run)
+
+    assert position.words(lost.run) == (f"step 10 of 1,000, 100 images/s, {WORDS}")
+
+
+def test_nbkit_show(finished, capsys):
+    assert main(["show", finished.run_id]) == 0
+
+    assert capsys.readouterr().out.splitlines()[0].endswith(f"finished; {WORDS}")
+
+
+def test_nbkit_runs(finished, capsys):
+    assert main(["runs"]) == 0
+    [_, line] = capsys.readouterr().out.splitlines()
+    assert main(["runs", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+
+    assert f"finished, {WORDS}" in line
+    assert (row["state"], row["nonfinite"]) == ("finished", WORDS)
+
+
+def test_the_live_view_while_it_goes_on_and_after_its_end(lost):
+    live = LiveRun(lost.run)
+    live.read()
+    assert live.take_changes()["head"]["nonfinite"] == WORDS
+
+    lost.record("finished", time={"ended": "2020-01-01T00:01:00.000Z"})
+    live.read()
+    shown = picture(live)
+
+    assert live.take_changes()["head"]["nonfinite"] == WORDS
+    assert f"finished; {WORDS}" in shown["text/plain"]
+    assert f"finished; {WORDS}" in shown["text/html"]
+
+
+def test_the_table_of_a_notebook(finished, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        "nbkit.widgets.table.display", lambda bundle, **_: shown.append(bundle)
+    )
+
+    show_table(nbkit.runs(), with_widgets=False)
+
+    assert f"finished, {WORDS}" in shown[0]["text/plain"]
+    assert f"finished, {WORDS}" in shown[0]["text/html"]
+
+
+def test_the_sidebars_rows(lost):
+    table = RunTable(None)
+    [row] = table.look([]).rows
+    assert (row["state"], row["nonfinite"]) == ("running", WORDS)
+
+    lost.record("finished", time={"ended": "2020-01-01T00:01:00.000Z"})
+
+    [row] = table.look([]).rows
+    assert (row["state"], row["nonfinite"]) == ("finished", WORDS)
+    assert table.one(row["run_id"], [])["nonfinite"] == WORDS
+
+
+def test_a_run_that_is_resumed_from_before_it_says_so_no_longer(lost):
+    numbers = run_numbers(lost.run)
+    assert numbers is not None
+    assert numbers["nonfinite"] == WORDS
+
+    lost.submit(1)
+    lost.append(step(3, 1))
+
+    numbers = run_numbers(lost.run)
+    assert numbers is not None
+    assert numbers["nonfinite"] is None

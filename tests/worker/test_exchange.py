@@ -1,0 +1,54 @@
+"""What ranks send each other beside gradients."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torchvision.models import resnet18, swin_t
+
+from nbkit.config import ExperimentConfig
+from nbkit.worker.exchange import wrap
+from nbkit.worker.rank import Rank
+from nbkit.worker.step_clock import StepClock
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def group():
+    """Return a process group of one rank."""
+    store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class _Codebook(nn.Module):
+    """Reads a buffer in every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("codes", torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "sent"),
+    [(resnet18, False), (swin_t, True), (_Codebook, True)],
+    ids=["running statistics", "constants", "a buffer that is read"],
+)
+def test_running_statistics_are_not_sent_before_every_step(group, tmp_path, make, sent):
+    config = ExperimentConfig(device="cpu", gpus=2)
+    rank = Rank(tmp_path, 0, 0, 2, 2, 0, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # of a deprecated argument
+        model = wrap(make(), config, rank, CPU, StepClock(CPU))
+
+    assert isinstance(model, DistributedDataParallel)
+    assert model.will_sync_module_buffers() is sent
