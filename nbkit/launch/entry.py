@@ -15,7 +15,6 @@ copies of a module's functions would have a copy of its state.
 from __future__ import annotations
 
 import hashlib
-import io
 import linecache
 import os
 import re
@@ -23,11 +22,11 @@ import site
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, ClassVar
+from types import FunctionType, ModuleType
+from typing import Any
 
 from nbkit.errors import ConfigError
 from nbkit.store.metrics import store_error
@@ -156,22 +155,24 @@ def function_entry(
     """
     import cloudpickle
 
+    from nbkit.store.pickling import dumps, pickle_sha256
+
     name = getattr(function, "__name__", type(function).__name__)
     call = (function, tuple(args), dict(kwargs or {}))
     try:
-        pickled = _pickled(call)
+        pickled, code_files = dumps(call)
     except Exception as error:
         raise ConfigError(_why_not(name, call, error)) from error
     if len(pickled) > LARGE_BYTES:
         warnings.warn(_what_is_large(name, call, len(pickled)), stacklevel=4)
-    described, sources = _sources(pickled)
+    described, sources = _sources(code_files)
     description = {
         "kind": "function",
         "name": name,
         "qualified_name": getattr(function, "__qualname__", name),
         "module": getattr(function, "__module__", None),
         "pickle_bytes": len(pickled),
-        "pickle_sha256": hashlib.sha256(pickled).hexdigest(),
+        "pickle_sha256": pickle_sha256(call),
         "python": sys.version.split()[0],
         "cloudpickle": cloudpickle.__version__,
         "import_path": _import_path(),
@@ -184,29 +185,6 @@ def function_entry(
 def _import_path() -> list[str]:
     """Return where this process imports from, as it means anywhere."""
     return [str(Path(entry or ".").absolute()) for entry in sys.path]
-
-
-def _pickled(value: Any) -> bytes:
-    """Pickle as cloudpickle does; code also has the name of its file, for tracebacks.
-
-    cloudpickle leaves it out since 3.1.3.
-    """
-    import cloudpickle
-
-    base = cloudpickle.Pickler
-    reduce_code = base.dispatch_table[CodeType]
-
-    def reduce(code: CodeType) -> tuple[Any, ...]:
-        kind, args, *_ = reduce_code(code)
-        file = code.co_filename
-        return kind, tuple(file if it == "<dynamic-code>" else it for it in args)
-
-    class Pickler(base):
-        dispatch_table: ClassVar = {**base.dispatch_table, CodeType: reduce}
-
-    pickled = io.BytesIO()
-    Pickler(pickled).dump(value)
-    return pickled.getvalue()
 
 
 # What a call carries
@@ -272,8 +250,10 @@ def _what_is_large(name: str, call: Any, size: int) -> str:
 
 
 def _size_or_problem(value: Any) -> int | Exception:
+    from nbkit.store.pickling import dumps
+
     try:
-        return len(_pickled(value))
+        return len(dumps(value)[0])
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
         return error
 
@@ -282,21 +262,26 @@ def _size_or_problem(value: Any) -> int | Exception:
 
 
 def _sources(
-    pickled: bytes = b"",
+    code_files: Iterable[str] = (),
 ) -> tuple[dict[str, dict[str, str]], dict[str, bytes]]:
     """Return the files that code came from, by name, and their content by a new name.
 
-    A code object in a pickle holds the name of the file it was compiled from: a cell
-    has one too, though there is no such file.
+    Parameters
+    ----------
+    code_files
+        What the code that is pickled was compiled from: a cell has such a name too,
+        though there is no such file.
     """
     described: dict[str, dict[str, str]] = {}
     contents: dict[str, bytes] = {}
-    for file, shown in _cells().items():
-        if file.encode(errors="surrogateescape") in pickled:
-            kept = "cells/" + re.sub(r"\W+", "_", shown).strip("_") + ".py"
-            described[file] = {"shown_as": shown, "file": kept}
-            text = "".join(linecache.getlines(file))
-            contents[kept] = text.encode(errors="surrogateescape")
+    for file, shown in sorted(_cells(code_files).items()):
+        name = re.sub(r"\W+", "_", shown).strip("_")
+        kept = f"cells/{name}.py"
+        if kept in contents:
+            kept = f"cells/{name}_{len(contents)}.py"
+        described[file] = {"shown_as": shown, "file": kept}
+        text = "".join(linecache.getlines(file))
+        contents[kept] = text.encode(errors="surrogateescape")
     for module in _local_modules()[:_MOST_SOURCES]:
         file = str(module.__file__)
         kept = "modules/" + _place(module)
@@ -336,18 +321,24 @@ def _local_modules() -> list[ModuleType]:
     return found
 
 
-def _cells() -> dict[str, str]:
-    """Return what IPython calls each cell, by the file name of its code."""
+def _cells(code_files: Iterable[str]) -> dict[str, str]:
+    """Return what IPython calls each cell, by the file name of its code.
+
+    A cell is in memory alone, or on the disk too once a debugger has stopped in it.
+    """
+    label = _label_of_code()
+    found = {}
+    for file in code_files:
+        shown = label(file)
+        if shown or (file in linecache.cache and not Path(file).exists()):
+            found[file] = " ".join(shown) if shown else "a cell"
+    return found
+
+
+def _label_of_code() -> Callable[[str], tuple[str, str] | None]:
+    """Return what IPython labels code by: ("Cell", "In[3]") by its file name."""
     try:
         shell = sys.modules["IPython"].get_ipython()
+        return shell.compile.format_code_name
     except (KeyError, AttributeError):
-        return {}
-    if shell is None:
-        return {}
-    # IPython's tracebacks take the numbers from there; it has no public name.
-    numbers = getattr(shell.compile, "_filename_map", {})
-    return {
-        file: f"Cell In[{numbers[file]}]" if file in numbers else "a cell"
-        for file in linecache.cache
-        if "ipykernel_" in file or file.startswith("<ipython-input")
-    }
+        return lambda _: None

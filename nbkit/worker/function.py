@@ -126,10 +126,10 @@ def _main_module(file: str | None) -> ModuleType:
 
 def _keep(value: Any, rank: Rank, name: str) -> None:
     """Write what a function returned, all or nothing."""
-    import cloudpickle
+    from nbkit.store.pickling import dumps
 
     try:
-        pickled = cloudpickle.dumps(value)
+        pickled, _ = dumps(value)
     except Exception as error:
         message = (
             f"{name}() returned a {type(value).__name__}, which cannot be sent back "

@@ -9,16 +9,13 @@ import json
 import os
 import subprocess
 import sys
-import traceback
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, RunError, RunFailedError
 from nbkit.launch import entry
-from nbkit.store.pickles import load_on_host
 from nbkit.store.record import RunState
 from tests.notebooks.kernel import running_kernel
 
@@ -64,8 +61,9 @@ CELLS = [
     "scale = 3\nclass Pair:\n    def __init__(self, a): self.a = a",
     "import beside\ndef outer(offset):\n"
     "    def inner(value):\n"
-    "        import late\n"
-    "        return Pair(beside.double(value * scale + offset) + late.ONE).a\n"
+    "        import inspect, late\n"
+    "        made = Pair(beside.double(value * scale + offset) + late.ONE).a\n"
+    "        return made, inspect.getsource(outer)\n"
     "    return inner",
     "run = nbkit.launch(outer(1), args=(2,), device='cpu', oversubscribe=True)",
 ]
@@ -83,10 +81,13 @@ def test_a_function_of_a_cell_takes_along_what_it_refers_to(tmp_path):
         run = nbkit.attach(kernel.execute("run.wait()", "run.run_id"))
         returned = kernel.execute("pass", "run.returns")
 
-    assert returned == [15]
+    assert returned == [(15, CELLS[2].removeprefix("import beside\n") + "\n")]
     assert (run.paths.source / "modules" / "beside.py").read_text() == module
     cells = (run.paths.source / "cells").iterdir()
-    assert any("def inner(value)" in path.read_text() for path in cells)
+    assert {path.name: path.read_text() for path in cells} == {
+        "Cell_In_3.py": f"{CELLS[1]}\n",
+        "Cell_In_4.py": f"{CELLS[2]}\n",
+    }
 
 
 def test_a_failure_is_raised_where_the_run_is_waited_for():
@@ -313,19 +314,3 @@ def test_what_was_registered_at_the_interpreters_end_is_done(tmp_path):
     launch(work, args=(tmp_path / "said",)).wait()
 
     assert (tmp_path / "said").read_text() == "done"
-
-
-def test_a_pickled_function_keeps_its_file_and_its_lines():
-    cell = "def fails():\n    return inner()\n\ndef inner():\n    raise KeyError\n"
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(cell, "/elsewhere/cell.py", "exec"), names)
-
-    pickled = entry.function_entry(names["fails"]).pickled
-
-    assert pickled is not None
-    function, _, _ = load_on_host(pickled)
-    with pytest.raises(KeyError) as raised:
-        function()
-    *_, outer, inner = traceback.extract_tb(raised.value.__traceback__)
-    assert [outer.filename, inner.filename] == ["/elsewhere/cell.py"] * 2
-    assert [outer.lineno, inner.lineno] == [2, 5]

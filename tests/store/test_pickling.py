@@ -1,0 +1,221 @@
+"""Code that was pickled shows its file and line, whatever it is part of."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbkit.store.pickling import dumps, pickle_sha256
+
+CASES = {
+    "function": "def call():\n    raise KeyError  # here",
+    "nested function": """
+def outer():
+    def inner():
+        raise KeyError  # here
+    return inner
+call = outer()""",
+    "lambda": "call = lambda: {}[1]  # here",
+    "lambda in a lambda": "call = (lambda: lambda: {}[1])()  # here",
+    "method": """
+class Made:
+    def method(self):
+        raise KeyError  # here
+def call():
+    Made().method()""",
+    "bound method": """
+class Made:
+    def method(self):
+        raise KeyError  # here
+call = Made().method""",
+    "static method": """
+class Made:
+    @staticmethod
+    def method():
+        raise KeyError  # here
+call = Made.method""",
+    "class method": """
+class Made:
+    @classmethod
+    def method(cls):
+        raise KeyError  # here
+call = Made.method""",
+    "class in a class": """
+class Outer:
+    class Inner:
+        def method(self):
+            raise KeyError  # here
+call = Outer.Inner().method""",
+    "decorator with wraps": """
+import functools
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper():
+        return function()
+    return wrapper
+@decorated
+def call():
+    raise KeyError  # here""",
+    "generator": """
+def steps():
+    yield 1
+    raise KeyError  # here
+def call():
+    list(steps())""",
+    "list comprehension": """
+def call():
+    return [
+        {}[one]  # here
+        for one in (1, 2)
+    ]""",
+    "set comprehension": """
+def call():
+    return {
+        {}[one]  # here
+        for one in (1, 2)
+    }""",
+    "generator expression": """
+def call():
+    return list(
+        {}[one]  # here
+        for one in (1, 2)
+    )""",
+    "coroutine": """
+import asyncio
+async def wait():
+    await asyncio.sleep(0)
+    raise KeyError  # here
+def call():
+    asyncio.run(wait())""",
+    "dataclass": """
+import dataclasses
+@dataclasses.dataclass
+class Made:
+    value: int = 0
+    def method(self):
+        raise KeyError(self.value)  # here
+call = Made(2).method""",
+    "partial": """
+import functools
+def function(value):
+    raise KeyError(value)  # here
+call = functools.partial(function, 2)""",
+    "match": """
+def call(value=(1, 2)):
+    match value:
+        case (1, other):
+            raise KeyError(other)  # here""",
+    "except group": """
+def call():
+    try:
+        raise ExceptionGroup("", [KeyError()])
+    except* KeyError:
+        pass
+    raise KeyError  # here""",
+    "metaclass": """
+class Meta(type):
+    def method(cls):
+        raise KeyError  # here
+class Made(metaclass=Meta):
+    pass
+def call():
+    Made.method()""",
+    "enum": """
+import enum
+class Color(enum.Enum):
+    RED = 1
+    def method(self):
+        raise KeyError(self.name)  # here
+call = Color.RED.method""",
+    "recursion": """
+def call(depth=3):
+    if depth:
+        call(depth - 1)
+    raise KeyError  # here""",
+    "property": """
+class Made:
+    @property
+    def value(self):
+        raise KeyError  # here
+def call():
+    return Made().value""",
+    "call into a module": """
+import json
+def call():
+    json.loads("{")  # here""",
+}
+if sys.version_info >= (3, 12):
+    CASES["generic class"] = """
+class Made[T]:
+    def method(self) -> T:
+        raise KeyError  # here
+call = Made[int]().method"""
+
+READER = """
+import json, pathlib, pickle, sys, traceback
+found = {}
+for path in map(pathlib.Path, sys.argv[1:]):
+    try:
+        pickle.loads(path.read_bytes())()
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        found[path.name] = [[frame.filename, frame.lineno] for frame in frames]
+assert "nbkit" not in sys.modules
+print(json.dumps(found))
+"""
+
+
+def made_by(cell: str, file: str) -> Any:
+    """Execute a cell as IPython does, and return its ``call``."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(cell, file, "exec"), names)
+    return names["call"]
+
+
+def file_of(case: str) -> str:
+    return f"/tmp/ipykernel_7/{case}.py"
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[Any]]]:
+    """Return files and lines of each case's traceback in a process without nbkit."""
+    folder = tmp_path_factory.mktemp("pickles")
+    paths = []
+    for case, cell in CASES.items():
+        pickled, code_files = dumps(made_by(cell, file_of(case)))
+        assert file_of(case) in code_files
+        path: Path = folder / case
+        path.write_bytes(pickled)
+        paths.append(path)
+    read = [sys.executable, "-I", "-c", READER, *map(str, paths)]
+    return json.loads(subprocess.check_output(read, text=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_traceback_of_unpickled_code_has_the_cells_file_and_line(case, frames):
+    lines = CASES[case].splitlines()
+    (here,) = (number for number, line in enumerate(lines, 1) if "# here" in line)
+
+    assert [file_of(case), here] in frames[case]
+
+
+def test_the_hash_depends_on_the_code_and_not_on_its_file():
+    cell = CASES["nested function"]
+    one, other = made_by(cell, "/tmp/a.py"), made_by(cell, "/tmp/b.py")
+
+    assert pickle_sha256(one) == pickle_sha256(other)
+    assert pickle_sha256(one) != pickle_sha256(made_by(f"\n{cell}", "/tmp/a.py"))
+    assert dumps(one)[0] != dumps(other)[0]
+
+
+def test_data_that_hold_the_name_of_a_file_are_no_code():
+    pickled, code_files = dumps(["/tmp/ipykernel_7/1.py"])
+
+    assert pickle.loads(pickled) == ["/tmp/ipykernel_7/1.py"]
+    assert code_files == set()
