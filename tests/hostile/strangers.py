@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,12 +22,14 @@ needs_root = pytest.mark.skipif(
 
 @contextmanager
 def as_stranger(folder: Path) -> Iterator[None]:
-    """Look at files as a stranger, who may enter all folders above the one given."""
-    closed = [
-        (path, path.stat().st_mode)
-        for path in (folder, *folder.parents)
-        if not path.stat().st_mode & 0o001
-    ]
+    """Look at files as a stranger, who may enter all folders above the one given.
+
+    And those above nbkit, which may lie where its owner alone can enter.
+    """
+    ends = folder, Path(__file__).parent, Path(sys.prefix)
+    places = {path for end in ends for path in (end, *end.parents)}
+    modes = [(path, path.stat().st_mode) for path in places]
+    closed = [(path, mode) for path, mode in modes if not mode & 0o001]
     for path, mode in closed:
         path.chmod(mode | 0o001)
     user, group, groups = os.geteuid(), os.getegid(), os.getgroups()
