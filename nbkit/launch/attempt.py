@@ -125,6 +125,10 @@ class Attempt:
         self._obeyed: list[dict[str, Any]] = []
         self._deadline: float | None = None
         self._log_sizes: list[int] | None = None
+        self._left: list[int] = []
+        """Ranks that were through before the first failure."""
+        self._is_through = False
+        """Whether rank 0 of a script has left by itself with exit code 0."""
 
     @property
     def ranks(self) -> Sequence[WatchedRank]:
@@ -157,7 +161,7 @@ class Attempt:
         worker = self._worker()
         ready = worker.get("attempt") == self.number
         failed = any(rank.returncode for rank in self.ranks)
-        completed = ready and bool(worker.get("completed"))
+        completed = ready and (bool(worker.get("completed")) or self._is_through)
         if self._journal.error is not None:
             cause = causes.simple_cause("store", str(self._journal.error))
             return RunState.FAILED, cause
@@ -173,7 +177,7 @@ class Attempt:
             return RunState.STOPPED, causes.stop_cause(*known, ready=ready)
         if failed:
             known = self.ranks, self._paths, self.number
-            return RunState.FAILED, causes.failure_cause(*known)
+            return RunState.FAILED, causes.failure_cause(*known, left=self._left)
         if not completed:
             what = "every rank ended with exit code 0 before the last step"
             return RunState.FAILED, causes.simple_cause("exit", what)
@@ -202,10 +206,21 @@ class Attempt:
 
     def _on_end(self, rank: WatchedRank) -> None:
         self._journal.event("rank_ended", **rank.to_dict())
-        done = self._group.beats()[rank.rank].phase is Phase.DONE
+        beats = self._group.beats()
+        done = beats[rank.rank].phase is Phase.DONE
+        if rank.returncode == 0 and not done and self._config.task == "script":
+            # As under torchrun. A function has something to return.
+            done = True
+            self._is_through = self._is_through or rank.rank == 0
         if rank.returncode == 0 and not (done or self.cause or self.stop):
             ended = rank, self._paths, self.number
             self.cause = causes.early_exit_cause(*ended)
+        if rank.returncode != 0 and self._deadline is None:
+            self._left = [
+                other.rank
+                for other, beat in zip(self.ranks, beats, strict=True)
+                if beat.phase is Phase.DONE or other.returncode == 0
+            ]
         if rank.returncode != 0 or not done:
             # The others wait for it in vain, whatever they were asked to do.
             self._end_within(_AFTERMATH_SECONDS)

@@ -77,6 +77,7 @@ def failure_cause(
     ranks: Sequence[WatchedRank],
     paths: RunPaths,
     attempt: int,
+    left: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return the cause of a failed attempt, from the earliest failure.
 
@@ -84,6 +85,8 @@ def failure_cause(
     ----------
     ranks
         Every rank; those that the supervisor killed itself are never the cause.
+    left
+        Ranks that were through before: who waits for one in a collective fails.
     """
     first = _first_failure(ranks, paths, attempt)
     if first is None:
@@ -91,7 +94,11 @@ def failure_cause(
         return blame_gpus(unknown, paths)
     rank = first.rank
     where = {} if rank.node is None else {"node": rank.node}
-    return blame_gpus(_failure(first, paths, attempt), paths) | where
+    cause = _failure(first, paths, attempt)
+    if first.is_consequence and left:
+        names = ", ".join(map(str, left))
+        cause["message"] += f" (rank {names} had left before, with exit code 0)"
+    return blame_gpus(cause, paths) | where
 
 
 def lost_node_cause(

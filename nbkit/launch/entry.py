@@ -18,9 +18,7 @@ import hashlib
 import linecache
 import os
 import re
-import site
 import sys
-import sysconfig
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from nbkit.errors import ConfigError
+from nbkit.local_modules import is_local
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths
@@ -307,18 +306,7 @@ def _place(module: ModuleType) -> str:
 
 def _local_modules() -> list[ModuleType]:
     """Return loaded modules that no package manager has put into its folders."""
-    installed = [sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")]
-    installed += [*site.getsitepackages(), site.getusersitepackages()]
-    folders = tuple(str(Path(folder).resolve()) + os.sep for folder in installed)
-    nbkit = str(Path(__file__).resolve().parents[1]) + os.sep
-    found = []
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py"):
-            path = str(Path(file).resolve())
-            if not path.startswith((*folders, nbkit)):
-                found.append(module)
-    return found
+    return [module for module in list(sys.modules.values()) if is_local(module)]
 
 
 def _cells(code_files: Iterable[str]) -> dict[str, str]:

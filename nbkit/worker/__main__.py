@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
-import traceback
 from pathlib import Path
 
 from nbkit.config import ExperimentConfig
 from nbkit.config.determinism import DETERMINISTIC_VARIABLES
 from nbkit.reading import read_file
-from nbkit.store.redaction import redacted
 from nbkit.worker.binding import bind
+from nbkit.worker.ending import Ending, print_redacted
 from nbkit.worker.rank import Rank, keep_to_cpus
 
 
 def main() -> None:
-    """Run this rank and exit; a failure leaves torchelastic's error file."""
+    """Run this rank; a failure leaves torchelastic's error file.
+
+    A function or script ends as Python ends (see `nbkit.worker.ending`); nbkit's own
+    tasks have nothing to end, and leave.
+    """
+    sys.excepthook = print_redacted
+    faulthandler.enable()
+    ending = Ending()
     rank = Rank.enter(Path(sys.argv[1]))
+    is_users = False
     try:
         config = ExperimentConfig.from_json(read_file(rank.paths.config))
         if config.deterministic:
@@ -27,19 +35,18 @@ def main() -> None:
             keep_to_cpus(config.cpus)
         # Before torch: its threads, and the memory that they touch, follow.
         rank.binding = bind(rank, config)
-        from torch.distributed.elastic.multiprocessing.errors import record
+        is_users = config.has_entry
+        _run(rank, config, ending)
+    except BaseException as error:
+        ending.note(error)
+        if is_users:
+            raise
+        print_redacted(type(error), error, error.__traceback__)
+    if not is_users:
+        ending.leave()
 
-        from nbkit.worker.last_words import LastWords
 
-        record(_run, LastWords())(rank, config)
-    except BaseException as error:  # noqa: BLE001 - the process ends here either way
-        sys.stderr.write(redacted(traceback.format_exc()))
-        code = error.code if isinstance(error, SystemExit) else 1
-        _exit(code if isinstance(code, int) else 1)
-    _exit(0)
-
-
-def _run(rank: Rank, config: ExperimentConfig) -> None:
+def _run(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
     if config.task == "allreduce":
         from nbkit.worker.allreduce import measure_allreduce
 
@@ -55,18 +62,11 @@ def _run(rank: Rank, config: ExperimentConfig) -> None:
     elif config.has_entry:
         from nbkit.worker.function import run_entry
 
-        run_entry(rank, config)
+        run_entry(rank, config, ending)
     else:
         from nbkit.worker.train import train
 
         train(rank, config)
-
-
-def _exit(code: int) -> None:
-    """Leave without waiting for threads of a communicator whose peers are gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

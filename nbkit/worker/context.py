@@ -6,6 +6,7 @@ it, so that the facade may offer them to everybody.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import operator
@@ -235,9 +236,18 @@ class Context:
         return state
 
     def close(self) -> None:
+        """End what `should_stop` has begun, and write what is left to the disk.
+
+        No group is made here: that is a collective, and other ranks may have left.
+        """
+        if self._agreement is not None and self._has_group():
+            # Where a rank has left meanwhile, nobody needs the answer any more.
+            with contextlib.suppress(RuntimeError):
+                self._agreement.close()
+        self.write_out()
+
+    def write_out(self) -> None:
         """Write what is left to the disk."""
-        if self._host_group() is not None and self._agreement is not None:
-            self._agreement.close()
         if self._writer is not None:
             self._writer.sync()
             self._writer.close()
@@ -255,12 +265,23 @@ class Context:
 
         if self.world_size == 1 or not dist.is_initialized():
             return None
-        if self._group is None or self._group[0] is not dist.group.WORLD:
+        if not self._has_group():
             timeout = datetime.timedelta(seconds=self.config.collective_timeout_seconds)
             flags = dist.new_group(backend="gloo", timeout=timeout)
             self._group = dist.group.WORLD, flags
             self._agreement = None  # it was made in the group before
+        assert self._group is not None
         return self._group[1]
+
+    def _has_group(self) -> bool:
+        """Return whether a group for flags was made beside the default one of now."""
+        import torch.distributed as dist
+
+        return (
+            self._group is not None
+            and dist.is_initialized()
+            and self._group[0] is dist.group.WORLD
+        )
 
     def _barrier(self) -> Any:
         import torch.distributed as dist

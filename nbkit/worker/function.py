@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import datetime
 import gc
 import linecache
+import math
 import os
+import socket
+import stat
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -22,15 +25,21 @@ from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.pickles import load_on_host
 from nbkit.store.private import read_entry
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json
 from nbkit.worker import context
 from nbkit.worker.distributed import choose_device, rendezvous
+from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts
 from nbkit.worker.rank import Rank
 
 __all__ = ["run_entry"]
 
+_OTHERS_SECONDS = 1.0
+"""What other ranks have to leave after rank 0 before its connections are closed."""
 
-def run_entry(rank: Rank, config: ExperimentConfig) -> None:
+
+def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
     """Do what ``code/entry.json`` says; what a function returns is kept.
 
     The code finds torchrun's environment, so that ``init_process_group()`` works as
@@ -63,22 +72,28 @@ def run_entry(rank: Rank, config: ExperimentConfig) -> None:
     write_facts(rank, config, device, None, None, None, completed=False)
     rank.end_at_requests_to_stop()
     rank.beat(0, Phase.COMPUTE)
+
+    def finish() -> None:
+        here.close()
+        stopped = rank.answers_requests_itself and rank.paths.stop.exists()
+        completed = not (here.was_stopped or stopped)
+        write_facts(rank, config, device, None, None, None, completed=completed)
+        rank.beat(here.step, Phase.DONE)
+        _wait_for_all(store, rank)
+
+    ending.finish, ending.give_up = finish, here.write_out
+    ending.begin_users_code()
+    returned = None
     try:
         if entry["kind"] == "script":
             _run_script(entry, rank)
         else:
-            _keep(_call(rank), rank, entry["name"])
+            returned = _call(rank)
     except SystemExit as error:
-        if error.code not in (None, 0):
+        if error.code not in (None, 0) or ending.is_forked:
             raise
-        if entry["kind"] == "function":
-            _keep(None, rank, entry["name"])
-    _end_of_user_code()
-    here.close()
-    completed = not here.was_stopped
-    write_facts(rank, config, device, None, None, None, completed=completed)
-    rank.beat(here.step, Phase.DONE)
-    _wait_for_all(store, rank)
+    if entry["kind"] == "function" and not ending.is_forked:
+        _keep(returned, rank, entry["name"])
 
 
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
@@ -147,23 +162,50 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
         raise store_error(path, error) from error
 
 
-def _end_of_user_code() -> None:
-    """Do what the interpreter does at its end; the process itself ends at once.
-
-    First threads, with what wakes those of an executor; then what was registered, such
-    as what waits for children. Neither has a public name.
-    """
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
-    atexit._run_exitfuncs()
-
-
 def _wait_for_all(store: TCPStore, rank: Rank) -> None:
     """Keep the store open until everybody has left: rank 0's process holds it.
 
-    A rank that ends before it comes here ends all of them by the supervisor.
+    One that waits for rank 0 in a collective is told soon, as if this process had
+    ended. One that fails before it comes here ends all of them by the supervisor.
     """
     left = store.add("nbkit/left", 1)
     pause = threading.Event()
+    others: list[ProcessIdentity] = []
+    patience = time.monotonic() + _OTHERS_SECONDS
     while rank.rank == 0 and left < rank.world_size:
         pause.wait(0.02)
         left = store.add("nbkit/left", 0)
+        if time.monotonic() > patience:
+            patience = math.inf
+            _close_connections(but=store.port)
+            others = _others(rank)
+        if others and all(other.is_alive() is False for other in others):
+            return  # some have left by os._exit
+
+
+def _others(rank: Rank) -> list[ProcessIdentity]:
+    """Return the processes of the other ranks, as far as they have said."""
+    files = [
+        rank.paths.rank(rank.attempt, other).process
+        for other in range(rank.world_size)
+        if other != rank.rank
+    ]
+    return [ProcessIdentity.from_dict(read_json(file) or {}) for file in files]
+
+
+def _close_connections(but: int) -> None:
+    """Close this process's connections over TCP, except those of one port.
+
+    They belong to process groups, whose own end waits for the other ranks.
+    """
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
+        try:
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                if one.family in (socket.AF_INET, socket.AF_INET6):
+                    ports = one.getsockname()[1], one.getpeername()[1]
+                    if but not in ports:
+                        one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue  # it listens, or was closed meanwhile

@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 import traceback
-
-from torch.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler
+from pathlib import Path
 
 from nbkit.store.redaction import redacted
 
-__all__ = ["LastWords"]
+__all__ = ["write_last_words"]
+
+_MOST_MESSAGE_CHARACTERS = 16_384
+_MOST_TRACEBACK_CHARACTERS = 65_536
 
 
-class LastWords(ErrorHandler):
-    """Writes torchelastic's error file as its own handler does, without secrets.
+def write_last_words(error: BaseException) -> None:
+    """Write an exception into the error file that torchelastic asks for, if it does.
 
-    An exception may say with which address or password something was tried.
+    An exception may say with which address or password something was tried, and its
+    text may be as long as the data it is about.
     """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - it is the user's class
+        said = "(its text cannot be made)"
+    trace = "".join(traceback.format_exception(error))
+    message = _cut(f"{type(error).__name__}: {said}", _MOST_MESSAGE_CHARACTERS)
+    told = {
+        "message": redacted(message),
+        "extraInfo": {
+            "py_callstack": redacted(_cut(trace, _MOST_TRACEBACK_CHARACTERS)),
+            "timestamp": str(int(time.time())),
+        },
+    }
+    # On a full disk the supervisor says so, and the log has the exception.
+    with contextlib.suppress(OSError):
+        Path(file).write_text(json.dumps({"message": told}))
 
-    def record_exception(self, e: BaseException) -> None:
-        """Write the exception and its traceback, where torchelastic wants them."""
-        file = self._get_error_file_path()
-        if not file:
-            return
-        told = {
-            "message": redacted(f"{type(e).__name__}: {e}"),
-            "extraInfo": {
-                "py_callstack": redacted(traceback.format_exc()),
-                "timestamp": str(int(time.time())),
-            },
-        }
-        with open(file, "w") as written:  # noqa: PTH123 - a path of text, as torch's
-            json.dump({"message": told}, written)
+
+def _cut(text: str, limit: int) -> str:
+    """Return a text without its middle, if it is too long."""
+    left_out = len(text) - limit
+    if left_out <= 0:
+        return text
+    tail = limit // 4
+    head = limit - tail
+    words = f"\n... {left_out:,} of {len(text):,} characters left out ...\n"
+    return text[:head] + words + text[-tail:]

@@ -124,6 +124,12 @@ class Rank:
         if here and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
+    @property
+    def answers_requests_itself(self) -> bool:
+        """Whether the user's code handles requests to stop, and knows when it ends."""
+        ours = (signal.SIG_DFL, self._on_sigterm)
+        return signal.getsignal(signal.SIGTERM) not in ours
+
     @contextlib.contextmanager
     def ended_by_a_request_to_stop(self) -> Iterator[None]:
         """Let a request to stop end this process at once, where no step is near."""
