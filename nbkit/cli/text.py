@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import sys
@@ -21,6 +22,7 @@ __all__ = [
     "write_lines",
 ]
 
+_BYTES_OR_MARK = "nbkit.bytes-or-mark"
 NUMBER = ">"
 """Mark of a column that is aligned to the right."""
 
@@ -62,12 +64,21 @@ def wrapped(text: str, width: int, indent: str) -> list[str]:
 def write_in_any_encoding() -> None:
     """Let a terminal of Latin-1 show ``?`` for a letter that it lacks, such as a dash.
 
-    Else the letter would be an error. Where the stream has an answer of its own, as for
-    the bytes of a path, that stays.
+    Else the letter would be an error. Bytes of a path stay what they are where Python
+    writes them so, as under ``LC_ALL=C``.
     """
+    codecs.register_error(_BYTES_OR_MARK, _bytes_or_mark)
+    handlers = {"strict": "replace", "surrogateescape": _BYTES_OR_MARK}
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="replace")
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in handlers:
+            stream.reconfigure(errors=handlers[stream.errors])
+
+
+def _bytes_or_mark(error: UnicodeError) -> tuple[str | bytes, int]:
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("replace")(error)
 
 
 def write_lines(lines: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ copies of a module's functions would have a copy of its state.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import linecache
 import os
 import re
@@ -40,6 +41,13 @@ LARGE_BYTES = 50_000_000
 
 _MOST_SOURCES = 500
 _LARGEST_SOURCE_BYTES = 1_000_000
+
+
+_NOT_CALLED = (
+    ("a coroutine function", inspect.iscoroutinefunction),
+    ("a generator function", inspect.isgeneratorfunction),
+    ("an asynchronous generator", inspect.isasyncgenfunction),
+)
 
 
 @dataclass(frozen=True)
@@ -157,20 +165,29 @@ def function_entry(
     from nbkit.store.pickling import dumps, pickle_sha256
 
     name = getattr(function, "__name__", type(function).__name__)
+    _refuse_what_is_no_call(function, name, args, kwargs or {})
     call = (function, tuple(args), dict(kwargs or {}))
     try:
-        pickled, code_files = dumps(call)
+        pickle = dumps(call)
     except Exception as error:
         raise ConfigError(_why_not(name, call, error)) from error
-    if len(pickled) > LARGE_BYTES:
-        warnings.warn(_what_is_large(name, call, len(pickled)), stacklevel=4)
-    described, sources = _sources(code_files)
+    if found := pickle.names_in_main():
+        message = (
+            f"{name}() carries {', '.join(found)} of this session as a name alone, "
+            "which says nothing to another process; define it in a module, or inside "
+            "the function."
+        )
+        raise ConfigError(message)
+    size = len(pickle.data)
+    if size > LARGE_BYTES:
+        warnings.warn(_what_is_large(name, call, size), stacklevel=4)
+    described, sources = _sources(pickle.code_files)
     description = {
         "kind": "function",
         "name": name,
         "qualified_name": getattr(function, "__qualname__", name),
         "module": getattr(function, "__module__", None),
-        "pickle_bytes": len(pickled),
+        "pickle_bytes": size,
         "pickle_sha256": pickle_sha256(call),
         "python": sys.version.split()[0],
         "cloudpickle": cloudpickle.__version__,
@@ -178,7 +195,33 @@ def function_entry(
         "sources": described,
     }
     private = {"environment": dict(environment or {})}
-    return Entry("function", name, description, private, pickled, sources)
+    return Entry("function", name, description, private, pickle.data, sources)
+
+
+def _refuse_what_is_no_call(
+    function: Callable[..., Any],
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Raise if the ranks could only fail to call a function."""
+    for kind, is_one in _NOT_CALLED:
+        if is_one(function):
+            message = (
+                f"{name}() is {kind}, and a rank would only call it; launch a function "
+                "that runs it to its end."
+            )
+            raise ConfigError(message)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # of some builtins nobody knows it
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        message = f"{name}{signature} does not take args={args!r:.80} and "
+        message += f"kwargs={dict(kwargs)!r:.80} ({error})."
+        raise ConfigError(message) from None
 
 
 def _import_path() -> list[str]:
@@ -252,7 +295,7 @@ def _size_or_problem(value: Any) -> int | Exception:
     from nbkit.store.pickling import dumps
 
     try:
-        return len(dumps(value)[0])
+        return len(dumps(value).data)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
         return error
 

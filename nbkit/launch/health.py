@@ -11,6 +11,7 @@ from nbkit.health import Finding, tell
 from nbkit.launch.local import refuse_network_pool
 from nbkit.launch.partitions import Partition, partitions
 from nbkit.launch.pool_folder import POOL_VARIABLE, allocating, pool_folder
+from nbkit.store.processes import pidfd_problem
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
 __all__ = ["findings"]
@@ -24,6 +25,9 @@ _MOST_PARTITIONS = 8
 
 def findings() -> Iterator[Finding]:
     """Yield what is found; the pool's folder is made if need be, as a launch does."""
+    if why := pidfd_problem():
+        found, _, remedy = why.partition(": ")
+        yield Finding("Processes", "failure", found, remedy)
     yield _pool()
     yield from _slurm()
 

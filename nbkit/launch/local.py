@@ -17,6 +17,7 @@ from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.sweep import sweep
+from nbkit.launch.variables import CONTRACT
 from nbkit.packages import packages_of, pip_install
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
@@ -30,18 +31,6 @@ __all__ = ["LocalEngine", "detach", "passed_on", "refuse_network_pool"]
 # kernel to look. $0 is the log; the rest is the command.
 _DETACH = '"$@" </dev/null >>"$0" 2>&1 & echo $!'
 
-# Variables of a run or an agent around the launching process, never passed on.
-_NOT_INHERITED = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "GROUP_RANK",
-    "TORCHELASTIC_",
-    "NBKIT_",
-)
 _NETWORK = {
     "9p",
     "beegfs",
@@ -55,7 +44,8 @@ _NETWORK = {
     "smb3",
     "wekafs",
 }
-_NBKIT_SETTINGS = {"NBKIT_HOME", POOL_VARIABLE}
+_PASSED_ON = {"NBKIT_HOME", POOL_VARIABLE, "CUDA_VISIBLE_DEVICES"}
+"""Variables that a run sets for its ranks, and that the user sets for all of them."""
 
 
 def passed_on() -> dict[str, str]:
@@ -63,7 +53,7 @@ def passed_on() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name in _NBKIT_SETTINGS or not name.startswith(_NOT_INHERITED)
+        if name in _PASSED_ON or not CONTRACT.match(name)
     }
 
 

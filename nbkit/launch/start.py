@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -158,6 +159,7 @@ def _entry(
     kwargs: Mapping[str, Any] | None,
     environment: Mapping[str, str] | None,
 ) -> Entry | None:
+    _check_arguments(what, args, kwargs)
     if isinstance(what, str | os.PathLike):
         if kwargs:
             message = f"kwargs={dict(kwargs)!r}: a script takes args only."
@@ -179,6 +181,25 @@ def _entry(
         )
         raise ConfigError(message)
     return None
+
+
+def _check_arguments(
+    what: What | None, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> None:
+    if isinstance(args, str | bytes):
+        words = shlex.split(args) if isinstance(args, str) else [args]
+        meant = words if isinstance(what, str | os.PathLike) else (args,)
+        message = f"args={args!r:.80} is one text; pass args={meant!r:.80}."
+        raise ConfigError(message)
+    if not isinstance(args, Sequence):
+        message = (
+            f"args={args!r:.80} is a {type(args).__name__}; pass a tuple: "
+            f"args=({args!r:.80},)."
+        )
+        raise ConfigError(message)
+    if not isinstance(kwargs, Mapping | None):
+        message = f"kwargs={kwargs!r:.80} is a {type(kwargs).__name__}; pass a dict."
+        raise ConfigError(message)
 
 
 def _fields_of_entry(entry: Entry, fields: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from nbkit.launch.sweep import kill
 from nbkit.launch.trust import Permit
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, pidfd_problem
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
@@ -185,6 +185,8 @@ def _engine(config: ExperimentConfig) -> Engine:
             "Linux machine, or WSL 2 on Windows."
         )
         raise LaunchError(message)
+    if why := pidfd_problem():
+        raise LaunchError(why)
     return registry.resolve("engines", config.engine)()
 
 

@@ -26,6 +26,8 @@ CONTRACT = re.compile(
     r"|CUDA_VISIBLE_DEVICES|TORCHELASTIC_.*|NBKIT_.*)$"
 )
 """Names of the variables that a run itself sets for every rank."""
+_MOST_VARIABLE_BYTES = 131_072
+"""MAX_ARG_STRLEN: https://man7.org/linux/man-pages/man2/execve.2.html"""
 
 
 def is_recorded(name: str) -> bool:
@@ -53,11 +55,24 @@ def check_environment(environment: Mapping[str, str]) -> None:
     Raises
     ------
     ConfigError
-        If one is the run's own, no text, or looks like a secret.
+        If one is the run's own, no text, cannot be a variable, or looks like a secret.
     """
     for name, value in environment.items():
         if not isinstance(name, str) or not isinstance(value, str):
             message = f"environment[{name!r}]={value!r} is not text; use str() of it."
+            raise ConfigError(message)
+        if not name or "=" in name or "\0" in name + value:
+            message = (
+                f"environment[{name!r}] cannot be a variable: a name is neither empty "
+                "nor holds '=', and no NUL is in either; leave it out."
+            )
+            raise ConfigError(message)
+        size = len(os.fsencode(name)) + len(os.fsencode(value)) + 2
+        if size > _MOST_VARIABLE_BYTES:
+            message = (
+                f"environment[{name!r}] takes {size:,} bytes, and Linux passes on "
+                f"{_MOST_VARIABLE_BYTES:,} at most; write it into a file."
+            )
             raise ConfigError(message)
         if CONTRACT.match(name):
             message = f"environment[{name!r}] is set by the run itself; leave it out."

@@ -7,7 +7,7 @@ import pickle
 import sys
 from typing import Any
 
-__all__ = ["load_on_host"]
+__all__ = ["load_on_host", "load_with_names"]
 
 
 def load_on_host(data: bytes) -> Any:
@@ -21,6 +21,22 @@ def load_on_host(data: bytes) -> Any:
         Made by `pickle` or cloudpickle.
     """
     return _Unpickler(io.BytesIO(data)).load()
+
+
+def load_with_names(data: bytes) -> tuple[Any, dict[str, Any]]:
+    """Return a value, and what names in ``__main__`` mean where it was pickled.
+
+    Parameters
+    ----------
+    data
+        Made by `nbkit.store.pickling.dumps`; earlier versions wrote no names.
+    """
+    unpickler = _Unpickler(io.BytesIO(data))
+    value = unpickler.load()
+    try:
+        return value, unpickler.load()
+    except EOFError:
+        return value, {}
 
 
 class _Unpickler(pickle.Unpickler):

@@ -6,19 +6,50 @@ source. cloudpickle leaves file names out from 3.1.3 on.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
-from operator import methodcaller
-from types import CodeType
+import operator
+import pickletools
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from types import CodeType, FunctionType
 from typing import Any
 
 import cloudpickle
 
-__all__ = ["dumps", "pickle_sha256"]
+__all__ = ["Pickle", "dumps", "pickle_sha256"]
+
+_LruCache = type(functools.lru_cache(lambda: None))
+_PROTOCOL = 4
+"""The first by which objects of all classes are reduced alike."""
+_MOST_OPCODES = 1_000_000
+"""That are searched for names: of data, not of code, there may be any number."""
 
 
-def dumps(value: Any) -> tuple[bytes, set[str]]:
-    """Return a value's pickle, and the file names of the code that is in it.
+@dataclass(frozen=True)
+class Pickle:
+    """A pickled value, and what was met in it."""
+
+    data: bytes
+    """Two pickles: the value, and a dict of what names in ``__main__`` mean."""
+    code_files: set[str]
+    """File names of its code."""
+
+    def names_in_main(self) -> list[str]:
+        """Return names in ``__main__`` that stand for what should have been there.
+
+        Where it is read, ``__main__`` is another module.
+        """
+        found = {name for module, name in _names(self.data) if module == "__main__"}
+        return sorted(found)
+
+
+def dumps(value: Any) -> Pickle:
+    """Return a value's pickle.
 
     Raises
     ------
@@ -28,7 +59,9 @@ def dumps(value: Any) -> tuple[bytes, set[str]]:
     with io.BytesIO() as file:
         pickler = _CodePickler(file)
         pickler.dump(value)
-        return file.getvalue(), pickler.code_files
+        # It refers to what was pickled before.
+        pickler.dump(pickler.meanings())
+        return Pickle(file.getvalue(), pickler.code_files)
 
 
 def pickle_sha256(value: Any) -> str:
@@ -39,6 +72,35 @@ def pickle_sha256(value: Any) -> str:
     digest = _Digest()
     _CodePickler(digest, with_names=False).dump(value)
     return digest.sha256.hexdigest()
+
+
+def _has_slots_of_main(kind: type) -> bool:
+    """Return whether objects of a class of ``__main__`` have slots, and no own way."""
+    return (
+        kind.__module__ == "__main__"
+        and "__slots__" in vars(kind)
+        and kind.__reduce_ex__ is object.__reduce_ex__
+        and kind.__reduce__ is object.__reduce__
+        and not hasattr(kind, "__setstate__")
+    )
+
+
+def _names(pickled: bytes) -> Iterator[tuple[str, str]]:
+    """Yield module and name of what a pickle refers to by name; executes nothing."""
+    pushed: deque[str | None] = deque([None, None], maxlen=2)
+    memo: list[str | None] = []
+    for opcode, value, _ in islice(pickletools.genops(pickled), _MOST_OPCODES):
+        if opcode.name == "STACK_GLOBAL":
+            module, name = pushed
+            if module is not None and name is not None:
+                yield module, name
+        if opcode.name == "MEMOIZE":
+            memo.append(pushed[-1])
+        elif opcode.name in ("BINGET", "LONG_BINGET"):
+            assert isinstance(value, int)
+            pushed.append(memo[value])
+        elif opcode.name not in ("PROTO", "FRAME"):
+            pushed.append(value if isinstance(value, str) else None)
 
 
 class _Digest:
@@ -59,9 +121,37 @@ class _CodePickler(cloudpickle.Pickler):
         super().__init__(file)
         self.code_files: set[str] = set()
         self._with_names = with_names
+        self._of_main: dict[str, list[Any]] = {}
+        """Classes and functions of ``__main__`` in this pickle, by name."""
+
+    def meanings(self) -> dict[str, Any]:
+        """Return what each name in ``__main__`` means, of what is in this pickle.
+
+        A cell that was executed twice has made two classes of one name.
+        """
+        now = vars(sys.modules["__main__"])
+        return {
+            name: next((one for one in found if one is now.get(name)), found[-1])
+            for name, found in self._of_main.items()
+        }
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how an object is made anew; for code, also how it gets its name."""
+        if issubclass(type(obj), type | FunctionType):
+            name = obj.__qualname__
+            if obj.__module__ == "__main__" and name.isidentifier():
+                self._of_main.setdefault(name, []).append(obj)
+        if isinstance(obj, _LruCache) and obj.__module__ == "__main__":
+            # By itself it is pickled as a name.
+            maxsize, typed = obj.cache_parameters().values()
+            decorator = _Made((functools.lru_cache, (maxsize, typed)))
+            return operator.call, (decorator, obj.__wrapped__)
+        if _has_slots_of_main(type(obj)):
+            # Where its class came from there are slots; here cloudpickle made a dict.
+            made, args, state, *rest = obj.__reduce_ex__(_PROTOCOL)
+            parts = state if isinstance(state, tuple) else (state,)
+            slots = {name: one for part in parts if part for name, one in part.items()}
+            return made, args, (None, slots), *rest
         if not isinstance(obj, CodeType):
             return super().reducer_override(obj)
         self.code_files.add(obj.co_filename)
@@ -70,7 +160,7 @@ class _CodePickler(cloudpickle.Pickler):
         reduced = super().reducer_override(obj)
         if reduced is NotImplemented:
             reduced = self.dispatch_table[CodeType](obj)
-        rename = methodcaller("replace", co_filename=obj.co_filename)
+        rename = operator.methodcaller("replace", co_filename=obj.co_filename)
         return rename, (_Made(reduced),)
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["ProcessIdentity", "boot_id", "hostname"]
+__all__ = ["ProcessIdentity", "boot_id", "hostname", "pidfd_problem"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,19 @@ class ProcessIdentity:
             return None
         status = _stat(self.pid)
         return self.is_here and status is not None and status[1] == self.start_ticks
+
+
+def pidfd_problem() -> str | None:
+    """Return why processes cannot be watched here, and what to do; None if they can."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        return (
+            f"this system has no pidfd_open ({error}), by which nbkit watches a run's "
+            "processes: it needs Linux 5.3 or newer, and in a container a seccomp "
+            "profile that allows pidfd_open (Docker's own since 20.10)."
+        )
+    return None
 
 
 def hostname() -> str:

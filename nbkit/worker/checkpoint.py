@@ -13,9 +13,9 @@ A killed or failed save leaves the checkpoint before it in force.
 from __future__ import annotations
 
 import os
-import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,13 @@ from nbkit.store.record import read_json, utc_now, write_json
 __all__ = [
     "latest",
     "load",
-    "random_state",
-    "restore_random_state",
     "save",
     "step_of",
 ]
 
 SCHEMA = "nbkit.checkpoint/1"
+_MOST_PLACES = 5
+_PLAIN = torch.Tensor | int | float | complex | str | bytes
 
 
 def save(
@@ -91,7 +91,7 @@ def save(
         _write(path / f"rank_{rank}.pt", rank_state)
         if rank == 0:
             _write(path / "state.pt", state)
-            _raise_unless_loadable(path / "state.pt")
+            _raise_unless_loadable(path / "state.pt", state)
         _sync_folder(folder)
     except OSError as error:
         raise store_error(path, error) from error
@@ -163,26 +163,6 @@ def load(
     return state, own
 
 
-def random_state() -> dict[str, Any]:
-    """Return the state of this rank's random generators."""
-    version, words, gauss = random.getstate()
-    return {
-        "python": [version, list(words), gauss],
-        "torch": torch.get_rng_state(),
-        # Asking for it would make a context on a GPU that is not this rank's.
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
-    }
-
-
-def restore_random_state(state: dict[str, Any]) -> None:
-    """Put this rank's random generators where `random_state` found them."""
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words), gauss))
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
-
-
 def _write(path: Path, state: dict[str, Any]) -> None:
     """Write to a temporary file, force it to the disk, give it its name."""
     temporary = path.with_name(f".{path.name}.tmp")
@@ -202,15 +182,29 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     _sync_folder(path.parent)
 
 
-def _raise_unless_loadable(path: Path) -> None:
+def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
     """Raise now, not at a resume, for what a checkpoint must not hold."""
     found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     if found:
+        places = list(islice(_odd_places(state, "state"), _MOST_PLACES))
+        where = f" ({', '.join(places)})" if places else ""
         message = (
-            f"the state holds {', '.join(found)}, which a checkpoint is not loaded "
-            "with; save tensors, numbers and text, in dicts and lists."
+            f"the state holds {', '.join(found)}{where}, which a checkpoint is not "
+            "loaded with; save tensors, numbers and text, in dicts and lists."
         )
         raise ConfigError(message)
+
+
+def _odd_places(value: Any, place: str) -> Iterator[str]:
+    """Yield where a state holds something else than tensors, numbers and text."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _odd_places(item, f"{place}[{key!r}]")
+    elif isinstance(value, list | tuple | set):
+        for number, item in enumerate(value):
+            yield from _odd_places(item, f"{place}[{number}]")
+    elif value is not None and not isinstance(value, _PLAIN):
+        yield f"{place} is a {type(value).__name__}"
 
 
 def _sync_folder(folder: Path) -> None:

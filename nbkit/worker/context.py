@@ -177,8 +177,10 @@ class Context:
         ----------
         state
             Tensors, numbers and text, nested in dicts and lists, such as
-            ``{"model": model.state_dict()}``; rank 0's is written. Every rank's random
-            state is written beside it.
+            ``{"model": model.state_dict()}``; rank 0's is written. Beside it every
+            rank writes the state of its random generators: those of Python, NumPy and
+            torch, and each `numpy.random.Generator`, `torch.Generator` and
+            `random.Random` that is in ``state``.
         step
             Steps done.
 
@@ -197,14 +199,16 @@ class Context:
             If it cannot be written; earlier checkpoints stay as they are.
         """
         from nbkit.worker import checkpoint
+        from nbkit.worker.generators import pack, random_state
 
         step = whole_step(step)
         self._rank.beat(step, Phase.CHECKPOINT)
+        shared, generators = pack(dict(state))
         path = checkpoint.save(
             self._rank.paths.checkpoints,
             step,
-            dict(state),
-            checkpoint.random_state(),
+            shared,
+            {**random_state(), "generators": generators},
             self.rank,
             self.world_size,
             self._barrier(),
@@ -217,8 +221,8 @@ class Context:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the newest complete checkpoint, on the host; or None.
 
-        Random generators go on from where they were, and so does the numbering of
-        `log`. A resumed run finds one.
+        Random generators go on from where they were, those in the state too, and so
+        does the numbering of `log`. A resumed run finds one.
 
         Raises
         ------
@@ -226,14 +230,15 @@ class Context:
             If another number of ranks wrote it.
         """
         from nbkit.worker import checkpoint
+        from nbkit.worker.generators import restore_random_state, unpack
 
         path = checkpoint.latest(self._rank.paths.checkpoints)
         if path is None:
             return None
         state, own = checkpoint.load(path, self.rank, self.world_size)
-        checkpoint.restore_random_state(own)
+        restore_random_state(own)
         self._step = checkpoint.step_of(path) - 1
-        return state
+        return unpack(state, own.get("generators", ()))
 
     def close(self) -> None:
         """End what `should_stop` has begun, and write what is left to the disk.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import linecache
 import math
 import os
@@ -13,7 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
@@ -23,7 +22,7 @@ from nbkit.errors import RunError, StoreError
 from nbkit.reading import read_file
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
-from nbkit.store.pickles import load_on_host
+from nbkit.store.pickles import load_with_names
 from nbkit.store.private import read_entry
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
@@ -115,17 +114,9 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
 
 
 def _call(rank: Rank) -> Any:
-    call = load_on_host(read_file(rank.paths.entry_pickle, None))
-    main = _main_module(None)
+    call, names = load_with_names(read_file(rank.paths.entry_pickle, None))
     # Pickle looks up by name what a cell has defined: to send it to another rank.
-    for found in gc.get_objects():
-        # Not isinstance: some objects of torch warn who asks them for their class.
-        if issubclass(type(found), type | FunctionType) and (
-            found.__module__ == "__main__"
-        ):
-            name = found.__qualname__
-            if name.isidentifier():
-                vars(main).setdefault(name, found)
+    vars(_main_module(None)).update(names)
     function, args, kwargs = call
     return function(*args, **kwargs)
 
@@ -144,7 +135,7 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
     from nbkit.store.pickling import dumps
 
     try:
-        pickled, _ = dumps(value)
+        pickled = dumps(value).data
     except Exception as error:
         message = (
             f"{name}() returned a {type(value).__name__}, which cannot be sent back "

@@ -38,6 +38,7 @@ from nbkit.worker.evaluation import evaluate
 from nbkit.worker.exchange import settle, without_exchange, wrap
 from nbkit.worker.facts import write_facts
 from nbkit.worker.finiteness import FiniteWatch
+from nbkit.worker.generators import random_state, restore_random_state
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.precision import Precision
 from nbkit.worker.profile import StepProfile
@@ -126,7 +127,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         precision.scaler.load_state_dict(saved["scaler"])
         watch.resume(step, saved.get("nonfinite"))
         rank.finished_step = step
-        checkpoint.restore_random_state(own)
+        restore_random_state(own)
         # A copy of the model is not kept for as long as the training takes.
         saved, own = {}, {}
 
@@ -167,7 +168,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
                     "batch_size_per_gpu": per_rank,
                     "nonfinite": watch.found and watch.found.to_dict(),
                 },
-                checkpoint.random_state(),
+                random_state(),
                 rank.rank,
                 rank.world_size,
                 barrier,

@@ -75,10 +75,14 @@ def test_an_error_of_the_system_is_a_sentence_and_not_a_traceback():
     assert done.stderr == "nbkit: [Errno 28] No space left on device\n"
 
 
-def test_an_encoding_without_a_letter_gets_a_question_mark(nbkit_command, tmp_path):
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii:surrogateescape"])
+def test_an_encoding_without_a_letter_gets_a_question_mark(
+    nbkit_command, tmp_path, encoding
+):
+    """The second is Python's under ``LC_ALL=C``."""
     WrittenRun(tmp_path)
 
-    done = nbkit_command("runs", NBKIT_HOME=tmp_path, PYTHONIOENCODING="latin-1")
+    done = nbkit_command("runs", NBKIT_HOME=tmp_path, PYTHONIOENCODING=encoding)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert " ? " in done.stdout

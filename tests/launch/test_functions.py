@@ -5,11 +5,14 @@ Cells are those of a real kernel.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -231,7 +234,7 @@ def test_what_cannot_be_sent_is_named():
     with pytest.raises(ConfigError, match=r"work\(\) carries lock .*inside the func"):
         launch(work)
 
-    def later():
+    def later(given=None):
         return unset
 
     if lock.locked():
@@ -260,6 +263,14 @@ def boom():
     os.abort()
 
 
+async def wait():
+    await asyncio.sleep(0)
+
+
+def steps():
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("what", "options", "words"),
     [
@@ -271,11 +282,33 @@ def boom():
         (boom, {"environment": {"A": 1}}, "is not text"),
         (boom, {"environment": {"RANK": "1"}}, "set by the run itself"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),
+        (boom, {"environment": {"A": "x" * 131_072}}, "takes 131,075 bytes, and Linux"),
+        (boom, {"environment": {"A=B": "x"}}, "cannot be a variable"),
+        (boom, {"environment": {"A": "x\0"}}, "cannot be a variable"),
+        (wait, {}, r"wait\(\) is a coroutine function"),
+        (steps, {}, r"steps\(\) is a generator function"),
+        (boom, {"args": 5}, r"args=5 is a int; pass a tuple: args=\(5,\)"),
+        (boom, {"args": "ab"}, r"is one text; pass args=\('ab',\)"),
+        (boom, {"args": (5,)}, r"boom\(\) does not take args=\(5,\)"),
+        (boom, {"kwargs": {"a": 1}}, "unexpected keyword argument 'a'"),
+        (boom, {"kwargs": 5}, "kwargs=5 is a int; pass a dict"),
+        (__file__, {"args": "--lr 0.1"}, r"pass args=\['--lr', '0.1'\]"),
     ],
 )
 def test_what_is_no_function_script_or_configuration_is_refused(what, options, words):
     with pytest.raises(ConfigError, match=words):
         launch(what, **options)
+
+
+def test_a_module_that_makes_its_attributes_is_not_asked(monkeypatch):
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            message = f"{name}: not on this machine"
+            raise ImportError(message)
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+
+    assert entry.function_entry(boom).sources is not None
 
 
 def test_outside_of_a_run_there_is_no_context():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import platform
 
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, LaunchError
+from nbkit.launch.health import findings
 from nbkit.launch.submit import existing_data, refusals
 
 
@@ -41,6 +44,19 @@ def test_what_is_no_data_set_is_refused_with_what_could_be_one(
 
     with pytest.raises(ConfigError, match=f"data='{name}' is not a folder.*photos"):
         existing_data(name)
+
+
+def test_without_pidfds_a_launch_is_refused_and_doctor_says_so(tmp_path, monkeypatch):
+    def refused(pid: int, flags: int = 0) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "pidfd_open", refused)
+
+    with pytest.raises(LaunchError, match=r"no pidfd_open .* Linux 5\.3 or newer"):
+        nbkit.launch(model="resnet18", device="cpu")
+    assert nbkit.runs() == []
+    assert next(findings()).state == "failure"
 
 
 def test_other_systems_are_refused_and_leave_no_folder(tmp_path, monkeypatch):

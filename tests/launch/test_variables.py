@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nbkit.launch.local import passed_on
 from nbkit.launch.variables import is_recorded
 
 
@@ -15,3 +16,15 @@ def test_a_secret_is_never_recorded(name):
 @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "NCCL_DEBUG", "OMP_NUM_THREADS"])
 def test_what_changes_results_is_recorded(name):
     assert is_recorded(name)
+
+
+def test_ranks_inherit_all_but_what_belongs_to_a_run_around_them(monkeypatch):
+    own = {"RANKING_DATA": "a", "WORLD_SIZE_LIMIT": "b", "CUDA_VISIBLE_DEVICES": "c"}
+    of_a_run = ("RANK", "LOCAL_RANK", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+    for name, value in {**own, **dict.fromkeys(of_a_run, "1")}.items():
+        monkeypatch.setenv(name, value)
+
+    passed = passed_on()
+
+    assert own.items() <= passed.items()
+    assert passed.keys().isdisjoint(of_a_run)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nbkit.store.pickles import load_on_host, load_with_names
 from nbkit.store.pickling import dumps, pickle_sha256
 
 CASES = {
@@ -188,10 +189,10 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[Any]
     folder = tmp_path_factory.mktemp("pickles")
     paths = []
     for case, cell in CASES.items():
-        pickled, code_files = dumps(made_by(cell, file_of(case)))
-        assert file_of(case) in code_files
+        pickled = dumps(made_by(cell, file_of(case)))
+        assert file_of(case) in pickled.code_files
         path: Path = folder / case
-        path.write_bytes(pickled)
+        path.write_bytes(pickled.data)
         paths.append(path)
     read = [sys.executable, "-I", "-c", READER, *map(str, paths)]
     return json.loads(subprocess.check_output(read, text=True))
@@ -211,11 +212,75 @@ def test_the_hash_depends_on_the_code_and_not_on_its_file():
 
     assert pickle_sha256(one) == pickle_sha256(other)
     assert pickle_sha256(one) != pickle_sha256(made_by(f"\n{cell}", "/tmp/a.py"))
-    assert dumps(one)[0] != dumps(other)[0]
+    assert dumps(one).data != dumps(other).data
 
 
 def test_data_that_hold_the_name_of_a_file_are_no_code():
-    pickled, code_files = dumps(["/tmp/ipykernel_7/1.py"])
+    pickled = dumps(["/tmp/ipykernel_7/1.py"])
 
-    assert pickle.loads(pickled) == ["/tmp/ipykernel_7/1.py"]
-    assert code_files == set()
+    assert pickle.loads(pickled.data) == ["/tmp/ipykernel_7/1.py"]
+    assert pickled.code_files == set()
+
+
+def test_a_cached_function_goes_by_value_and_other_names_are_told():
+    cell = """
+import functools
+@functools.lru_cache(maxsize=7)
+def table(n):
+    return n * n
+def call():
+    return table(3), table.cache_parameters()"""
+    pickled = dumps(made_by(cell, "/tmp/a.py"))
+
+    assert pickled.names_in_main() == []
+    assert pickle.loads(pickled.data)() == (9, {"maxsize": 7, "typed": False})
+
+    class ByName:
+        def __reduce__(self) -> str:
+            return "registry"
+
+    ByName.__module__ = "__main__"
+    main = vars(sys.modules["__main__"])
+    named = main["registry"] = ByName()
+    try:
+        assert dumps([named, "x"]).names_in_main() == ["registry"]
+    finally:
+        del main["registry"]
+
+
+def test_a_name_means_what_it_means_now_where_a_cell_was_executed_twice():
+    cell = "class Pair:\n    pass\ncall = Pair"
+    before, now = made_by(cell, "/tmp/a.py"), made_by(cell, "/tmp/a.py")
+    main = vars(sys.modules["__main__"])
+    main["Pair"] = now
+    try:
+        pickled = dumps([before(), now(), before()])
+    finally:
+        del main["Pair"]
+
+    (old, new, _), names = load_with_names(pickled.data)
+    assert names == {"Pair": type(new)}
+    assert type(old) is not type(new)
+
+
+BACK = """
+import sys
+from nbkit.store.pickles import load_on_host
+from nbkit.store.pickling import dumps
+sys.stdout.buffer.write(dumps(load_on_host(sys.stdin.buffer.read())()).data)
+"""
+
+
+@pytest.mark.parametrize("options", ["slots=True", "slots=True, frozen=True"])
+def test_an_object_with_slots_comes_back_to_the_process_of_its_class(options):
+    cell = f"""
+import dataclasses
+@dataclasses.dataclass({options})
+class Pair:
+    a: int
+call = lambda: Pair(3)"""
+    there = dumps(made_by(cell, "/tmp/a.py")).data
+
+    back = subprocess.check_output([sys.executable, "-c", BACK], input=there)
+
+    assert load_on_host(back).a == 3

@@ -12,12 +12,13 @@ import torch
 from nbkit.errors import RunError, StoreError
 from nbkit.store.record import read_json
 from nbkit.worker import checkpoint
+from nbkit.worker.generators import random_state, restore_random_state
 
 
 def save(folder, step, *, kept=10, state=None):
     """Save as the only rank."""
     values = {"step": step} if state is None else state
-    own = checkpoint.random_state()
+    own = random_state()
     return checkpoint.save(folder, step, values, own, 0, 1, lambda: None, kept)
 
 
@@ -78,7 +79,7 @@ def test_random_numbers_go_on_where_they_were(tmp_path):
     torch.manual_seed(1)
 
     _, own = checkpoint.load(path, 0)
-    checkpoint.restore_random_state(own)
+    restore_random_state(own)
 
     assert (random.random(), torch.rand(2).tolist()) == expected
 

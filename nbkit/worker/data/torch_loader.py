@@ -115,6 +115,8 @@ class TorchData(ImageData):
             batch_size=None,  # the dataset makes whole batches
             sampler=pending,
             num_workers=self._num_workers,
+            # The default of Python 3.14 has a process between this one and its own.
+            multiprocessing_context="fork" if processes else None,
             prefetch_factor=settings.prefetch_factor if processes else None,
             persistent_workers=persistent and processes,
             pin_memory=self._pin_memory,

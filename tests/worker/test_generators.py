@@ -1,0 +1,89 @@
+"""Random generators go on from where a checkpoint found them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nbkit.errors import ConfigError, RunError
+from nbkit.worker import checkpoint
+from nbkit.worker.generators import pack, random_state, restore_random_state, unpack
+
+BITS = [np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox]
+MADE: dict[str, Callable[[], Any]] = {
+    "Python's": lambda: random.Random(7),
+    "torch's": lambda: torch.Generator().manual_seed(7),
+    "NumPy's old one": lambda: np.random.RandomState(7),
+    "SFC64": lambda: np.random.Generator(np.random.SFC64(7)),
+    **{bits.__name__: lambda bits=bits: np.random.Generator(bits(7)) for bits in BITS},
+}
+
+
+def draw(generator: Any) -> list[float]:
+    """Return what any generator draws next."""
+    if isinstance(generator, torch.Generator):
+        return torch.rand(3, generator=generator).tolist()
+    if isinstance(generator, random.Random):
+        return [generator.random() for _ in range(3)]
+    # A normal number keeps half of a pair for the next one.
+    return [*generator.normal(size=3), *generator.uniform(size=3)]
+
+
+def saved(folder, state: dict[str, Any]) -> Any:
+    """Return a state after a checkpoint, as the only rank."""
+    shared, generators = pack(state)
+    own = {**random_state(), "generators": generators}
+    path = checkpoint.save(folder, 1, shared, own, 0, 1, lambda: None, 1)
+    loaded, own = checkpoint.load(path, 0)
+    restore_random_state(own)
+    return unpack(loaded, own["generators"])
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_generator_in_the_state_goes_on_from_where_it_was(tmp_path, name):
+    generator = MADE[name]()
+    draw(generator)
+    state = {"rng": [generator], "weights": torch.ones(2), "step": np.int64(4)}
+
+    loaded = saved(tmp_path, state)
+
+    assert draw(loaded["rng"][0]) == draw(generator)
+    assert loaded["step"] == 4
+    assert state["rng"] == [generator]
+
+
+def test_the_process_own_generators_go_on(tmp_path):
+    np.random.seed(7)
+    random.seed(7)
+    torch.manual_seed(7)
+    np.random.normal()
+
+    def drawn() -> list[float]:
+        return [np.random.normal(), random.random(), torch.rand(()).item()]
+
+    shared, _ = pack({})
+    own = {**random_state(), "generators": []}
+    path = checkpoint.save(tmp_path, 1, shared, own, 0, 1, lambda: None, 1)
+    expected = drawn()
+    restore_random_state(checkpoint.load(path, 0)[1])
+
+    assert drawn() == expected
+
+
+def test_a_rank_that_had_fewer_generators_is_told():
+    shared, _ = pack({"a": random.Random(), "b": random.Random()})
+
+    with pytest.raises(RunError, match="2 random generators of rank 0 and 1 of this"):
+        unpack(shared, pack({"a": random.Random()})[1])
+
+
+def test_what_a_checkpoint_cannot_hold_is_named_with_its_place(tmp_path):
+    state = {"best": {"at": np.ones(2), "value": np.float32(0.5)}}
+
+    with pytest.raises(ConfigError, match=r"\(state\['best'\]\['at'\] is a ndarray\)"):
+        saved(tmp_path, state)
