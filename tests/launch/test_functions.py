@@ -243,7 +243,7 @@ def test_what_cannot_be_sent_is_named():
     with pytest.raises(ConfigError, match=r"carries args\[0\] \(a lock\)"):
         launch(later, args=(lock,))
     with pytest.raises(ConfigError, match=r"carries args\[0\]"):
-        launch(meet, args=(lock,))
+        launch(meet, args=(lock,), kwargs={"box": 1})
     assert nbkit.runs() == []
 
 
