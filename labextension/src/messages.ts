@@ -106,7 +106,8 @@ export type RunState =
   | 'finished'
   | 'failed'
   | 'stopped'
-  | 'lost';
+  | 'lost'
+  | 'unknown';
 
 /** Where a run waits that needs what others hold. */
 export interface IQueue {

@@ -268,7 +268,8 @@ function stateWord(state: RunState, trans: TranslationBundle): string {
     finished: trans.__('finished'),
     failed: trans.__('failed'),
     stopped: trans.__('stopped'),
-    lost: trans.__('lost')
+    lost: trans.__('lost'),
+    unknown: trans.__('unknown')
   };
   return words[state];
 }

@@ -192,6 +192,7 @@ class Attempt:
             for rank in self._group.wait(_TICK_SECONDS):
                 self._on_end(rank)
             self._on_tick()
+            self._journal.give_sign()
             self._note_progress()
             self._look_for_stop()
             now = time.monotonic()

@@ -6,8 +6,11 @@ It loads little: many supervisors may wait in the queue at once.
 from __future__ import annotations
 
 import errno
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from nbkit.errors import StoreError
@@ -20,6 +23,7 @@ from nbkit.store.redaction import redacted
 __all__ = ["Journal"]
 
 _RESERVE_BYTES = 256 * 1024
+_SIGN_SECONDS = 30.0
 _DESCRIBED = ("code", "environment", "machine", "storage", "worker", "system")
 _FROM_SUBMISSION = (
     "engine",
@@ -49,6 +53,7 @@ class Journal:
         self.error: StoreError | None = None
         """Why something could not be written or read, once; the run ends with it."""
         self._events = JsonLinesWriter(paths.events)
+        self._next_sign = 0.0
         try:
             paths.reserve.write_bytes(b"\0" * _RESERVE_BYTES)
         except OSError:
@@ -104,6 +109,25 @@ class Journal:
         details = redacted(details)
         line = {"time": utc_now(), "attempt": self.attempt, "event": event, **details}
         self._write(lambda: self._events.write(line))
+
+    def give_sign(self) -> None:
+        """Let readers who cannot see this process know that it lives, now and then.
+
+        A supervisor that was taken for dead, and whose run was resumed elsewhere, ends
+        here, and its ranks with it.
+        """
+        now = time.monotonic()
+        if now < self._next_sign:
+            return
+        self._next_sign = now + _SIGN_SECONDS
+        with suppress(OSError):
+            os.utime(self._paths.record)
+        submission = read_json(self._paths.submission) or {}
+        if submission.get("attempt", 0) > self.attempt:
+            newest = submission.get("supervisor") or {}
+            sys.stderr.write(f"the run was resumed elsewhere: {newest}; ending\n")
+            sys.stderr.flush()
+            os._exit(1)
 
     def write_record(self) -> None:
         """Replace the file of the record."""

@@ -107,6 +107,7 @@ def _wait(
                 _tell_doubts(journal, answer, strangers.in_doubt)
             journal.record["queue"] = None
             return Place(claim, answer)
+        journal.give_sign()
         if not root.is_dir():
             message = f"{root} was removed."
             raise StoreError(message)

@@ -35,14 +35,16 @@ SUBMITTED_WITHIN_SECONDS = 120.0
 """A supervisor waits so long for its submission."""
 
 
-def resume(run: StoredRun, *, on_owner_exit: str, trust: bool) -> None:
+def resume(
+    run: StoredRun, *, on_owner_exit: str, trust: bool, force: bool = False
+) -> None:
     """Start the next attempt of a run that has ended, as `Run.resume` says."""
     check_owner_exit(on_owner_exit)
     permit = permit_run(run.paths, trust=trust)
-    _check_resumable(run)
+    _check_resumable(run, force=force)
     with held_attempt(run) as attempt:
         # Somebody may have resumed it just before.
-        _check_resumable(run)
+        _check_resumable(run, force=force)
         registry.resolve("engines", run.config.engine)().reap(run.paths)
         run.paths.stop.unlink(missing_ok=True)
         old = run.submission
@@ -166,9 +168,12 @@ def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
     return cwd
 
 
-def _check_resumable(run: StoredRun) -> None:
+def _check_resumable(run: StoredRun, *, force: bool) -> None:
     state = run.state
-    if not state.is_final:
+    if state is RunState.UNKNOWN and not force:
+        message = f"run {run.run_id} is unknown: {(run.cause or {}).get('message')}."
+        raise RunError(message)
+    if not state.is_final and state is not RunState.UNKNOWN:
         message = f"run {run.run_id} is {state}; stop() it before resume()."
         raise RunError(message)
     if state is RunState.FINISHED:

@@ -66,6 +66,8 @@ class Run(StoredRun):
             If it failed or was lost; the text names rank, cause and log.
         RunStoppedError
             If it was stopped.
+        RunError
+            If it cannot be known whether it goes on: see ``cause``.
         """
         if on_poll is None and not self.state.is_final:
             on_poll = shown_in_notebook()
@@ -73,6 +75,7 @@ class Run(StoredRun):
         while not (state := self.state).is_final:
             if on_poll is not None:
                 on_poll(self)
+            self._raise_if_unknown(state)
             waited = time.monotonic() - start
             if timeout_seconds is not None and waited > timeout_seconds:
                 queue = self.queue
@@ -112,8 +115,9 @@ class Run(StoredRun):
         Raises
         ------
         RunError
-            If torchrun started the run, not nbkit; or if its configuration does not
-            tell what None takes.
+            If torchrun started the run, not nbkit; if its configuration does not tell
+            what None takes; or if it cannot be known whether the run goes on: where it
+            does, it obeys.
         """
         if self.state.is_final:
             self._engine().reap(self.paths)
@@ -147,7 +151,15 @@ class Run(StoredRun):
                 self._engine().reap(self.paths)
         return self
 
-    def resume(self, *, on_owner_exit: str = "keep", trust: bool = False) -> Self:
+    def _raise_if_unknown(self, state: RunState) -> None:
+        if state is RunState.UNKNOWN:
+            cause = self.cause or {}
+            message = f"run {self.run_id} is unknown: {cause.get('message')}."
+            raise RunError(visible(message))
+
+    def resume(
+        self, *, on_owner_exit: str = "keep", trust: bool = False, force: bool = False
+    ) -> Self:
         """Go on from the newest complete checkpoint, in the same folder.
 
         Parameters
@@ -157,6 +169,10 @@ class Run(StoredRun):
         trust
             Also execute a run that was imported, or that others own or can write; what
             it executes is printed first.
+        force
+            Also go on with a run of which cannot be known whether it has ended: its
+            state is ``unknown``. A supervisor of it that lives after all ends within a
+            minute.
 
         Raises
         ------
@@ -167,7 +183,7 @@ class Run(StoredRun):
         # Who only looks at runs is spared what launching needs.
         from nbkit.launch.resume import resume
 
-        resume(self, on_owner_exit=on_owner_exit, trust=trust)
+        resume(self, on_owner_exit=on_owner_exit, trust=trust, force=force)
         return self
 
     @property

@@ -54,8 +54,9 @@ def empty_row(paths: RunPaths) -> Row:
 
 
 def cause_of(run: StoredRun, state: RunState) -> Row:
-    """Return why a run did not finish."""
-    if state not in (RunState.FAILED, RunState.LOST, RunState.STOPPED):
+    """Return why a run did not finish, or why that is unknown."""
+    told = RunState.FAILED, RunState.LOST, RunState.STOPPED, RunState.UNKNOWN
+    if state not in told:
         return {}
     return {"cause": (run.cause or {}).get("message")}
 

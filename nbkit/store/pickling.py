@@ -149,7 +149,7 @@ class _CodePickler(cloudpickle.Pickler):
         if _has_slots_of_main(type(obj)):
             # Where its class came from there are slots; here cloudpickle made a dict.
             made, args, state, *rest = obj.__reduce_ex__(_PROTOCOL)
-            parts = state if isinstance(state, tuple) else (state,)
+            parts: Any = state if isinstance(state, tuple) else (state,)
             slots = {name: one for part in parts if part for name, one in part.items()}
             return made, args, (None, slots), *rest
         if not isinstance(obj, CodeType):

@@ -1,7 +1,8 @@
 """Which process is meant: a pid alone is not enough, since pids are used again.
 
-A process is identified by pid, start time, host and boot id; every file that names a
-process names these four. Linux is read through ``/proc``.
+A process is identified by pid, start time, host, boot id and pid namespace; every file
+that names a process names these five. Linux is read through ``/proc``. What it does not
+show, such as the processes of a container beside this one, is neither alive nor dead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["ProcessIdentity", "boot_id", "hostname", "pidfd_problem"]
+__all__ = ["ProcessIdentity", "boot_id", "hostname", "pid_namespace", "pidfd_problem"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class ProcessIdentity:
     """Start time in clock ticks since boot (``/proc/PID/stat``, field 22)."""
     host: str
     boot_id: str
+    pid_namespace: str | None = None
+    """Which ``/proc`` shows it; None where an earlier version has not said."""
 
     @classmethod
     def of(cls, pid: int | None = None) -> Self:
@@ -40,7 +43,7 @@ class ProcessIdentity:
         if status is None:
             message = f"no process with pid {pid}"
             raise ProcessLookupError(message)
-        return cls(pid, status[1], hostname(), boot_id())
+        return cls(pid, status[1], hostname(), boot_id(), pid_namespace())
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -50,26 +53,29 @@ class ProcessIdentity:
             int(values["start_ticks"]),
             str(values["host"]),
             str(values["boot_id"]),
+            values.get("pid_namespace"),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the four parts as JSON values."""
+        """Return the five parts as JSON values."""
         return asdict(self)
 
     @property
     def is_here(self) -> bool:
-        """Whether this boot of this host is meant, so that the pid means something."""
-        return self.host == hostname() and self.boot_id == boot_id()
+        """Whether ``/proc`` shows it here, so that the pid means something."""
+        if self.boot_id != boot_id():
+            return False
+        if self.pid_namespace is None or not self.boot_id:
+            return self.host == hostname()
+        return self.pid_namespace == pid_namespace()
 
     def is_alive(self) -> bool | None:
-        """Return whether the process runs; None if it is on another host, or hidden.
+        """Return whether the process runs; None if that cannot be known here.
 
         A zombie does not run. A process of an earlier boot of this host is dead.
         """
-        if self.host != hostname():
-            return None
-        if self.boot_id != boot_id():
-            return False
+        if not self.is_here:
+            return self._is_earlier
         try:
             status = _stat(self.pid)
         except PermissionError:
@@ -78,10 +84,16 @@ class ProcessIdentity:
 
     def exists(self) -> bool | None:
         """Return whether the process is in the process table, zombies included."""
-        if self.host != hostname():
-            return None
+        if not self.is_here:
+            return self._is_earlier
         status = _stat(self.pid)
-        return self.is_here and status is not None and status[1] == self.start_ticks
+        return status is not None and status[1] == self.start_ticks
+
+    @property
+    def _is_earlier(self) -> bool | None:
+        """False of a process of an earlier boot of this host, None of any other."""
+        is_earlier = self.host == hostname() and self.boot_id != boot_id()
+        return False if is_earlier else None
 
 
 def pidfd_problem() -> str | None:
@@ -100,6 +112,18 @@ def pidfd_problem() -> str | None:
 def hostname() -> str:
     """Return this host's name."""
     return socket.gethostname()
+
+
+@functools.cache
+def pid_namespace() -> str | None:
+    """Return which processes ``/proc`` shows here: ``pid:[4026531836]``.
+
+    Each container has its own, as a rule; None where the kernel does not tell.
+    """
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
 
 
 @functools.cache

@@ -154,7 +154,7 @@ def damage_words(root: Path, error: Exception) -> str:
 
 
 class RunState(StrEnum):
-    """Where a run stands; all but `LOST` are written, `LOST` is computed."""
+    """Where a run stands; `LOST` and `UNKNOWN` are computed, all others are written."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -164,6 +164,9 @@ class RunState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     LOST = "lost"
+    """Whoever should write its end is gone."""
+    UNKNOWN = "unknown"
+    """Whoever should write it cannot be seen from here, and gives no sign of life."""
 
     @property
     def is_final(self) -> bool:

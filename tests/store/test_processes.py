@@ -33,8 +33,31 @@ def test_a_process_of_an_earlier_boot_is_dead():
     assert dataclasses.replace(ProcessIdentity.of(), boot_id="b").is_alive() is False
 
 
-def test_of_a_process_on_another_host_nothing_is_known():
-    assert dataclasses.replace(ProcessIdentity.of(), host="other").is_alive() is None
+def test_of_a_process_on_another_host_or_in_another_container_nothing_is_known():
+    me = ProcessIdentity.of()
+
+    elsewhere = dataclasses.replace(me, host="other", boot_id="b")
+    assert elsewhere.is_alive() is None
+    # A container beside this one has the same boot id.
+    beside = dataclasses.replace(me, host="other", pid_namespace="pid:[1]")
+    assert beside.is_alive() is beside.exists() is None
+    same_name = dataclasses.replace(me, pid_namespace="pid:[1]")
+    assert same_name.is_alive() is None
+
+
+def test_a_host_that_was_renamed_still_knows_its_processes():
+    me = ProcessIdentity.of()
+
+    assert dataclasses.replace(me, host="before").is_alive() is True
+    gone = dataclasses.replace(me, host="before", start_ticks=me.start_ticks - 1)
+    assert gone.is_alive() is False
+
+
+def test_what_an_earlier_version_wrote_is_judged_by_the_hosts_name():
+    me = dataclasses.replace(ProcessIdentity.of(), pid_namespace=None)
+
+    assert me.is_alive() is True
+    assert dataclasses.replace(me, host="other").is_alive() is None
 
 
 def test_a_zombie_does_not_run_but_is_still_there():

@@ -165,7 +165,8 @@ class LiveRun:
     def _head(self) -> Values:
         record, state = self._record, self.state
         ran = running_time(record, state)
-        cause = self.run.cause if state.is_final else None
+        is_told = state.is_final or state is RunState.UNKNOWN
+        cause = self.run.cause if is_told else None
         is_resumable = state.is_final and state is not RunState.FINISHED
         # The button does not ask whether an imported run is trusted.
         is_resumable = is_resumable and self.run.imported_from is None
