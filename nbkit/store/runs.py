@@ -30,6 +30,7 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, damage_told, damage_words, read_json
 from nbkit.store.redaction import refuse_secrets
+from nbkit.store.signs import is_silent, unseen
 from nbkit.store.summary import RunSummary, summarise_run
 from nbkit.visible import visible
 
@@ -52,9 +53,6 @@ _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
 
 _LOG_BYTES = 64 << 20
-SILENT_SECONDS = 180.0
-"""After so long without a sign of life a run that cannot be looked at is unknown; its
-supervisor gives one every 30 s."""
 
 Line = dict[str, Any]
 Stream = Literal["stdout", "stderr"]
@@ -115,22 +113,19 @@ class StoredRun:
         record, submission = self.record, self.submission
         if submission.get("job"):
             return self._standing(submission, record).cause
-        if self.state_by(record) is RunState.LOST:
-            return {
-                "kind": "lost",
-                "rank": None,
-                "message": "the supervisor process is gone without a last word "
-                "(killed, or the host went down); metrics up to the last step are kept",
-                "log": str(self.supervisor_log),
-            }
-        if self.state_by(record) is RunState.UNKNOWN:
-            return {
-                "kind": "unknown",
-                "rank": None,
-                "message": self._unseen(record),
-                "log": str(self.supervisor_log),
-            }
-        return record.get("cause")
+        state = self.state_by(record)
+        if state is RunState.LOST:
+            why = (
+                "the supervisor process is gone without a last word (killed, or the "
+                "host went down); metrics up to the last step are kept"
+            )
+        elif state is RunState.UNKNOWN:
+            supervisor = record.get("supervisor") or submission.get("supervisor") or {}
+            why = unseen(self.paths, supervisor)
+        else:
+            return record.get("cause")
+        log = str(self.supervisor_log)
+        return {"kind": str(state), "rank": None, "message": why, "log": log}
 
     @property
     def queue(self) -> Line | None:
@@ -278,24 +273,13 @@ class StoredRun:
         if state.is_final:
             return state
         alive = ProcessIdentity.from_dict(supervisor).is_alive()
-        if alive is None and last_sign(self.paths) < time.time() - SILENT_SECONDS:
+        if alive is None and is_silent(self.paths):
             return RunState.UNKNOWN
         if alive is not False:
             return state
         # It may have ended properly between the two looks.
         state = RunState(self.record.get("state", RunState.LOST))
         return state if state.is_final else RunState.LOST
-
-    def _unseen(self, record: Line) -> str:
-        """Return why it cannot be known whether the run goes on, and what to do."""
-        supervisor = (record or self.submission).get("supervisor") or {}
-        since = datetime.datetime.fromtimestamp(last_sign(self.paths), datetime.UTC)
-        return (
-            f"no sign of life since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
-            f"{supervisor.get('pid')} of {supervisor.get('host')} cannot be seen from "
-            "here, as in another container or host: if it has ended, "
-            "resume(force=True) goes on from the newest checkpoint"
-        )
 
     def _standing(self, submission: Line, record: Line) -> Standing:
         # Imported here: no other run needs what asks Slurm.
@@ -316,16 +300,6 @@ class StoredRun:
         if ProcessIdentity.from_dict(process).is_alive() is False:
             return RunState.LOST
         return RunState.RUNNING if worker else RunState.STARTING
-
-
-def last_sign(paths: RunPaths) -> float:
-    """Return when a run's supervisor, ranks or samplers last wrote, in Unix time."""
-    newest = 0.0
-    samples = paths.system_folder.glob("*.jsonl")
-    for path in (paths.record, paths.submission, paths.metrics, *samples):
-        with suppress(OSError):
-            newest = max(newest, path.stat().st_mtime)
-    return newest
 
 
 def create_run_folder(config: ExperimentConfig) -> RunPaths:

@@ -39,8 +39,6 @@ OTHERWISE = {
     "study/sources.py": 1,
     "study/training_recipes.py": 1,
     "widgets/view.py": 1,
-    # Written, not read.
-    "worker/last_words.py": 1,
     # A file that the user has named, or has just made or imported.
     "datasets/tfrecord.py": 1,
     "datasets/recordio.py": 1,

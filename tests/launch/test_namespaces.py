@@ -13,7 +13,7 @@ import pytest
 import nbkit
 from nbkit.errors import RunError
 from nbkit.store.record import RunState
-from nbkit.store.runs import SILENT_SECONDS
+from nbkit.store.signs import SILENT_SECONDS
 from tests.hostile.strangers import needs_root
 from tests.launch.conftest import store
 from tests.waiting import wait_until

@@ -33,6 +33,9 @@ class Journal:
     def write_record(self):
         pass
 
+    def give_sign(self):
+        pass
+
     def event(self, event, **details):
         self.events.append((event, details))
 

@@ -1,0 +1,42 @@
+"""Signs of life of a run whose processes cannot be seen from here."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from contextlib import suppress
+from typing import Any
+
+from nbkit.store.paths import RunPaths
+
+__all__ = ["SILENT_SECONDS", "is_silent", "unseen"]
+
+SILENT_SECONDS = 180.0
+"""After so long without a sign it is unknown whether a run goes on; its supervisor
+gives one every 30 s."""
+
+
+def is_silent(paths: RunPaths) -> bool:
+    """Return whether nobody has written in a run's folder for long."""
+    return _last_sign(paths) < time.time() - SILENT_SECONDS
+
+
+def unseen(paths: RunPaths, supervisor: dict[str, Any]) -> str:
+    """Return why it is unknown whether a run goes on, and what to do."""
+    since = datetime.datetime.fromtimestamp(_last_sign(paths), datetime.UTC)
+    return (
+        f"no sign of life since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
+        f"{supervisor.get('pid')} of {supervisor.get('host')} cannot be seen from "
+        "here, as in another container or host: if it has ended, resume(force=True) "
+        "goes on from the newest checkpoint"
+    )
+
+
+def _last_sign(paths: RunPaths) -> float:
+    """Return when supervisor, ranks or samplers last wrote, in Unix time."""
+    newest = 0.0
+    samples = paths.system_folder.glob("*.jsonl")
+    for path in (paths.record, paths.submission, paths.metrics, *samples):
+        with suppress(OSError):
+            newest = max(newest, path.stat().st_mtime)
+    return newest
