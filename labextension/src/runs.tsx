@@ -22,7 +22,8 @@ const SIGNS: Record<RunState, string> = {
   finished: '✓',
   failed: '✕',
   stopped: '■',
-  lost: '?'
+  lost: '?',
+  unknown: '?'
 };
 
 const WARNING = '▲';
