@@ -96,11 +96,25 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
 
 
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
-    """Let tracebacks show lines as they were at the launch, of cells too."""
+    """Let tracebacks show lines as they were at the launch, of cells too.
+
+    A module that was edited while the run waited is imported as it is now.
+    """
+    edited = []
     for name, source in entry["sources"].items():
-        text = read_file(rank.paths.source / source["file"]).decode(errors="replace")
+        kept = read_file(rank.paths.source / source["file"])
+        is_module = source["file"].startswith("modules/")
+        if is_module and Path(name).is_file() and read_file(Path(name)) != kept:
+            edited.append(name)
+            continue
+        text = kept.decode(errors="replace")
         lines = text.splitlines(keepends=True)
         linecache.cache[name] = (len(text), None, lines, name)
+    if edited and rank.rank == 0:
+        sys.stderr.write(
+            f"nbkit: {', '.join(edited)} was edited after the launch; the ranks import "
+            "it as it is now, and the run's folder has it as it was.\n"
+        )
 
 
 def _run_script(entry: dict[str, Any], rank: Rank) -> None:

@@ -25,6 +25,7 @@ import nbkit
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
 from tests.bench.cpu_binding import binding_rows
+from tests.bench.endings import ending_row
 from tests.bench.finiteness import finiteness_row
 from tests.bench.live_view import live_view_row
 from tests.bench.loaders import loader_rows
@@ -55,6 +56,7 @@ def main() -> None:
             import_time(),
             launch_returns(),
             *worker_against_plain_ddp(),
+            ending_row(PAIRS),
             finiteness_row(),
             *binding_rows(PAIRS),
             supervisor_memory(),

@@ -355,6 +355,20 @@ CASES = [
         {"rank0": "through"},
     ),
     Case(
+        "a child of rank 1 leaves, and rank 1 uses the store after rank 0",
+        "import os, sys, time, torch.distributed as dist\n"
+        "rank = int(os.environ['RANK'])\n"
+        "if rank == 1:\n"
+        "    if os.fork() == 0: sys.exit(0)\n"
+        "    os.wait()\n"
+        "    time.sleep(3)\n"
+        "    place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
+        "    dist.TCPStore(*place, is_master=False).add('key', 1)\n"
+        "open(f'rank{rank}', 'w').write('through')",
+        (0, 0),
+        {"rank0": "through", "rank1": "through"},
+    ),
+    Case(
         "rank 0 leaves, and rank 1 waits for it",
         _GROUP + "if rank == 0: sys.exit(0)\ndist.all_reduce(torch.ones(1))",
         (0, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -79,6 +80,29 @@ def test_lines_without_a_step_go_on_where_the_checkpoint_was(tmp_path, monkeypat
 
     assert [line["step"] for line in run.metrics("log")] == [0, 1, 2, 3]
     assert run.returns == [tmp_path.name]
+
+
+def test_a_module_that_was_edited_after_the_launch_is_named(tmp_path, monkeypatch):
+    module = tmp_path / "own_module.py"
+    module.write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("own_module")
+
+    def work():
+        import own_module  # pyright: ignore[reportMissingImports]
+
+        here = nbkit.context()
+        if here.attempt == 0:
+            here.save_checkpoint({}, 1)
+            os.abort()
+        return own_module.VALUE
+
+    run = launch(work).wait(raise_on_failure=False)
+    assert "was edited" not in run.logs(0)
+    module.write_text("VALUE = 22\n")
+
+    assert run.resume().wait().returns == [22]
+    assert f"{module} was edited after the launch" in run.logs(0)
 
 
 def test_what_could_not_be_loaded_is_not_saved():
