@@ -162,6 +162,8 @@ class Attempt:
         ready = worker.get("attempt") == self.number
         failed = any(rank.returncode for rank in self.ranks)
         completed = ready and (bool(worker.get("completed")) or self._is_through)
+        if self.stop is not None and worker.get("answers_stop"):
+            completed = False  # it may have done so because it was asked to
         if self._journal.error is not None:
             cause = causes.simple_cause("store", str(self._journal.error))
             return RunState.FAILED, cause
@@ -212,7 +214,8 @@ class Attempt:
         if rank.returncode == 0 and not done and self._config.task == "script":
             # As under torchrun. A function has something to return.
             done = True
-            self._is_through = self._is_through or rank.rank == 0
+            by_itself = rank.rank == 0 and self.stop is None
+            self._is_through = self._is_through or by_itself
         if rank.returncode == 0 and not (done or self.cause or self.stop):
             ended = rank, self._paths, self.number
             self.cause = causes.early_exit_cause(*ended)
@@ -220,7 +223,8 @@ class Attempt:
             self._left = [
                 other.rank
                 for other, beat in zip(self.ranks, beats, strict=True)
-                if beat.phase is Phase.DONE or other.returncode == 0
+                if other is not rank
+                and (beat.phase is Phase.DONE or other.returncode == 0)
             ]
         if rank.returncode != 0 or not done:
             # The others wait for it in vain, whatever they were asked to do.

@@ -141,6 +141,7 @@ def write_last_word(
     journal.record["cause"] = cause
     if is_hurried:
         journal.set_state(state, cause=_brief(cause))
+    journal.give_sign()
     _note_numbers(StoredRun(root), journal, devices)
     if is_hurried:
         journal.write_record()

@@ -213,9 +213,10 @@ def _refuse_what_is_no_call(
             )
             raise ConfigError(message)
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # of some builtins nobody knows it
+        # A decorator may give the function arguments of its own.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except Exception:  # noqa: BLE001 - unknown, as of a builtin
+        return
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

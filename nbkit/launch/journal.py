@@ -123,7 +123,8 @@ class Journal:
         with suppress(OSError):
             os.utime(self._paths.record)
         submission = read_json(self._paths.submission) or {}
-        if submission.get("attempt", 0) > self.attempt:
+        submitted = submission.get("time", self.record["time"]["submitted"])
+        if submitted != self.record["time"]["submitted"]:
             newest = submission.get("supervisor") or {}
             sys.stderr.write(f"the run was resumed elsewhere: {newest}; ending\n")
             sys.stderr.flush()

@@ -138,6 +138,7 @@ def _wait_for_torchrun(
             message = f"{root} was removed."
             raise StoreError(message)
         _tell(journal, wanted, nodes.ready, since)
+        journal.give_sign()
         if journal.error is not None:
             raise journal.error
         time.sleep(_POLL_SECONDS)

@@ -67,7 +67,7 @@ def check_environment(environment: Mapping[str, str]) -> None:
                 "nor holds '=', and no NUL is in either; leave it out."
             )
             raise ConfigError(message)
-        size = len(os.fsencode(name)) + len(os.fsencode(value)) + 2
+        size = len(f"{name}={value}".encode(errors="surrogatepass")) + 1
         if size > _MOST_VARIABLE_BYTES:
             message = (
                 f"environment[{name!r}] takes {size:,} bytes, and Linux passes on "

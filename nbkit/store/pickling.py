@@ -77,7 +77,8 @@ def pickle_sha256(value: Any) -> str:
 def _has_slots_of_main(kind: type) -> bool:
     """Return whether objects of a class of ``__main__`` have slots, and no own way."""
     return (
-        kind.__module__ == "__main__"
+        not issubclass(kind, type)
+        and kind.__module__ == "__main__"
         and "__slots__" in vars(kind)
         and kind.__reduce_ex__ is object.__reduce_ex__
         and kind.__reduce__ is object.__reduce__

@@ -11,7 +11,7 @@ from nbkit.store.paths import RunPaths
 
 __all__ = ["SILENT_SECONDS", "is_silent", "unseen"]
 
-SILENT_SECONDS = 180.0
+SILENT_SECONDS = 300.0
 """After so long without a sign it is unknown whether a run goes on; its supervisor
 gives one every 30 s."""
 

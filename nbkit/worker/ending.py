@@ -3,10 +3,11 @@
 1. An exception is written down for the supervisor (`last_words`); Python prints it.
 2. Python waits for threads, then calls what was registered at exit. `Ending` registered
    before everybody else, so it is called last; the rest happens there.
-3. References go: those of the user's modules, those that Python keeps of an exception,
-   and cycles. An object may write its file when it goes.
-4. Files that are still open are written.
-5. nbkit writes that the rank is through, and waits for the others (`finish`).
+3. Standard output is written. nbkit writes its own files (`finish`), for which it needs
+   modules that may go in the next step.
+4. References go: the user's modules, what Python keeps of an exception, cycles. An
+   object may write its file when it goes. Files that are still open are written.
+5. The rank says that it is through, and waits for the others (`wait`).
 6. The process leaves at once. Threads of a communicator may wait for ranks that are
    gone, and the modules of torch take longer to go than all of the above.
 
@@ -22,9 +23,11 @@ import gc
 import io
 import os
 import signal
+import stat
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from types import ModuleType, TracebackType
 
@@ -46,12 +49,17 @@ class Ending:
 
     def __init__(self) -> None:
         self.finish: Callable[[], None] | None = None
-        """What nbkit needs of a rank that is through."""
+        """Writes what nbkit keeps of a rank that is through."""
+        self.wait: Callable[[], None] | None = None
+        """Says that this rank is through, and waits for the others."""
         self.give_up: Callable[[], None] | None = None
-        """What nbkit needs of a rank that has failed."""
+        """Writes what nbkit keeps of a rank that has failed."""
         self._pid = os.getpid()
         self._code = 0
+        self._is_interrupted = False
         self._is_users = False
+        self._before: set[str] = set()
+        """Modules that were there before the user's code."""
         atexit.register(self._at_exit)
 
     @property
@@ -62,6 +70,7 @@ class Ending:
     def begin_users_code(self) -> None:
         """Note that from here on the user's code runs, which ends as Python ends."""
         self._is_users = True
+        self._before = set(sys.modules)
         # What is there already outlives the user's code: no collection looks at it.
         gc.freeze()
 
@@ -74,21 +83,16 @@ class Ending:
             self._code = code if isinstance(code, int) else int(code is not None)
         else:
             write_last_words(error)
-            is_interrupt = isinstance(error, KeyboardInterrupt)
-            self._code = -signal.SIGINT if is_interrupt else 1
+            self._is_interrupted = isinstance(error, KeyboardInterrupt)
+            self._code = 1
         if self._code:
             # Unlike a thread of Python's it also ends what holds the interpreter.
             faulthandler.dump_traceback_later(FAILED_SECONDS, exit=True, file=2)
 
     def leave(self) -> None:
         """End this process now, without waiting for anything."""
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                if stream is not None and not stream.closed:
-                    stream.flush()
-            except Exception:  # noqa: BLE001 - Python's own end does the same
-                self._code = self._code or _FLUSH_FAILED
-        if self._code == -signal.SIGINT:
+        self._write_output()
+        if self._is_interrupted:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
         os._exit(self._code)
@@ -96,18 +100,40 @@ class Ending:
     def _at_exit(self) -> None:
         if self.is_forked or not self._is_users:
             return
-        # Daemon threads go on for a moment; what they miss from here on is no error.
-        threading.excepthook = lambda _: None
-        _drop_references()
-        _write_open_files()
         try:
-            end = self.give_up if self._code else self.finish
-            if end is not None:
-                end()
+            self._end()
         except BaseException as error:  # noqa: BLE001 - it ends this process
             self.note(error)
             print_redacted(type(error), error, error.__traceback__)
-        self.leave()
+        finally:
+            self.leave()
+
+    def _end(self) -> None:
+        self._write_output()
+        through = self._code in (0, _FLUSH_FAILED)
+        if write := (self.finish if through else self.give_up):
+            write()
+        # A request to stop comes too late, and handlers miss their modules from here
+        # on. So do daemon threads, which go on for a moment.
+        _ignore_signals()
+        threading.excepthook = lambda _: None
+        modules = [sys.modules["__main__"], *filter(is_local, self._users_modules())]
+        _drop_references(modules)
+        _write_open_files()
+        if through and self.wait is not None:
+            self.wait()
+
+    def _users_modules(self) -> list[ModuleType]:
+        names = list(sys.modules)
+        return [sys.modules[name] for name in names if name not in self._before]
+
+    def _write_output(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                if stream is not None and not getattr(stream, "closed", False):
+                    stream.flush()
+            except Exception:  # noqa: BLE001 - Python's own end does the same
+                self._code = self._code or _FLUSH_FAILED
 
 
 def print_redacted(
@@ -119,19 +145,33 @@ def print_redacted(
     """Print an exception as Python does, without secrets."""
     text = redacted("".join(traceback.format_exception(kind, error, trace)))
     # Where it is closed, or gone, the error file has the exception.
-    with contextlib.suppress(AttributeError, OSError, ValueError):
+    with contextlib.suppress(Exception):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
-def _drop_references() -> None:
+def _ignore_signals() -> None:
+    for number in signal.valid_signals():
+        if number == signal.SIGTERM or callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _drop_references(modules: list[ModuleType]) -> None:
+    """Let modules go as Python does: whole if nothing refers to them, else emptied."""
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
             delattr(sys, name)
+    # What was registered at exit was called, and would keep its module.
+    getattr(atexit, "_clear", lambda: None)()
+    left = [weakref.ref(module) for module in modules]
+    dropped = {id(module) for module in modules}
+    for name in [name for name, one in sys.modules.items() if id(one) in dropped]:
+        del sys.modules[name]
+    modules.clear()
     gc.collect()
-    main = sys.modules["__main__"]
-    for module in [main, *filter(is_local, list(sys.modules.values()))]:
-        _clear(module)
+    for reference in left:
+        if (module := reference()) is not None:
+            _clear(module)
     gc.collect()
 
 
@@ -151,6 +191,8 @@ def _write_open_files() -> None:
         for found in gc.get_objects():
             # Not isinstance: some objects of torch warn who asks them for their class.
             if issubclass(type(found), kind):
-                # It is closed, or cannot be written: Python passes on, too.
-                with contextlib.suppress(OSError, ValueError):
-                    found.flush()
+                # It is closed, or cannot be written: Python passes on, too. A pipe may
+                # be full, and is not waited for.
+                with contextlib.suppress(Exception):
+                    if stat.S_ISREG(os.fstat(found.fileno()).st_mode):
+                        found.flush()

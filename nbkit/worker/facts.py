@@ -39,6 +39,7 @@ def write_facts(
     nonfinite: NonFinite | None = None,
     weights: dict[str, Any] | None = None,
     numbers: dict[str, Any] | None = None,
+    answers_stop: bool = False,
 ) -> None:
     """Gather every rank's facts; rank 0 writes them. Called by all ranks.
 
@@ -67,6 +68,9 @@ def write_facts(
     numbers
         What `Precision.kernels` says; of an inference also what is cast, or quantized
         by which library.
+    answers_stop
+        Whether the user's code handles requests to stop: then only the supervisor can
+        tell that it has ended because of one.
 
     Raises
     ------
@@ -120,6 +124,7 @@ def write_facts(
             "nonfinite": None if nonfinite is None else nonfinite.to_dict(),
             "weights": weights,
             "numbers": numbers,
+            **({"answers_stop": True} if answers_stop else {}),
             **_software(device),
         },
     )

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import datetime
 import linecache
-import math
 import os
 import socket
 import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
 from nbkit.reading import read_file
 from nbkit.store.heartbeat import Phase
-from nbkit.store.metrics import store_error
+from nbkit.store.metrics import read_json_lines, store_error
 from nbkit.store.pickles import load_with_names
 from nbkit.store.private import read_entry
 from nbkit.store.processes import ProcessIdentity
@@ -72,15 +73,19 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
     rank.end_at_requests_to_stop()
     rank.beat(0, Phase.COMPUTE)
 
+    work_left = _work_left(device)
+
     def finish() -> None:
         here.close()
-        stopped = rank.answers_requests_itself and rank.paths.stop.exists()
-        completed = not (here.was_stopped or stopped)
-        write_facts(rank, config, device, None, None, None, completed=completed)
-        rank.beat(here.step, Phase.DONE)
-        _wait_for_all(store, rank)
+        facts = rank, config, device, None, None, None
+        answers = rank.answers_requests_itself
+        write_facts(*facts, completed=not here.was_stopped, answers_stop=answers)
 
-    ending.finish, ending.give_up = finish, here.write_out
+    def wait() -> None:
+        rank.beat(here.step, Phase.DONE)
+        _wait_for_all(store, rank, work_left)
+
+    ending.finish, ending.wait, ending.give_up = finish, wait, here.write_out
     ending.begin_users_code()
     returned = None
     try:
@@ -167,35 +172,58 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
         raise store_error(path, error) from error
 
 
-def _wait_for_all(store: TCPStore, rank: Rank) -> None:
+def _work_left(device: torch.device) -> Callable[[], Callable[[], bool]]:
+    """Return what begins to watch this rank's GPU, and then tells if it is at work."""
+
+    def begin() -> Callable[[], bool]:
+        if device.type != "cuda" or not torch.cuda.is_initialized():
+            return lambda: False
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(device))
+        return lambda: not event.query()
+
+    return begin
+
+
+def _wait_for_all(
+    store: TCPStore, rank: Rank, work_left: Callable[[], Callable[[], bool]]
+) -> None:
     """Keep the store open until everybody has left: rank 0's process holds it.
 
     One that waits for rank 0 in a collective is told soon, as if this process had
     ended. One that fails before it comes here ends all of them by the supervisor.
     """
-    left = store.add("nbkit/left", 1)
+    try:
+        left = store.add("nbkit/left", 1)
+    except RuntimeError:
+        return  # rank 0 has left by os._exit, and the store with it
     pause = threading.Event()
-    others: list[ProcessIdentity] = []
+    is_at_work = work_left()
     patience = time.monotonic() + _OTHERS_SECONDS
     while rank.rank == 0 and left < rank.world_size:
         pause.wait(0.02)
         left = store.add("nbkit/left", 0)
-        if time.monotonic() > patience:
-            patience = math.inf
+        if time.monotonic() > patience and not is_at_work():
+            patience += _OTHERS_SECONDS
             _close_connections(but=store.port)
-            others = _others(rank)
-        if others and all(other.is_alive() is False for other in others):
-            return  # some have left by os._exit
+            if _others_are_gone(rank):
+                return  # some by os._exit
 
 
-def _others(rank: Rank) -> list[ProcessIdentity]:
-    """Return the processes of the other ranks, as far as they have said."""
-    files = [
-        rank.paths.rank(rank.attempt, other).process
-        for other in range(rank.world_size)
-        if other != rank.rank
-    ]
-    return [ProcessIdentity.from_dict(read_json(file) or {}) for file in files]
+def _others_are_gone(rank: Rank) -> bool:
+    """Return whether all other ranks have ended, as far as this one can know."""
+    ended = {
+        event.get("rank")
+        for event in read_json_lines(rank.paths.events)
+        if event.get("event") == "rank_ended" and event.get("attempt") == rank.attempt
+    }
+    others = set(range(rank.world_size)) - {rank.rank} - ended
+    files = [rank.paths.rank(rank.attempt, other).process for other in others]
+    processes = [read_json(file) for file in files]
+    return all(
+        one is not None and ProcessIdentity.from_dict(one).is_alive() is False
+        for one in processes
+    )
 
 
 def _close_connections(but: int) -> None:

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from nbkit.errors import RunError
-
 __all__ = ["pack", "random_state", "restore_random_state", "unpack"]
 
+_NUMBERS = {int, float, bool, str, bytes, type(None)}
 _MARK = "nbkit.generator"
 """Key of what takes the place of a generator in a state that all ranks share."""
 
@@ -53,12 +52,16 @@ def pack(state: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     else stays as it is.
     """
     generators: list[dict[str, Any]] = []
+    numbers: dict[int, int] = {}
 
     def packed(value: Any) -> Any:
         found = _state_of(value)
         if found is not None:
-            generators.append(found)
-            return {_MARK: len(generators) - 1}
+            # One that is in two places stays one.
+            number = numbers.setdefault(id(value), len(generators))
+            if number == len(generators):
+                generators.append(found)
+            return {_MARK: number, "of rank 0": found}
         if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].generic):
             return value.item()
         return _mapped(packed, value)
@@ -69,24 +72,18 @@ def pack(state: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def unpack(state: dict[str, Any], generators: Sequence[dict[str, Any]]) -> Any:
     """Return what `pack` was given: new generators that go on from where theirs were.
 
-    Raises
-    ------
-    RunError
-        If this rank had other generators in its state than rank 0.
+    Those that this rank did not have in its state go on from rank 0's.
     """
+    made: dict[int, Any] = {}
 
     def unpacked(value: Any) -> Any:
-        if type(value) is dict and value.keys() == {_MARK}:
-            number = value[_MARK]
-            if number >= len(generators):
-                message = (
-                    f"the checkpoint holds {number + 1} random generators of rank 0 "
-                    f"and {len(generators)} of this rank; save the same ones on every "
-                    "rank."
-                )
-                raise RunError(message)
-            return _made(generators[number])
-        return _mapped(unpacked, value)
+        if type(value) is not dict or _MARK not in value:
+            return _mapped(unpacked, value)
+        number = value[_MARK]
+        if number not in made:
+            own = number < len(generators)
+            made[number] = _made(generators[number] if own else value["of rank 0"])
+        return made[number]
 
     return unpacked(state)
 
@@ -98,6 +95,8 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
         same = all(changed[key] is item for key, item in value.items())
         return value if same else changed
     if type(value) in (list, tuple):
+        if set(map(type, value)) <= _NUMBERS:
+            return value  # of a million, too
         items = [change(item) for item in value]
         same = all(one is other for one, other in zip(items, value, strict=True))
         return value if same else type(value)(items)
@@ -135,7 +134,7 @@ def _made(found: dict[str, Any]) -> Any:
         return made
     numpy = _numpy_random()
     if found["kind"] == "numpy legacy":
-        made = numpy.RandomState()
+        made = numpy.RandomState(getattr(numpy, state["bit_generator"])())
         _set_legacy_state(made, state)
         return made
     bits = getattr(numpy, state["bit_generator"])()
@@ -149,16 +148,12 @@ def _numpy_random() -> Any:
     return np.random
 
 
-def _legacy_state(generator: Any) -> list[Any]:
-    name, words, position, has_gauss, gauss = generator.get_state()
-    return [name, words.tolist(), position, has_gauss, gauss]
+def _legacy_state(generator: Any) -> Any:
+    return _plain(generator.get_state(legacy=False))
 
 
-def _set_legacy_state(generator: Any, state: Sequence[Any]) -> None:
-    import numpy as np
-
-    name, words, *rest = state
-    generator.set_state((name, np.array(words, dtype=np.uint32), *rest))
+def _set_legacy_state(generator: Any, state: Any) -> None:
+    generator.set_state(_as_arrays(state, generator.get_state(legacy=False)))
 
 
 def _plain(state: Any) -> Any:

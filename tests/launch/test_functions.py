@@ -6,6 +6,7 @@ Cells are those of a real kernel.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import subprocess
@@ -298,6 +299,21 @@ def steps():
 def test_what_is_no_function_script_or_configuration_is_refused(what, options, words):
     with pytest.raises(ConfigError, match=words):
         launch(what, **options)
+
+
+def test_a_decorator_may_give_a_function_arguments_of_its_own():
+    def with_device(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            return function("cpu", *args, **kwargs)
+
+        return wrapper
+
+    @with_device
+    def train(device, rate):
+        return device, rate
+
+    assert entry.function_entry(train, (0.1,)).pickled is not None
 
 
 def test_a_module_that_makes_its_attributes_is_not_asked(monkeypatch):

@@ -238,7 +238,10 @@ def test_a_file_server_that_is_away_for_a_moment_does_not_end_the_waiting(by_han
     asked = iter([[], [], [stop]])
     requests = SimpleNamespace(look=lambda: next(asked))
     journal = SimpleNamespace(
-        record={"queue": None}, error=None, set_state=lambda state, **details: None
+        record={"queue": None},
+        error=None,
+        set_state=lambda state, **details: None,
+        give_sign=lambda: None,
     )
 
     nodes = TorchrunNodes(paths, 0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nbkit.errors import ConfigError, RunError
+from nbkit.errors import ConfigError
 from nbkit.worker import checkpoint
 from nbkit.worker.generators import pack, random_state, restore_random_state, unpack
 
@@ -19,6 +19,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "Python's": lambda: random.Random(7),
     "torch's": lambda: torch.Generator().manual_seed(7),
     "NumPy's old one": lambda: np.random.RandomState(7),
+    "an old one with new bits": lambda: np.random.RandomState(np.random.PCG64(7)),
     "SFC64": lambda: np.random.Generator(np.random.SFC64(7)),
     **{bits.__name__: lambda bits=bits: np.random.Generator(bits(7)) for bits in BITS},
 }
@@ -75,11 +76,22 @@ def test_the_process_own_generators_go_on(tmp_path):
     assert drawn() == expected
 
 
-def test_a_rank_that_had_fewer_generators_is_told():
-    shared, _ = pack({"a": random.Random(), "b": random.Random()})
+def test_a_rank_without_a_generator_goes_on_from_that_of_rank_0():
+    first, second = random.Random(1), random.Random(2)
+    shared, _ = pack({"a": first, "b": second})
+    own = random.Random(3)
 
-    with pytest.raises(RunError, match="2 random generators of rank 0 and 1 of this"):
-        unpack(shared, pack({"a": random.Random()})[1])
+    loaded = unpack(shared, pack({"a": own})[1])
+
+    assert draw(loaded["a"]) == draw(own)
+    assert draw(loaded["b"]) == draw(second)
+
+
+def test_a_generator_in_two_places_stays_one():
+    generator = np.random.default_rng(7)
+    loaded = unpack(*pack({"g": generator, "loader": {"g": generator}}))
+
+    assert loaded["g"] is loaded["loader"]["g"]
 
 
 def test_what_a_checkpoint_cannot_hold_is_named_with_its_place(tmp_path):

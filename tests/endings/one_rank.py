@@ -1,50 +1,13 @@
-"""Ways in which a script ends, and what plain Python or torchrun make of each."""
+"""Ways in which a script of one rank ends; each was seen with plain Python."""
 
 from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass, field
 
-__all__ = ["CASES", "Case"]
+from tests.endings.case import Case
 
-
-@dataclass(frozen=True)
-class Case:
-    """One way to end, and what is there afterwards."""
-
-    name: str
-    script: str
-    ends: tuple[int | str | None, ...] = (0,)
-    """Exit code of each rank, or the name of the signal; None of one that torchrun and
-    nbkit end because of another."""
-    files: dict[str, str] = field(default_factory=dict)
-    """Content of the files left behind in the working folder, as Latin-1, by name."""
-    prints: str = ""
-    """Part of what the last line on standard error of the failing rank says."""
-
-    @property
-    def ranks(self) -> int:
-        """How many there are."""
-        return len(self.ends)
-
-    @property
-    def failing(self) -> int | None:
-        """The rank that ends by itself with a failure."""
-        bad = [rank for rank, end in enumerate(self.ends) if end not in (0, None)]
-        return bad[0] if bad else None
-
-
-_GROUP = """
-import os, sys, time
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-dist.all_reduce(torch.ones(1))
-def note(text):
-    with open(f"rank{rank}", "w") as file:
-        file.write(text)
-"""
+__all__ = ["ONE_RANK"]
 
 
 def _zipped() -> str:
@@ -56,7 +19,7 @@ def _zipped() -> str:
 
 _ROWS = "".join(f"row {number}\n" for number in range(50))
 
-CASES = [
+ONE_RANK = [
     # How code ends
     Case("falls off its end", "open('a', 'w').write('x')", files={"a": "x"}),
     Case("raises", "raise KeyError('here')", (1,), prints="KeyError: 'here'"),
@@ -159,9 +122,10 @@ CASES = [
     ),
     Case(
         "an object that writes as it goes",
+        "import os\n"
         "class Writer:\n"
         "    def __del__(self):\n"
-        "        with open('a', 'w') as file: file.write('gone')\n"
+        "        os.write(os.open('a', os.O_CREAT | os.O_WRONLY), b'gone')\n"
         "writer = Writer()",
         files={"a": "gone"},
     ),
@@ -307,6 +271,15 @@ CASES = [
         files={"b": "1"},
     ),
     # Standard output
+    Case(
+        "a standard output that only writes",
+        "import sys\n"
+        "class Tee:\n"
+        "    def __init__(self, stream): self.stream = stream\n"
+        "    def write(self, text): return self.stream.write(text)\n"
+        "    def flush(self): sys.__stdout__.flush()\n"
+        "sys.stdout = Tee(sys.stdout); print('x')",
+    ),
     Case("a closed standard output", "import sys; sys.stdout.close()"),
     Case("no standard output", "import sys; sys.stdout = None"),
     Case(
@@ -322,72 +295,5 @@ CASES = [
         "a closed standard error, and an exception",
         "import sys; sys.stderr.close(); raise KeyError",
         (1,),
-    ),
-    # Several ranks
-    Case(
-        "all destroy the group",
-        _GROUP + "dist.destroy_process_group(); note('through')",
-        (0, 0),
-        {"rank0": "through", "rank1": "through"},
-    ),
-    Case(
-        "none destroys the group",
-        _GROUP + "note('through')",
-        (0, 0),
-        {"rank0": "through", "rank1": "through"},
-    ),
-    Case(
-        "rank 0 alone destroys the group",
-        _GROUP + "if rank == 0: dist.destroy_process_group()\nnote('through')",
-        (0, 0),
-        {"rank0": "through", "rank1": "through"},
-    ),
-    Case(
-        "rank 1 works on after rank 0",
-        _GROUP + "if rank == 1: time.sleep(3)\nnote('through')",
-        (0, 0),
-        {"rank0": "through", "rank1": "through"},
-    ),
-    Case(
-        "rank 1 leaves by os._exit, and rank 0 works on",
-        _GROUP + "if rank == 1: os._exit(0)\ntime.sleep(1); note('through')",
-        (0, 0),
-        {"rank0": "through"},
-    ),
-    Case(
-        "a child of rank 1 leaves, and rank 1 uses the store after rank 0",
-        "import os, sys, time, torch.distributed as dist\n"
-        "rank = int(os.environ['RANK'])\n"
-        "if rank == 1:\n"
-        "    if os.fork() == 0: sys.exit(0)\n"
-        "    os.wait()\n"
-        "    time.sleep(3)\n"
-        "    place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
-        "    dist.TCPStore(*place, is_master=False).add('key', 1)\n"
-        "open(f'rank{rank}', 'w').write('through')",
-        (0, 0),
-        {"rank0": "through", "rank1": "through"},
-    ),
-    Case(
-        "rank 0 leaves, and rank 1 waits for it",
-        _GROUP + "if rank == 0: sys.exit(0)\ndist.all_reduce(torch.ones(1))",
-        (0, 1),
-    ),
-    Case(
-        "rank 1 leaves, and rank 0 waits for it",
-        _GROUP + "if rank == 1: sys.exit(0)\ndist.all_reduce(torch.ones(1))",
-        (1, 0),
-    ),
-    Case(
-        "rank 1 raises, and rank 0 waits for it",
-        _GROUP + "if rank == 1: raise KeyError('one')\ndist.all_reduce(torch.ones(1))",
-        (None, 1),
-        prints="KeyError: 'one'",
-    ),
-    Case(
-        "rank 1 is killed, and rank 0 waits for it",
-        _GROUP + "if rank == 1: os.kill(os.getpid(), 9)\n"
-        "dist.all_reduce(torch.ones(1))",
-        (None, "SIGKILL"),
     ),
 ]

@@ -1,0 +1,93 @@
+"""Ways in which a script of two ranks ends; each was seen with torchrun."""
+
+from __future__ import annotations
+
+from tests.endings.case import Case
+
+__all__ = ["SEVERAL_RANKS"]
+
+_GROUP = """
+import os, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+dist.all_reduce(torch.ones(1))
+def note(text):
+    with open(f"rank{rank}", "w") as file:
+        file.write(text)
+"""
+
+SEVERAL_RANKS = [
+    Case(
+        "all destroy the group",
+        _GROUP + "dist.destroy_process_group(); note('through')",
+        (0, 0),
+        {"rank0": "through", "rank1": "through"},
+    ),
+    Case(
+        "none destroys the group",
+        _GROUP + "note('through')",
+        (0, 0),
+        {"rank0": "through", "rank1": "through"},
+    ),
+    Case(
+        "rank 0 alone destroys the group",
+        _GROUP + "if rank == 0: dist.destroy_process_group()\nnote('through')",
+        (0, 0),
+        {"rank0": "through", "rank1": "through"},
+    ),
+    Case(
+        "rank 1 works on after rank 0",
+        _GROUP + "if rank == 1: time.sleep(3)\nnote('through')",
+        (0, 0),
+        {"rank0": "through", "rank1": "through"},
+    ),
+    Case(
+        "rank 1 leaves by os._exit, and rank 0 works on",
+        _GROUP + "if rank == 1: os._exit(0)\ntime.sleep(1); note('through')",
+        (0, 0),
+        {"rank0": "through"},
+    ),
+    Case(
+        "a child of rank 1 leaves, and rank 1 uses the store after rank 0",
+        "import os, sys, time, torch.distributed as dist\n"
+        "rank = int(os.environ['RANK'])\n"
+        "if rank == 1:\n"
+        "    if os.fork() == 0: sys.exit(0)\n"
+        "    os.wait()\n"
+        "    time.sleep(3)\n"
+        "    place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
+        "    dist.TCPStore(*place, is_master=False).add('key', 1)\n"
+        "open(f'rank{rank}', 'w').write('through')",
+        (0, 0),
+        {"rank0": "through", "rank1": "through"},
+    ),
+    Case(
+        "rank 0 leaves by os._exit, and rank 1 works on",
+        _GROUP + "if rank == 0: os._exit(0)\ntime.sleep(2); note('through')",
+        (0, 0),
+        {"rank1": "through"},
+    ),
+    Case(
+        "rank 0 leaves, and rank 1 waits for it",
+        _GROUP + "if rank == 0: sys.exit(0)\ndist.all_reduce(torch.ones(1))",
+        (0, 1),
+    ),
+    Case(
+        "rank 1 leaves, and rank 0 waits for it",
+        _GROUP + "if rank == 1: sys.exit(0)\ndist.all_reduce(torch.ones(1))",
+        (1, 0),
+    ),
+    Case(
+        "rank 1 raises, and rank 0 waits for it",
+        _GROUP + "if rank == 1: raise KeyError('one')\ndist.all_reduce(torch.ones(1))",
+        (None, 1),
+        prints="KeyError: 'one'",
+    ),
+    Case(
+        "rank 1 is killed, and rank 0 waits for it",
+        _GROUP + "if rank == 1: os.kill(os.getpid(), 9)\n"
+        "dist.all_reduce(torch.ones(1))",
+        (None, "SIGKILL"),
+    ),
+]
