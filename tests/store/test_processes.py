@@ -78,7 +78,7 @@ def test_no_process_is_an_error():
 def test_a_name_that_is_cut_within_a_letter_is_no_obstacle():
     program = (
         "import pathlib; "
-        "pathlib.Path('/proc/self/comm').write_text('twelve bytes ééé'); "
+        "pathlib.Path('/proc/self/comm').write_text('fourteen bytesé'); "
         "print(flush=True); input()"
     )
     command = [sys.executable, "-c", program]
