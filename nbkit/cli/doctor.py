@@ -114,7 +114,7 @@ class Examination:
                 last = repr(finding.what)
                 yield finding
         if code is None:
-            found = f"{self._module} hangs behind {last}"
+            found = f"{self._module} hangs after {last}"
             remedy = (
                 "a driver, a file server or an import does not answer: see dmesg; "
                 f"python -m {self._module} shows where"
@@ -122,7 +122,7 @@ class Examination:
             yield Finding("Checks", "failure", found, remedy)
         elif code:
             said = _read(self._errors).strip().splitlines()[-1:] or ["no word"]
-            found = f"{self._module} ended behind {last} with exit code {code}: "
+            found = f"{self._module} ended after {last} with exit code {code}: "
             remedy = f"python -m {self._module} shows all it says"
             yield Finding("Checks", "failure", found + said[0], remedy)
 

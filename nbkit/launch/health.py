@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from nbkit.errors import DeviceError
 from nbkit.health import Finding, tell
 from nbkit.launch.local import refuse_network_pool
+from nbkit.launch.meeting import loopback_problem
 from nbkit.launch.partitions import Partition, partitions
 from nbkit.launch.pool_folder import POOL_VARIABLE, allocating, pool_folder
 from nbkit.store.processes import pidfd_problem
@@ -25,9 +26,11 @@ _MOST_PARTITIONS = 8
 
 def findings() -> Iterator[Finding]:
     """Yield what is found; the pool's folder is made if need be, as a launch does."""
-    if why := pidfd_problem():
-        found, _, remedy = why.partition(": ")
-        yield Finding("Processes", "failure", found, remedy)
+    problems = {"Processes": pidfd_problem(), "Loopback": loopback_problem()}
+    for what, why in problems.items():
+        if why is not None:
+            found, _, remedy = why.partition(": ")
+            yield Finding(what, "failure", found, remedy)
     yield _pool()
     yield from _slurm()
 

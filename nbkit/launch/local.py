@@ -15,6 +15,7 @@ from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
 from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim
+from nbkit.launch.meeting import loopback_problem
 from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.sweep import sweep
 from nbkit.launch.variables import CONTRACT
@@ -73,6 +74,8 @@ class LocalEngine:
             If more than one node is asked for.
         DeviceError
             If devices are missing or unknown, or cannot be leased.
+        LaunchError
+            If torch is not installed, or the ranks cannot meet.
         """
         if config.nnodes > 1:
             message = (
@@ -86,6 +89,8 @@ class LocalEngine:
                 f"{pip_install(*packages_of('train'))} adds it."
             )
             raise LaunchError(message)
+        if why := loopback_problem():
+            raise LaunchError(why)
         refuse_network_pool(pool_folder())
         wanted = request_devices(config)
         return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.command import RankPlan, torchrun_line, worker_argv
+from nbkit.launch.meeting import LOOPBACK, Meeting
 from nbkit.launch.queue import Place
 from nbkit.launch.ranks import RankProcess, start_ranks
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, Beat, HeartbeatBoard
@@ -24,7 +24,7 @@ from nbkit.store.runs import StoredRun
 from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import oom_kills
 
-__all__ = ["LocalDevices", "LocalRanks", "Meeting", "Node"]
+__all__ = ["LocalDevices", "LocalRanks", "Node"]
 
 _KILL_SECONDS = 10.0
 
@@ -39,23 +39,6 @@ class Node:
     """Which of the run's nodes, from 0 on."""
     name: str | None = None
     """What the scheduler calls it; None on the only machine of a run."""
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where the ranks of a run find each other."""
-
-    address: str
-    port: int
-    listener: socket.socket | None
-    """Bound to it, for rank 0 to inherit: no other program can take it meanwhile. None
-    on the nodes without rank 0."""
-
-    @classmethod
-    def here(cls, address: str) -> Meeting:
-        """Return a meeting at a free port of this machine."""
-        listener = socket.create_server((address, 0), backlog=4096)
-        return cls(address, listener.getsockname()[1], listener)
 
 
 class LocalRanks:
@@ -123,7 +106,7 @@ class LocalRanks:
         meeting
             Where the ranks of all nodes find each other; None is here.
         """
-        meeting = meeting or Meeting.here("127.0.0.1")
+        meeting = meeting or Meeting.here(LOOPBACK)
         listener = meeting.listener
         plan = RankPlan(
             attempt=self._attempt,

@@ -30,7 +30,8 @@ from nbkit.errors import DeviceError, LaunchError, NbkitError
 from nbkit.launch.command import NODE_VARIABLE, RUN_ID_VARIABLE, worker_argv
 from nbkit.launch.container import in_container
 from nbkit.launch.devices import visible_gpus
-from nbkit.launch.local_ranks import LocalRanks, Meeting, Node
+from nbkit.launch.local_ranks import LocalRanks, Node
+from nbkit.launch.meeting import Meeting
 from nbkit.launch.node_messages import beats_lines, line, parse
 from nbkit.launch.ranks import collect_orphans
 from nbkit.launch.supervisor import become_supervisor

@@ -14,7 +14,7 @@ from jupyter_server.extension.config import ExtensionConfigManager
 from jupyter_server.extension.manager import ExtensionPackage
 from jupyterlab_server.config import get_federated_extensions, get_page_config
 
-from nbkit.health import Finding, installed, tell
+from nbkit.health import Finding, installed, lacking_home, tell
 from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
 
 __all__ = ["findings"]
@@ -32,6 +32,9 @@ _AGAIN = f"{REINSTALL}, then reload the page"
 def findings() -> Iterator[Finding]:
     """Yield what is found in the environment of this Python."""
     yield from _jupyterlab()
+    if lacking := lacking_home():
+        yield lacking
+        return
     yield _server_extension()
     labextensions = jupyter_path("labextensions")
     pages = get_federated_extensions(labextensions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -18,6 +19,7 @@ from nbkit.server import health as server_health
 from nbkit.store import health as store_health
 from nbkit.store.paths import store_folder
 from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
+from tests.hostile.strangers import STRANGER, needs_root
 from tests.slurm_programs import SlurmPrograms
 from tests.telemetry.conftest import drive_child, no_setting
 from tests.waiting import wait_until
@@ -90,7 +92,7 @@ def test_a_check_that_hangs_is_given_up_and_those_before_it_are_kept(
 
     assert set(found) == {"First", "Checks"}
     assert found["Checks"].state == "failure"
-    assert "some_checks hangs behind 'First'" in found["Checks"].found
+    assert "some_checks hangs after 'First'" in found["Checks"].found
 
 
 def test_a_check_that_breaks_says_how(examined, module):
@@ -301,3 +303,42 @@ def test_doctor_says_on_a_terminal_that_it_takes_a_while(monkeypatch, capsys):
     main(["doctor"])
 
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@needs_root
+def test_a_user_without_a_name_or_home_is_told_so(monkeypatch):
+    monkeypatch.delenv("HOME")
+    user = ["unshare", "--user", f"--map-user={STRANGER}", f"--map-group={STRANGER}"]
+    told = {}
+    for module in ("nbkit.server.health", "nbkit.study.health"):
+        argv = [*user, sys.executable, "-m", module]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        told |= {one["what"]: one for one in lines}
+
+    assert told["Home folder"]["found"] == "this user has no home folder"
+    assert told["JupyterLab"]["state"] == told["Notebooks"]["state"] == "ok"
+
+
+@needs_root
+def test_a_machine_without_a_loopback_interface_is_told_and_launches_nothing(tmp_path):
+    program = (
+        "import nbkit\n"
+        "try: nbkit.launch(print, device='cpu', oversubscribe=True)\n"
+        "except nbkit.errors.LaunchError as error: print(error)\n"
+        "from nbkit.launch.health import findings\n"
+        "print(next(findings()).found)\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", program],
+        env={**os.environ, "NBKIT_HOME": str(tmp_path / "store")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    refused, found = done.stdout.splitlines()
+    assert refused.startswith("127.0.0.1 does not answer ([Errno 101] Network is")
+    assert "ip link set lo up" in refused
+    assert refused.startswith(found)
+    assert list((tmp_path / "store" / "runs").iterdir()) == []

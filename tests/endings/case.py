@@ -20,11 +20,18 @@ class Case:
     """Content of the files left behind in the working folder, as Latin-1, by name."""
     prints: str = ""
     """Part of what the last line on standard error of the failing rank says."""
+    returns: object = None
+    """What its function returns, if it ends well."""
 
     @property
     def ranks(self) -> int:
         """How many there are."""
         return len(self.ends)
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the script defines a function ``train``, to be called last."""
+        return "def train(" in self.script
 
     @property
     def failing(self) -> int | None:

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbkit
 from nbkit.launch.sweep import processes_of_run
@@ -66,12 +68,12 @@ class Outcome:
 
 
 def under_nbkit(case: Case, folder: Path) -> tuple[Outcome, nbkit.Run]:
-    """Launch a script from the current folder, and wait for its end."""
+    """Launch a script or function from the current folder, and wait for its end."""
     script = folder / _SCRIPT
     script.write_text(case.script)
     began = time.monotonic()
     run = nbkit.launch(
-        script,
+        _function(case) if case.is_function else script,
         gpus=case.ranks,
         device="cpu",
         oversubscribe=True,
@@ -81,6 +83,8 @@ def under_nbkit(case: Case, folder: Path) -> tuple[Outcome, nbkit.Run]:
     seconds = time.monotonic() - began
     assert processes_of_run(run.paths) == []
     assert (run.state is RunState.FINISHED) == (case.failing is None)
+    if case.is_function and case.failing is None:
+        assert run.returns == [case.returns]
     ranks = sorted(run.record["attempts"][-1]["ranks"], key=lambda rank: rank["rank"])
     ends = tuple(rank["signal"] or rank["exit_code"] for rank in ranks)
     cause = run.cause or {}
@@ -90,9 +94,17 @@ def under_nbkit(case: Case, folder: Path) -> tuple[Outcome, nbkit.Run]:
     return Outcome(ends, files, log, seconds, cause.get("rank"), says), run
 
 
+def _function(case: Case) -> Callable[..., object]:
+    """Return the function of a case as if a cell had defined it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(case.script, names)
+    return names["train"]
+
+
 def under_torchrun(case: Case, folder: Path) -> Outcome:
     """Do the same by torchrun."""
-    (folder / _SCRIPT).write_text(case.script)
+    call = "\ntrain()" if case.is_function else ""
+    (folder / _SCRIPT).write_text(case.script + call)
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     began = time.monotonic()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A script that nbkit launches ends as plain Python does, and as under torchrun.
+"""What nbkit launches ends as under plain Python, and as under torchrun.
 
 What each ending makes is declared beside it; `make soak` holds torchrun to it too.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.endings.case import Case
+from tests.endings.functions import FUNCTIONS
 from tests.endings.one_rank import ONE_RANK
 from tests.endings.outcomes import under_nbkit
 from tests.endings.several_ranks import SEVERAL_RANKS
@@ -16,8 +17,11 @@ from tests.launch.conftest import store
 __all__ = ["store"]
 
 
-@pytest.mark.parametrize("case", ONE_RANK + SEVERAL_RANKS, ids=lambda case: case.name)
-def test_a_script_ends_as_under_torchrun(case: Case, tmp_path, monkeypatch):
+ENDINGS = ONE_RANK + FUNCTIONS + SEVERAL_RANKS
+
+
+@pytest.mark.parametrize("case", ENDINGS, ids=lambda case: case.name)
+def test_it_ends_as_under_torchrun(case: Case, tmp_path, monkeypatch):
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -155,3 +155,86 @@ run = nbkit.launch(meet, gpus=2, device="cpu", oversubscribe=True).wait()
 def test_ranks_send_each_other_what_a_cell_has_defined():
     with running_kernel() as kernel:
         assert kernel.execute(CLASS_CELL, "run.returns") == [[0, 1], [0, 1]]
+
+
+def test_a_function_with_a_handler_of_its_own_is_stopped_and_goes_on():
+    def train():
+        import signal
+
+        class Leave(Exception):
+            pass
+
+        def leave(number, frame):
+            raise Leave
+
+        here = nbkit.context()
+        saved = here.load_checkpoint()
+        if saved is not None:
+            return saved["step"]
+        signal.signal(signal.SIGTERM, leave)
+        try:
+            nbkit.log({"waits": 1})
+            signal.pause()
+        except Leave:
+            here.save_checkpoint({"step": 3}, 3)
+        return "left"
+
+    run = launch(train)
+    wait_until(lambda: run.metrics("log"), "a first line")
+    run.stop()
+    stopped = run.state
+    run.resume()
+    run.wait()
+
+    assert stopped is RunState.STOPPED
+    assert run.returns == [3]
+
+
+def draw_in_loading_processes(epochs, stops_after):
+    """Return what each epoch drew, in its loading processes and in the rank."""
+    import random
+
+    import numpy as np
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Augmented(Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            drawn = np.random.normal(), random.random(), torch.rand(()).item()
+            return torch.tensor([index, *drawn], dtype=torch.float64)
+
+    here = nbkit.context()
+    random.seed(7)
+    np.random.seed(7)
+    torch.manual_seed(7)
+    weight = torch.zeros((), dtype=torch.float64)
+    state = here.load_checkpoint()
+    first = 0 if state is None else state["epoch"]
+    drawn = [] if state is None else state["drawn"]
+    if state is not None:
+        weight = state["weight"]
+    loader = DataLoader(Augmented(), batch_size=2, shuffle=True, num_workers=2)
+    for epoch in range(first, epochs):
+        for batch in loader:
+            weight += batch.sum() * np.random.random()
+            drawn.append([*batch.flatten().tolist(), random.random(), weight.item()])
+        state = {"epoch": epoch + 1, "drawn": drawn, "weight": weight}
+        here.save_checkpoint(state, epoch + 1)
+        if first == 0 and epoch + 1 == stops_after:
+            raise RuntimeError("on purpose")
+    return drawn
+
+
+def test_draws_in_loading_processes_go_on_bit_equal_after_a_failure():
+    whole = launch(draw_in_loading_processes, args=(3, None)).wait()
+    run = launch(draw_in_loading_processes, args=(3, 1), max_restarts=1).wait()
+
+    assert len(run.record["attempts"]) == 2
+    assert run.returns == whole.returns
+    (drawn,) = run.returns
+    assert len(drawn) == 12
+    values = [value for line in drawn for value in line[1:]]
+    assert len(set(values)) > 80  # no epoch and no process draws what another drew

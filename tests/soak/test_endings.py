@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.endings.one_rank import ONE_RANK
 from tests.endings.outcomes import Outcome, under_nbkit, under_torchrun
-from tests.endings.several_ranks import SEVERAL_RANKS
+from tests.endings.test_endings import ENDINGS
 from tests.launch.conftest import store
 
 __all__ = ["store"]
@@ -21,7 +20,7 @@ TABLE = Path(__file__).parents[2] / "build" / "endings.md"
 def test_each_ending_is_that_of_torchrun(tmp_path, monkeypatch):
     rows = ["| ending | torchrun | nbkit | seconds | equal |", "|---|---|---|---|---|"]
     wrong = []
-    for case in ONE_RANK + SEVERAL_RANKS:
+    for case in ENDINGS:
         for number in range(ROUNDS):
             found: list[Outcome] = []
             for name in ("torchrun", "nbkit"):

@@ -1,0 +1,139 @@
+"""Ways in which a function ends; each was seen with plain Python, which calls it last."""
+
+from __future__ import annotations
+
+from tests.endings.case import Case
+
+__all__ = ["FUNCTIONS"]
+
+_ROWS = "".join(f"row {number}\n" for number in range(50))
+_LOG = "    for n in range(50): print('row', n, file=log)\n"
+_X = "open('a', 'w').write('x')"
+
+FUNCTIONS = [
+    Case(
+        "a function returns, and leaves its file open",
+        f"def train():\n    log = open('a', 'w')\n{_LOG}    return 7",
+        files={"a": _ROWS},
+        returns=7,
+    ),
+    Case(
+        "a function returns, and leaves a global file open",
+        f"def train():\n    global log\n    log = open('a', 'w')\n{_LOG}",
+        files={"a": _ROWS},
+    ),
+    Case(
+        "a function raises, with its file open",
+        f"def train():\n    log = open('a', 'w')\n{_LOG}    raise KeyError('here')",
+        (1,),
+        {"a": _ROWS},
+        "KeyError: 'here'",
+    ),
+    Case("a function: sys.exit(0)", "def train(): import sys; sys.exit(0)"),
+    Case("a function: sys.exit(3)", "def train(): import sys; sys.exit(3)", (3,)),
+    Case(
+        "a function: sys.exit(text)",
+        "def train(): import sys; sys.exit('why')",
+        (1,),
+        prints="why",
+    ),
+    Case("a function: os._exit(3)", "def train(): import os; os._exit(3)", (3,)),
+    Case(
+        "a function: SIGKILL",
+        "def train(): import os; os.kill(os.getpid(), 9)",
+        ("SIGKILL",),
+    ),
+    Case(
+        "a function: KeyboardInterrupt",
+        "def train(): raise KeyboardInterrupt",
+        ("SIGINT",),
+        prints="KeyboardInterrupt",
+    ),
+    Case(
+        "a function: a BaseException of its own",
+        "class Own(BaseException): pass\ndef train(): raise Own('here')",
+        (1,),
+        prints="Own: here",
+    ),
+    Case(
+        "a function: atexit",
+        f"def train():\n    import atexit\n    atexit.register(lambda: {_X})",
+        files={"a": "x"},
+    ),
+    Case(
+        "a function: atexit, and an exception",
+        f"def train():\n    import atexit\n    atexit.register(lambda: {_X})\n"
+        "    raise KeyError",
+        (1,),
+        {"a": "x"},
+    ),
+    Case(
+        "a function: a thread works on",
+        "import threading, time\n"
+        f"def work(): time.sleep(0.5); {_X}\n"
+        "def train():\n    threading.Thread(target=work).start()\n    return 'early'",
+        files={"a": "x"},
+        returns="early",
+    ),
+    Case(
+        "a function: an executor with work left",
+        "import time\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def work(n): time.sleep(0.1); open('a', 'a').write(str(n))\n"
+        "def train():\n"
+        "    pool = ThreadPoolExecutor(1)\n"
+        "    for n in range(4): pool.submit(work, n)",
+        files={"a": "0123"},
+    ),
+    Case(
+        "a function: a child process, and a daemon",
+        "import multiprocessing, time\n"
+        f"def work(): time.sleep(0.3); {_X}\n"
+        "def train():\n"
+        "    fork = multiprocessing.get_context('fork')\n"
+        "    fork.Process(target=time.sleep, args=(99,), daemon=True).start()\n"
+        "    fork.Process(target=work).start()",
+        files={"a": "x"},
+    ),
+    Case(
+        "a function: a forked child leaves by sys.exit",
+        "import os, sys\n"
+        "def train():\n"
+        "    if os.fork() == 0: sys.exit(5)\n"
+        "    return os.waitstatus_to_exitcode(os.wait()[1])",
+        returns=5,
+    ),
+    Case(
+        "a function: a temporary folder and a log handler",
+        "import logging, logging.handlers, tempfile\n"
+        "def train():\n"
+        "    global folder\n"
+        "    folder = tempfile.TemporaryDirectory(dir='.')\n"
+        "    file = logging.FileHandler('log')\n"
+        "    handler = logging.handlers.MemoryHandler(9, 99, file)\n"
+        "    logging.getLogger().addHandler(handler)\n"
+        "    logging.warning('x')",
+        files={"log": "x\n"},
+    ),
+    Case(
+        "a function: a closed standard output",
+        "def train(): import sys; sys.stdout.close(); return 1",
+        returns=1,
+    ),
+    Case(
+        "a function: a full standard output",
+        "def train():\n"
+        "    import sys\n    sys.stdout = open('/dev/full', 'w'); print('x')",
+        (120,),
+    ),
+    Case(
+        "a function: an object that writes as it goes, in a cycle",
+        "import os\n"
+        "class Writer:\n"
+        "    def __init__(self): self.me = self\n"
+        "    def __del__(self):\n"
+        "        os.write(os.open('a', os.O_CREAT | os.O_WRONLY), b'gone')\n"
+        "def train(): Writer()",
+        files={"a": "gone"},
+    ),
+]

@@ -1,0 +1,45 @@
+"""What is kept of an exception, however long its text is."""
+
+from __future__ import annotations
+
+import json
+
+from nbkit.worker.last_words import write_last_words
+
+MIB = 2**20
+
+
+def last_words(error, tmp_path, monkeypatch):
+    """Return what the error file says of an exception, and its size in bytes."""
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    try:
+        raise error
+    except type(error) as caught:
+        write_last_words(caught)
+    return json.loads(file.read_text())["message"], file.stat().st_size
+
+
+def test_a_long_exception_is_cut_and_its_size_is_named(tmp_path, monkeypatch):
+    error = ValueError("begins" + "x" * 20 * MIB + "ends")
+
+    told, size_bytes = last_words(error, tmp_path, monkeypatch)
+
+    assert size_bytes < 100_000
+    for said in (told["message"], told["extraInfo"]["py_callstack"]):
+        assert "ValueError: begins" in said
+        assert said.rstrip().endswith("ends")
+        assert " characters left out ..." in said
+    # "ValueError: " and the text
+    assert f"of {20 * MIB + 22:,} characters" in told["message"]
+
+
+def test_an_exception_whose_text_cannot_be_made_is_named(tmp_path, monkeypatch):
+    class Own(Exception):
+        def __str__(self):
+            raise RuntimeError("on purpose")
+
+    told, _ = last_words(Own(), tmp_path, monkeypatch)
+
+    assert told["message"] == "Own: (its text cannot be made)"
+    assert "raise error" in told["extraInfo"]["py_callstack"]
