@@ -68,8 +68,9 @@ bench-peers: setup-peers
 
 # Hours: every fault many times, and the worker with the oldest torch that is allowed.
 soak: export WHOLE_TORCH = 1
-soak: setup setup-lower
+soak: setup setup-lower setup-peers
 	$(BIN)/python -m pytest tests/soak
+	.venv-peers/bin/python -m pytest tests/soak/test_trackers.py
 	.venv-lower/bin/python -m pytest tests/launch tests/worker -m "not gpu"
 
 # What README.md tells each kind of reader to type, from nothing; writes
@@ -137,4 +138,4 @@ setup-lock:
 	@.ci/setup build/lock --group lock
 
 setup-peers:
-	@.ci/setup .venv-peers -e '.[train]' --group peers
+	@.ci/setup .venv-peers -e '.[train]' --group peers --group test

@@ -16,17 +16,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "Finding",
-    "State",
-    "end_with_parent",
-    "installed",
-    "lacking_home",
-    "tell",
-]
+__all__ = ["Finding", "State", "end_with_parent", "installed", "tell"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -77,16 +69,3 @@ def installed(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def lacking_home() -> Finding | None:
-    """Return what is wrong if this user has no home folder, without which no Jupyter.
-
-    A container may give its processes a user that the system has no entry of.
-    """
-    try:
-        Path.home()
-    except RuntimeError:
-        found, remedy = "this user has no home folder", "set HOME to one"
-        return Finding("Home folder", "failure", found, remedy)
-    return None

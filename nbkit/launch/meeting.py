@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 __all__ = ["LOOPBACK", "Meeting", "loopback_problem"]
 
+# Where the ranks of a run on one machine meet.
 LOOPBACK = "127.0.0.1"
-"""Where the ranks of a run on one machine meet."""
 _LIMIT_SECONDS = 5.0
 
 
@@ -19,8 +19,7 @@ class Meeting:
     address: str
     port: int
     listener: socket.socket | None
-    """Bound to it, for rank 0 to inherit: no other program can take it meanwhile. None
-    on the nodes without rank 0."""
+    """Bound to it, for rank 0 to inherit; None on the nodes without rank 0."""
 
     @classmethod
     def here(cls, address: str) -> Meeting:
@@ -30,10 +29,8 @@ class Meeting:
 
 
 def loopback_problem() -> str | None:
-    """Return why no ranks can meet on this machine, and what to do; None if they can.
-
-    Without the interface torch tries to connect for ten minutes, without a word.
-    """
+    """Return why no ranks can meet here, and what to do; None if they can."""
+    # Without the interface torch tries to connect for ten minutes, without a word.
     try:
         with (
             socket.create_server((LOOPBACK, 0)) as server,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from nbkit.errors import RunError, StoreError
 from nbkit.launch.submit import check_owner_exit, submit
 from nbkit.launch.trust import permit_run
 from nbkit.store.metrics import store_error
-from nbkit.store.network import see_anew
+from nbkit.store.network import age_seconds, see_anew
 from nbkit.store.ownership import FOLDER_MODE, make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -137,9 +136,9 @@ def _refuse_if_held(paths: RunPaths, number: int) -> None:
         process = None if holder is None else ProcessIdentity.from_dict(holder)
     except (StoreError, LookupError, TypeError, ValueError):
         holder = process = None
-    age_seconds = _age_seconds(paths.attempt(number))
+    age = age_seconds(paths.attempt(number))
     is_gone = process is not None and process.is_alive() is False
-    if submitted < number and (is_gone or age_seconds >= SUBMITTED_WITHIN_SECONDS):
+    if submitted < number and (is_gone or age >= SUBMITTED_WITHIN_SECONDS):
         return
     who = "a process that has not said which"
     if holder is not None and process is not None:
@@ -149,12 +148,6 @@ def _refuse_if_held(paths: RunPaths, number: int) -> None:
         f"{SUBMITTED_WITHIN_SECONDS:.0f} s if nothing comes of it."
     )
     raise RunError(message)
-
-
-def _age_seconds(folder: Path) -> float:
-    """Return how old a folder is, by the clock of the file system's host."""
-    with tempfile.TemporaryFile(dir=folder.parent) as now:
-        return os.fstat(now.fileno()).st_mtime - folder.stat().st_mtime
 
 
 def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:

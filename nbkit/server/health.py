@@ -7,6 +7,7 @@ ask it: by its folders of settings and of extensions, without a server.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_config_path, jupyter_path
@@ -14,7 +15,7 @@ from jupyter_server.extension.config import ExtensionConfigManager
 from jupyter_server.extension.manager import ExtensionPackage
 from jupyterlab_server.config import get_federated_extensions, get_page_config
 
-from nbkit.health import Finding, installed, lacking_home, tell
+from nbkit.health import Finding, installed, tell
 from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
 
 __all__ = ["findings"]
@@ -32,8 +33,12 @@ _AGAIN = f"{REINSTALL}, then reload the page"
 def findings() -> Iterator[Finding]:
     """Yield what is found in the environment of this Python."""
     yield from _jupyterlab()
-    if lacking := lacking_home():
-        yield lacking
+    try:
+        Path.home()
+    except RuntimeError:
+        # A container may give its processes a user that the system does not know.
+        found, remedy = "this user has no home folder", "set HOME to one"
+        yield Finding("Home folder", "failure", found, remedy)
         return
     yield _server_extension()
     labextensions = jupyter_path("labextensions")

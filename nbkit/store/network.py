@@ -1,12 +1,16 @@
-"""What a file system of several hosts needs, so that a reader sees what is new."""
+"""What a file system of several hosts needs, so that a reader sees what is new.
+
+Its clock is that of its own host.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
 
-__all__ = ["see_anew"]
+__all__ = ["age_seconds", "see_anew"]
 
 
 def see_anew(folder: Path) -> None:
@@ -17,3 +21,9 @@ def see_anew(folder: Path) -> None:
     """
     with contextlib.suppress(OSError):
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def age_seconds(path: Path) -> float:
+    """Return how long ago a file or folder was changed, by its file system's clock."""
+    with tempfile.TemporaryFile(dir=path.parent) as now:
+        return os.fstat(now.fileno()).st_mtime - path.stat().st_mtime

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jupyter_client.kernelspec import KernelSpecManager
 
-from nbkit.health import Finding, installed, lacking_home, tell
+from nbkit.health import Finding, installed, tell
 from nbkit.packages import pip_install
 from nbkit.study.notebooks import notebooks
 
@@ -30,10 +30,11 @@ def findings() -> Iterator[Finding]:
     else:
         remedy = "install nbkit anew, from a wheel or a whole checkout"
         yield Finding("Notebooks", "failure", "none are here", remedy)
-    if lacking_home():
-        return  # The check of JupyterLab says so
     # What is found in a folder, not made up: Jupyter offers its own kernel always.
-    folder = KernelSpecManager().find_kernel_specs().get(_KERNEL)
+    try:
+        folder = KernelSpecManager().find_kernel_specs().get(_KERNEL)
+    except RuntimeError:
+        return  # this user has no home folder, as the check of JupyterLab says
     if folder is None:
         remedy = "python -m ipykernel install --sys-prefix"
         yield Finding("Kernel", "failure", f"no kernel is called {_KERNEL}", remedy)

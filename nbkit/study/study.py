@@ -27,7 +27,7 @@ from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import utc_now, write_json
+from nbkit.store.record import RunState, utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
 from nbkit.study.arms import arms_of
 from nbkit.study.kinds import before_start
@@ -42,6 +42,7 @@ from nbkit.study.starts import (
     wait_for_all,
 )
 from nbkit.study.stored_study import StoredStudy
+from nbkit.study.taking_over import taking_over
 
 __all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
 
@@ -161,7 +162,9 @@ class Study(StoredStudy):
         write_json(StudyPaths(root).study, content)
         return cls(root)
 
-    def run(self, *, progress: bool = True, trust: bool = False) -> Self:
+    def run(
+        self, *, progress: bool = True, trust: bool = False, force: bool = False
+    ) -> Self:
         """Run what has no finished run yet, one after the other, or a group at once.
 
         Every run is a process start of its own, and is stopped if this process ends.
@@ -173,19 +176,22 @@ class Study(StoredStudy):
         trust
             Also execute a study that was imported, or that others own or can write;
             what it executes is printed first.
+        force
+            Also execute a study whose process cannot be seen from here, on a host or in
+            a container that is gone. Of several that do it at once, one does.
 
         Raises
         ------
         RunError
             If the study is not simply executed: see ``trust``. If another process
-            executes it.
+            executes it, or may do so: see ``force``.
         RunFailedError
             If a run fails; the runs before it are kept, those beside it are stopped.
         RunStoppedError
             If somebody stops a run.
         """
         permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
-        with self._executing():
+        with self._executing(force=force):
             starts = grouped(self.missing, self.together)
             shown = Progress(self.name, len(starts), quiet=not progress)
             for slots in starts:
@@ -195,9 +201,11 @@ class Study(StoredStudy):
             shown.close()
         return self
 
-    def resume(self, *, progress: bool = True, trust: bool = False) -> Self:
+    def resume(
+        self, *, progress: bool = True, trust: bool = False, force: bool = False
+    ) -> Self:
         """Go on with an interrupted study; the same as `run`, which repeats nothing."""
-        return self.run(progress=progress, trust=trust)
+        return self.run(progress=progress, trust=trust, force=force)
 
     def _run_at_once(
         self, slots: Sequence[Slot], progress: Progress, permit: Permit
@@ -270,29 +278,40 @@ class Study(StoredStudy):
         write_json(self.paths.study, {**self._content, **changes})
 
     @contextmanager
-    def _executing(self) -> Iterator[None]:
+    def _executing(self, *, force: bool) -> Iterator[None]:
         """Be the one process that executes the study and writes its file."""
-        executor = self._content["executor"]
-        if executor is not None:
-            self._refuse_while_alive(ProcessIdentity.from_dict(executor))
-            self._wait_for_the_last_runs()
-        self._write(executor=ProcessIdentity.of().to_dict())
+        before = self._content["executor"]
+        if before is not None:
+            self._refuse_while_alive(ProcessIdentity.from_dict(before), force=force)
+            self._wait_for_the_last_runs(force=force)
+        with taking_over(self.paths.root):
+            if self._content["executor"] != before:
+                message = (
+                    f"another process has begun to execute study {self.study_id}; wait "
+                    "for it or interrupt it."
+                )
+                raise RunError(message)
+            self._write(executor=ProcessIdentity.of().to_dict())
         try:
             yield
         finally:
             self._write(executor=None)
 
-    def _refuse_while_alive(self, executor: ProcessIdentity) -> None:
-        if executor == ProcessIdentity.of() or executor.is_alive() is False:
+    def _refuse_while_alive(self, executor: ProcessIdentity, *, force: bool) -> None:
+        is_alive = executor.is_alive()
+        if executor == ProcessIdentity.of() or is_alive is False:
+            return
+        if force and is_alive is None:
             return
         message = (
             f"study {self.study_id} is being executed by process {executor.pid} on "
-            f"{executor.host}; wait for it or interrupt it. If that host is gone, set "
-            f'"executor" to null in {self.paths.study}.'
+            f"{executor.host}; wait for it or interrupt it."
         )
+        if is_alive is None:
+            message += " If that host or container is gone: resume(force=True)."
         raise RunError(message)
 
-    def _wait_for_the_last_runs(self) -> None:
+    def _wait_for_the_last_runs(self, *, force: bool) -> None:
         """Let the runs of an executor that was killed come to their end.
 
         They are being stopped, because their owner is gone.
@@ -303,6 +322,8 @@ class Study(StoredStudy):
                 continue
             with suppress(RunNotFoundError):
                 run = attach(entry["run_id"])
+                if force and run.state is RunState.UNKNOWN:
+                    continue
                 run.wait(raise_on_failure=False, on_poll=lambda _: None)
 
 

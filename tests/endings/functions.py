@@ -1,4 +1,4 @@
-"""Ways in which a function ends; each was seen with plain Python, which calls it last."""
+"""Ways in which a function ends; each was seen with plain Python."""
 
 from __future__ import annotations
 

@@ -161,11 +161,8 @@ def test_a_function_with_a_handler_of_its_own_is_stopped_and_goes_on():
     def train():
         import signal
 
-        class Leave(Exception):
-            pass
-
         def leave(number, frame):
-            raise Leave
+            raise TimeoutError
 
         here = nbkit.context()
         saved = here.load_checkpoint()
@@ -175,7 +172,7 @@ def test_a_function_with_a_handler_of_its_own_is_stopped_and_goes_on():
         try:
             nbkit.log({"waits": 1})
             signal.pause()
-        except Leave:
+        except TimeoutError:
             here.save_checkpoint({"step": 3}, 3)
         return "left"
 
@@ -224,7 +221,7 @@ def draw_in_loading_processes(epochs, stops_after):
         state = {"epoch": epoch + 1, "drawn": drawn, "weight": weight}
         here.save_checkpoint(state, epoch + 1)
         if first == 0 and epoch + 1 == stops_after:
-            raise RuntimeError("on purpose")
+            raise RuntimeError
     return drawn
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -214,3 +215,43 @@ def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small)
     assert viewer.missing == []
     assert [len(runs) for runs in viewer.runs_by_arm().values()] == [1]
     assert "1 of 1 runs finished" in repr(viewer)
+
+
+RESUME = """
+import sys, nbkit
+study = nbkit.Study.open(sys.argv[1])
+print("ready", flush=True)
+input()
+try:
+    study.resume(progress=False, force=True)
+except nbkit.errors.RunError as error:
+    print(error)
+"""
+
+
+def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
+    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
+    content = json.loads(study.paths.study.read_text())
+    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
+    study.paths.study.write_text(json.dumps({**content, "executor": other}))
+
+    with pytest.raises(RunError, match=r"on gone; .* gone: resume\(force=True\)\.$"):
+        study.resume(progress=False)
+    argv = [sys.executable, "-c", RESUME, study.study_id]
+    with (
+        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as one,
+        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as two,
+    ):
+        for process in (one, two):
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, two):
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = sorted(process.stdout.read() for process in (one, two))
+
+    assert said[0] == ""
+    # By when the second looked.
+    assert re.search("execute study|being executed|beginning to execute", said[1])
+    assert study.missing == []
+    assert [len(runs) for runs in study.runs_by_arm().values()] == [1]
+    assert sorted(path.name for path in study.paths.root.iterdir()) == ["study.json"]
