@@ -9,7 +9,7 @@ import pytest
 
 # What a training of several ranks asks of torch, in the order of nbkit.worker.
 PROGRAM = """
-import sys
+import os, sys
 import torch, torchvision
 import torch.distributed as dist
 from nbkit.config import ExperimentConfig
@@ -23,7 +23,8 @@ optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
 model(torch.ones(1, 1)).sum().backward()
 optimizer.step()
 dist.destroy_process_group()
-print("torch._dynamo.convert_frame" in sys.modules)
+print("torch._dynamo.convert_frame" in sys.modules, flush=True)
+os._exit(0)  # gloo's threads now and then abort a process at its end
 """
 
 
