@@ -2,8 +2,7 @@
 
 The log folder of the new attempt, which is made exclusively, is the lock: hosts and
 containers that share a store share it, and nothing else. A file in it says who holds
-it. One whose holder has ended, or that was not submitted in time, is skipped: its
-number stays unused.
+it. One whose holder has ended, or that was not submitted in time, is skipped.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def test_checks_run_side_by_side_and_are_given_up_together(
     found += told
 
     hung = [one.found for heading, one in found if one.what == "Checks"]
-    assert [words.partition(" behind ")[0] for words in hung] == (
+    assert [words.partition(" after ")[0] for words in hung] == (
         ["some_checks hangs", "more_checks hangs"]
     )
     assert {heading for heading, _ in found} == {"Both"}
