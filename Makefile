@@ -22,7 +22,9 @@ run: setup
 	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
 	@echo "           make lab opens JupyterLab; the notebook is in its folder build"
 
-# Everything that has to hold before a change is kept.
+# Everything that has to hold before a change is kept. Each of its processes would compile
+# what it imports where bytecode is not kept.
+test quick: export PYTHONDONTWRITEBYTECODE =
 test: export COMMANDS = chromium:chromium fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 test: check
 	$(BIN)/python -m pytest --numprocesses=3 --durations=20 \

@@ -255,7 +255,8 @@ def _unreadable(path: str, error: OSError) -> StoreError:
     why = error.strerror or str(error)
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         why = "it is a link, or reached through one"
-    remedy = f"ask its owner for the permission, or {_DROP}"
+    denied = error.errno in (errno.EACCES, errno.EPERM)
+    remedy = f"ask its owner for the permission, or {_DROP}" if denied else _DROP
     if _OWN.search(path) is None:
         remedy = "name a regular file that you may read"
     message = f"{path} cannot be read ({why}); {remedy}."

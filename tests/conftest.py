@@ -6,6 +6,7 @@ A training that a test runs to its end is finite.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -28,6 +29,10 @@ pytest_plugins = [
     "tests.slurm.one_cluster",
     "tests.without_processes",
 ]
+
+# The tests that are found stay to the end: to look through them for garbage takes as
+# long as half of finding them.
+gc.disable()
 
 # What a test starts inherits this variable, so that it is found even when it has left
 # the tree of children. Launching removes names that begin with NBKIT_.
@@ -242,6 +247,13 @@ def _describe(process: psutil.Process) -> str:
         return f"process {process.pid} ({' '.join(process.cmdline())[:200]})"
     except psutil.Error:
         return f"process {process.pid}"
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make, from here on."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -174,6 +174,6 @@ def _check_resumable(run: StoredRun, *, force: bool) -> None:
     if not run.paths.has_checkpoint:
         message = (
             f"run {run.run_id} has no complete checkpoint in "
-            f"{run.paths.checkpoints}; launch its config anew."
+            f"{run.paths.checkpoints}; launch it anew."
         )
         raise RunError(message)

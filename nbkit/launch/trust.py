@@ -38,6 +38,9 @@ __all__ = [
 
 Lines = Iterator[tuple[str, Any]]
 
+_NAMED = ("task", "model", "loader", "engine")
+"""Fields that name what somebody has installed."""
+
 
 @dataclass(frozen=True)
 class Permit:
@@ -93,7 +96,8 @@ def permit_run(paths: RunPaths, *, trust: bool, loads: Sequence[Path] = ()) -> P
     files += sorted(folder for folder in folders if paths.root in folder.parents)
     deep = [paths.code, paths.checkpoints]
     told = (lambda: _files(loads)) if loads else (lambda: _run(paths))
-    return _permit(f"run {paths.run_id}", paths, (files, deep), trust, told)
+    means = "load_returns(trust=True)" if loads else "trust=True"
+    return _permit(f"run {paths.run_id}", paths, (files, deep), trust, told, means)
 
 
 def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -> None:
@@ -165,6 +169,7 @@ def _permit(
     judged: tuple[Sequence[Path], Sequence[Path]],
     trust: bool,
     told: Callable[[], Lines],
+    means: str = "trust=True",
 ) -> Permit:
     files, folders = judged
     try:
@@ -186,7 +191,7 @@ def _permit(
     if why is not None and not trust:
         message = (
             f"{what} is not executed: {why}; what it holds would run as you. "
-            "trust=True prints all of that, and then executes it."
+            f"{means} prints all of that, and then executes it."
         )
         if host is None:
             message += f" {_without_trust(others, paths.root)}"
@@ -233,7 +238,8 @@ def _run(paths: RunPaths) -> Lines:
 
 def _configuration(config: ExperimentConfig) -> Lines:
     """Yield what a configuration makes others execute."""
-    for name in ("task", "model", "loader", "engine"):
+    names = ("task", "engine") if config.has_entry else _NAMED
+    for name in names:
         yield name, getattr(config, name)
     asked = config.slurm.model_dump(mode="json", exclude_defaults=True)
     for name, value in asked.items():

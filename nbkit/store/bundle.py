@@ -16,6 +16,7 @@ import io
 import os
 import stat
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ from nbkit.store.paths import (
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun, find_run_folder
+from nbkit.visible import visible
 
 __all__ = [
     "BUNDLE_SCHEMA",
@@ -50,6 +52,7 @@ __all__ = [
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
+_ODD_FILE = "a link, or no regular file"
 
 
 class _Part(BaseModel):
@@ -143,7 +146,7 @@ def export(
     -----
     UserWarning
         If sources, diffs or what ranks have printed seem to hold secrets: these are
-        kept as they are. The text names files and lines.
+        kept as they are. If links, or what is no regular file, were left out.
 
     Notes
     -----
@@ -190,6 +193,7 @@ def export(
         )
         raise StoreError(message) from error
     warn_of_secrets(kept)
+    _warn_of_odd_files(left_out)
     return target
 
 
@@ -205,7 +209,7 @@ def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
             path = here / name
             if path.is_symlink():
                 folders.remove(name)
-                yield _name(path, root), path, "a link"
+                yield _name(path, root), path, _ODD_FILE
         folders.sort()
         for name in sorted(files):
             path = here / name
@@ -233,18 +237,17 @@ def _name(path: Path, root: Path) -> str:
 
 def _why_not(path: Path, root: Path) -> str | None:
     if not stat.S_ISREG(path.lstat().st_mode):
-        return "a link, or no ordinary file"
+        return _ODD_FILE
     paths = RunPaths(root)
     if path == paths.imported:
         return "written by an import"
-    parts = path.relative_to(root).parts
+    if visible(name := _name(path, root)) != name:
+        return "its name has a control character"
+    parts = name.split("/")
     is_temporary = any(part.startswith(".") for part in parts) or path.suffix == ".tmp"
     if is_temporary and paths.worktree not in path.parents:
         return "a temporary file"
     return None
-
-
-# What is exported
 
 
 def _study(what: InStore | str) -> StudyPaths | None:
@@ -272,7 +275,7 @@ def _check_ended(run: StoredRun, state: RunState) -> None:
         message = (
             f"run {run.run_id} has no last word of its own (lost, or ended by Slurm "
             "before it began), so that another machine would wait for it; resume() "
-            "it, or launch its config anew."
+            "it, or launch it anew."
         )
         raise RunError(message)
     if not state.is_final:
@@ -316,6 +319,15 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
         message = f"study {study.root.name} has no run that has ended; run() it first."
         raise RunError(message)
     return folders
+
+
+def _warn_of_odd_files(left_out: list[LeftOut]) -> None:
+    if odd := [visible(one.path) for one in left_out if one.why == _ODD_FILE]:
+        message = (
+            f"the bundle lacks {odd[0]}, {len(odd)} in all that are links, or no "
+            "regular files; if they belong to the run, put copies in their places."
+        )
+        warnings.warn(message, stacklevel=3)
 
 
 def _fill(

@@ -22,6 +22,7 @@ from nbkit.store.bundle import (
 )
 from nbkit.store.paths import RunPaths, StudyPaths
 from nbkit.store.record import RunState, parse_json
+from nbkit.visible import visible
 
 __all__ = ["checked_manifest", "refused"]
 
@@ -99,28 +100,40 @@ def _check_names(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> 
         if f"runs/{run_id}/config.json" not in manifest.files:
             raise refused(source, f"run {run_id:.80} has no config.json")
     for name in manifest.files:
-        if not _belongs(name, manifest):
-            raise refused(source, f"{name!r:.200} is no file of one of its runs")
-    missing = set(manifest.files)
+        if (why := _why_no_name(name, manifest)) is not None:
+            raise refused(source, f"{name!r:.200} {why}")
+    missing = {*manifest.files, MANIFEST}
     for info in archive.infolist():
         name = info.filename
-        if name == MANIFEST:
-            continue
         if name not in missing or name != info.orig_filename:
             what = f"{name!r:.200} is not in its manifest, or there twice"
             raise refused(source, what)
         missing.discard(name)
+        if name == MANIFEST:
+            continue
         if (why := _why_refused(info, manifest.files[name])) is not None:
             raise refused(source, f"{name!r:.200} {why}")
     if missing:
         raise refused(source, f"it lacks {min(missing)!r:.200}")
 
 
+def _why_no_name(name: str, manifest: Manifest) -> str | None:
+    """Return what is wrong with a name in the manifest, or None."""
+    if not _belongs(name, manifest):
+        return "is no file of one of its runs"
+    if visible(name) != name:
+        return "has a control character"
+    parts = name.split("/")
+    if any("/".join(parts[:depth]) in manifest.files for depth in range(1, len(parts))):
+        return "lies below another file"
+    return None
+
+
 def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     """Return what is wrong with an entry of the archive, or None."""
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
-        return "is a link, or no ordinary file"
+        return "is a link, or no regular file"
     known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     if info.flag_bits & 0x1 or not known:
         return "is encrypted, or packed in another way"

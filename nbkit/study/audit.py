@@ -11,7 +11,12 @@ from nbkit.analysis.audit_claims import claim_findings, claims_about
 from nbkit.analysis.audit_rows import row_findings
 from nbkit.analysis.audit_runs import arm_findings, run_findings
 from nbkit.analysis.published import PublishedRow, published
-from nbkit.errors import ConfigError, NotEnoughDataError, RunNotFoundError
+from nbkit.errors import (
+    ConfigError,
+    NotEnoughDataError,
+    RunNotFoundError,
+    StoreError,
+)
 from nbkit.launch.run import Run, attach
 from nbkit.registry import suggest
 from nbkit.store.paths import is_study
@@ -58,7 +63,7 @@ def audit(
     NotEnoughDataError
         If it is an empty list.
     StoreError
-        If a run's files cannot be read.
+        If the files of the only run cannot be read; of several it is a finding.
 
     Examples
     --------
@@ -83,10 +88,7 @@ def audit(
     _check(what, results)
     rows = [one for one in results if isinstance(one, PublishedRow)]
     runs = [one for one in results if isinstance(one, StoredRun)]
-    findings = [
-        *_of_rows(rows),
-        *_of_arms(_arms(runs), storage_bytes_per_second),
-    ]
+    findings = [*_of_rows(rows), *_of_runs(runs, storage_bytes_per_second)]
     return Audit(subject, findings)
 
 
@@ -144,6 +146,25 @@ def _arms(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
         fields = run.config.model_dump(mode="json", exclude=set(_OWN_FIELDS))
         groups.setdefault(json.dumps(fields, sort_keys=True), []).append(run)
     return {members[0].run_id: members for members in groups.values()}
+
+
+def _of_runs(
+    runs: Sequence[StoredRun], storage_bytes_per_second: float | None
+) -> Iterator[Finding]:
+    """Yield what is suspicious about runs of any arms, damaged ones among them."""
+    whole = []
+    for run in runs:
+        try:
+            yield from run_findings(
+                run, storage_bytes_per_second=storage_bytes_per_second
+            )
+        except (ConfigError, StoreError) as error:
+            if len(runs) == 1:
+                raise
+            yield Finding("damaged", _name(run), "a result", str(error))
+        else:
+            whole.append(run)
+    yield from arm_findings(_arms(whole))
 
 
 def _diverged(study: Study) -> list[Run]:

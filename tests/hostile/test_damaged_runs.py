@@ -111,3 +111,18 @@ def test_lines_without_a_kind_are_damage(runs):
 
     with pytest.raises(StoreError, match="is damaged"):
         runs[0].metrics()
+
+
+def test_damaged_runs_among_several_are_findings_of_their_audit(runs):
+    whole, damaged, old, *others = runs
+    alone = set(nbkit.audit([whole, *others]))
+    damaged.paths.record.write_text("[")
+    old.paths.config.write_text('{"schema": "nbkit.config/99"}')
+
+    audit = nbkit.audit(nbkit.runs())
+
+    found = {one.subject for one in audit if one.code == "damaged"}
+    assert found == {f"run {damaged.run_id}", f"run {old.run_id}"}
+    assert alone <= set(audit)
+    with pytest.raises(StoreError, match=r"record\.json"):
+        nbkit.audit(damaged)

@@ -49,7 +49,6 @@ def _run(state="finished"):
     (paths.checkpoints / "5" / "complete.json").write_text("{}")
     paths.reserve.write_bytes(b"\0" * 9)
     (paths.root / ".record.json.abc").touch()
-    (paths.root / "out").symlink_to("/etc/passwd")
     return StoredRun(paths.root)
 
 
@@ -62,8 +61,11 @@ def test_a_run_comes_back_whole_and_its_pickle_is_not_loaded(
 ):
     monkeypatch.chdir(tmp_path)
     run = _run()
+    (run.paths.root / "out").symlink_to("/etc/passwd")
     before = run.paths.record.stat().st_mtime_ns
-    bundle = nbkit.export(run, tmp_path / "x.zip", include_arguments=True)
+    odd = f"lacks runs/{run.run_id}/out, 1 in all that are links"
+    with pytest.warns(UserWarning, match=odd):
+        bundle = nbkit.export(run, tmp_path / "x.zip", include_arguments=True)
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
     elsewhere()
 
@@ -85,7 +87,7 @@ def test_a_run_comes_back_whole_and_its_pickle_is_not_loaded(
         "checkpoints": "checkpoints=False",
         ".reserve": "a temporary file",
         ".record.json.abc": "a temporary file",
-        "out": "a link, or no ordinary file",
+        "out": "a link, or no regular file",
     }
     assert [path.name for path in runs_folder().iterdir()] == [run.run_id]
     # What the pickle of the entry would make.
@@ -259,6 +261,8 @@ def _under_way(contents, manifest, run):
         (_leads("RUN/imported.json"), "imported.json' is no file of one of its runs"),
         (_leads("runs/20200101-000000-b/x"), "-b/x' is no file of one of its runs"),
         (_leads("studies/20200101-000000-s/study.json"), "/study.json' is no file of"),
+        (_leads("RUN/code/a\nb"), r"code/a\\nb' has a control character"),
+        (_leads("RUN/config.json/x"), "json/x' lies below another file"),
         (_not_announced, "is not in its manifest, or there twice"),
         (_missing, "it lacks '.*record.json'"),
         (_longer, r"has 1,00\d,\d{3} bytes, and \d,?\d* in its manifest"),
@@ -266,7 +270,7 @@ def _under_way(contents, manifest, run):
         (_newer, r"its schema 'nbkit.bundle/2' is not .*; import it by the version"),
         (_without_hash, "sha256 in bundle.json: Field required"),
         (_huge, "in its manifest"),
-        (_link, "is a link, or no ordinary file"),
+        (_link, "is a link, or no regular file"),
         (_under_way, "has not ended"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -284,10 +288,11 @@ def test_a_bundle_that_is_not_as_exported_is_refused_and_writes_nothing(
     assert not (tmp_path / "evil").exists()
 
 
-def test_a_file_that_is_there_twice_is_refused(tmp_path, elsewhere):
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_file_that_is_there_twice_is_refused(tmp_path, elsewhere, place):
     bundle = nbkit.export(_run(), tmp_path / "x.zip")
     with zipfile.ZipFile(bundle, "a") as archive:
-        name = archive.namelist()[0]
+        name = archive.namelist()[place]  # the last is the manifest
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr(name, archive.read(name))
     elsewhere()
