@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of starting runs: the pool of devices, and Slurm."""
+"""What `nbkit doctor` says of starting runs: processes, pool of devices, and Slurm."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ class LocalEngine:
                 f"{pip_install(*packages_of('train'))} adds it."
             )
             raise LaunchError(message)
-        if why := loopback_problem():
+        # The lone rank of a training needs no other, and opens no store.
+        meets = config.world_size > 1 or config.has_entry
+        if meets and (why := loopback_problem()):
             raise LaunchError(why)
         refuse_network_pool(pool_folder())
         wanted = request_devices(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ __all__ = ["LOOPBACK", "Meeting", "loopback_problem"]
 # Where the ranks of a run on one machine meet.
 LOOPBACK = "127.0.0.1"
 _LIMIT_SECONDS = 5.0
+_NO_NETWORK = {errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ def loopback_problem() -> str | None:
         ):
             return None
     except OSError as error:
+        if error.errno not in _NO_NETWORK:
+            return None  # such as too many open files: the launch says so
         return (
             f"{LOOPBACK} does not answer ({error}), where the ranks of a run meet: "
             "start the loopback interface (ip link set lo up), or let the container "

@@ -33,7 +33,7 @@ __all__ = ["Run", "RunList", "attach", "runs"]
 
 _POLL_SECONDS = 0.1
 _STUBBORN_SECONDS = 60.0
-"""Behind its grace period a supervisor that can do so has ended the run long ago."""
+"""After its grace period a supervisor that can do so has ended the run long ago."""
 
 
 class Run(StoredRun):

@@ -179,7 +179,7 @@ def _permit(
         if host is not None:
             why = f"it was imported from host {host}"
         if trust:
-            _print(f"{what}: {why or 'it was made here'}", told())
+            _print(f"{what}: {why or 'it was made here'}. {means}", told())
     except StoreError:
         raise
     except OSError as error:
@@ -215,7 +215,7 @@ def _print(who: str, told: Lines) -> None:
     nothing.
     """
     lines = dict.fromkeys(f"  {name}: {value!r}" for name, value in told)
-    sys.stdout.write("\n".join([f"{who}. trust=True executes:", *lines]) + "\n")
+    sys.stdout.write("\n".join([f"{who} executes:", *lines]) + "\n")
     sys.stdout.flush()
 
 

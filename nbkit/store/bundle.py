@@ -53,6 +53,7 @@ BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
 _ODD_FILE = "a link, or no regular file"
+_ODD_NAME = "its name has a control character"
 
 
 class _Part(BaseModel):
@@ -146,7 +147,8 @@ def export(
     -----
     UserWarning
         If sources, diffs or what ranks have printed seem to hold secrets: these are
-        kept as they are. If links, or what is no regular file, were left out.
+        kept as they are. If a link, another irregular file, or one whose name has a
+        control character was left out.
 
     Notes
     -----
@@ -242,7 +244,7 @@ def _why_not(path: Path, root: Path) -> str | None:
     if path == paths.imported:
         return "written by an import"
     if visible(name := _name(path, root)) != name:
-        return "its name has a control character"
+        return _ODD_NAME
     parts = name.split("/")
     is_temporary = any(part.startswith(".") for part in parts) or path.suffix == ".tmp"
     if is_temporary and paths.worktree not in path.parents:
@@ -322,10 +324,10 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
 
 
 def _warn_of_odd_files(left_out: list[LeftOut]) -> None:
-    if odd := [visible(one.path) for one in left_out if one.why == _ODD_FILE]:
+    if odd := [one for one in left_out if one.why in (_ODD_FILE, _ODD_NAME)]:
         message = (
-            f"the bundle lacks {odd[0]}, {len(odd)} in all that are links, or no "
-            "regular files; if they belong to the run, put copies in their places."
+            f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
+            "all; if they belong to it, put copies with other names in their places."
         )
         warnings.warn(message, stacklevel=3)
 
@@ -349,7 +351,7 @@ def _fill(
             path = f"runs/{root.name}/checkpoints"
             left_out.append(LeftOut(path=path, why="checkpoints=False"))
         for name, path, why in files_of_run(root):
-            if without is not None and without in path.parents:
+            if without is not None and without in (path, *path.parents):
                 continue
             place = f"runs/{root.name}/{name}"
             content = None

@@ -29,6 +29,7 @@ __all__ = ["checked_manifest", "refused"]
 _GIB = 1 << 30
 _LONGEST_NAME = 255
 """Bytes, by Linux."""
+_LONGEST_PATH = 1024
 _MOST_BYTES = 20 * _GIB
 """More than this is taken only from who says so."""
 _MOST_TIMES = 50
@@ -123,9 +124,10 @@ def _why_no_name(name: str, manifest: Manifest) -> str | None:
         return "is no file of one of its runs"
     if visible(name) != name:
         return "has a control character"
-    parts = name.split("/")
-    if any("/".join(parts[:depth]) in manifest.files for depth in range(1, len(parts))):
-        return "lies below another file"
+    folder = name
+    while folder := folder.rpartition("/")[0]:
+        if folder in manifest.files:
+            return "lies below another file"
     return None
 
 
@@ -166,13 +168,15 @@ def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) ->
 
 def _belongs(name: str, manifest: Manifest) -> bool:
     """Return whether a name leads to a file below one of the bundle's own folders."""
+    if len(name) > _LONGEST_PATH:
+        return False
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         return False
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in parts):
         return False
     if parts[0] == "runs" and len(parts) > 2:
-        return parts[1] in manifest.runs and parts[2:] != ["imported.json"]
+        return parts[1] in manifest.runs and parts[2] != "imported.json"
     return name == f"studies/{manifest.study}/study.json"
 
 

@@ -1,7 +1,4 @@
-"""What a file system of several hosts needs, so that a reader sees what is new.
-
-Its clock is that of its own host.
-"""
+"""What a file system of several hosts needs: looking anew, and its server's clock."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ REDACTED = "***"
 
 # Names of variables and options. Plural tokens, and what makes them, are text's.
 _NAME = re.compile(
-    r"TOKEN(?!I[SZ]|S)|(?<!MON)KEY(?!BOARD|FRAME|POINT|WORD|S_PER)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH(?!OR|[_-]?FILE)"
+    r"TOKEN(?!I[SZ]|S)|(?<!MON)KEY(?!BOARD|FRAME|POINT|WORD|S[_-]PER(?![A-Z]))|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH(?!OR|[_-]?FILE)"
     r"|COOKIE|JWT|(?<!BY)(?<!COM)PASS(?![A-Z])|(?<!OLD)(?<=.)PWD(?![A-Z])"
     r"|(?<![A-Z])(PAT|DSN)(?![A-Z])",
     re.IGNORECASE,

@@ -63,7 +63,7 @@ def audit(
     NotEnoughDataError
         If it is an empty list.
     StoreError
-        If the files of the only run cannot be read; of several it is a finding.
+        If the files of a run cannot be read; in a list of several it is a finding.
 
     Examples
     --------
@@ -155,14 +155,15 @@ def _of_runs(
     whole = []
     for run in runs:
         try:
-            yield from run_findings(
-                run, storage_bytes_per_second=storage_bytes_per_second
-            )
+            found = [
+                *run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
+            ]
         except (ConfigError, StoreError) as error:
             if len(runs) == 1:
                 raise
             yield Finding("damaged", _name(run), "a result", str(error))
         else:
+            yield from found
             whole.append(run)
     yield from arm_findings(_arms(whole))
 

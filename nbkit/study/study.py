@@ -29,6 +29,7 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
+from nbkit.store.signs import SILENT_SECONDS
 from nbkit.study.arms import arms_of
 from nbkit.study.kinds import before_start
 from nbkit.study.order import Slot, arms_and_order, balanced_order, of_repeat, twin
@@ -42,7 +43,7 @@ from nbkit.study.starts import (
     wait_for_all,
 )
 from nbkit.study.stored_study import StoredStudy
-from nbkit.study.taking_over import taking_over
+from nbkit.study.taking_over import held_number
 
 __all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
 
@@ -157,6 +158,7 @@ class Study(StoredStudy):
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
+            "executions": 0,
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
@@ -178,7 +180,8 @@ class Study(StoredStudy):
             what it executes is printed first.
         force
             Also execute a study whose process cannot be seen from here, on a host or in
-            a container that is gone. Of several that do it at once, one does.
+            a container that is gone. Of several that do it at once, one does. A process
+            that was there after all ends with its next run.
 
         Raises
         ------
@@ -248,7 +251,7 @@ class Study(StoredStudy):
             return ""  # a run that measured nothing is the report's to complain of
 
     def _launch(self, slot: Slot, start: int, permit: Permit) -> Run:
-        content = self._content
+        content = self._own_content()
         fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
         # Else every list of runs would call all of them by their model.
         fields = {"name": f"{self.name} {slot.arm}", **fields}
@@ -274,28 +277,56 @@ class Study(StoredStudy):
         return run
 
     def _write(self, **changes: Any) -> None:
-        """Change fields of the file; for the process that executes the study."""
-        write_json(self.paths.study, {**self._content, **changes})
+        """Change fields of the file; for the process that executes the study.
+
+        Raises
+        ------
+        RunError
+            If another process has taken the study over.
+        """
+        content = self._own_content()
+        write_json(self.paths.study, {**content, **changes})
+
+    def _own_content(self) -> dict[str, Any]:
+        """Return the file's content, if this process still executes the study."""
+        content = self._content
+        if content["executor"] == ProcessIdentity.of().to_dict():
+            return content
+        message = (
+            f"another process executes study {self.study_id} now; wait for it or "
+            "interrupt it."
+        )
+        raise RunError(message)
 
     @contextmanager
     def _executing(self, *, force: bool) -> Iterator[None]:
         """Be the one process that executes the study and writes its file."""
-        before = self._content["executor"]
-        if before is not None:
-            self._refuse_while_alive(ProcessIdentity.from_dict(before), force=force)
+        before = self._content
+        if before["executor"] is not None:
+            executor = ProcessIdentity.from_dict(before["executor"])
+            self._refuse_while_alive(executor, force=force)
             self._wait_for_the_last_runs(force=force)
-        with taking_over(self.paths.root):
-            if self._content["executor"] != before:
+        self._begin(before)
+        try:
+            yield
+        finally:
+            # It may have been taken over.
+            with suppress(RunError):
+                self._write(executor=None)
+
+    def _begin(self, before: dict[str, Any]) -> None:
+        """Write down that this process executes the study, unless another does."""
+        said = "executor", "executions"
+        with held_number(self.paths.root, before.get("executions", 0)) as number:
+            now = self._content
+            if any(now.get(name) != before.get(name) for name in said):
                 message = (
                     f"another process has begun to execute study {self.study_id}; wait "
                     "for it or interrupt it."
                 )
                 raise RunError(message)
-            self._write(executor=ProcessIdentity.of().to_dict())
-        try:
-            yield
-        finally:
-            self._write(executor=None)
+            me = ProcessIdentity.of().to_dict()
+            write_json(self.paths.study, {**now, "executor": me, "executions": number})
 
     def _refuse_while_alive(self, executor: ProcessIdentity, *, force: bool) -> None:
         is_alive = executor.is_alive()
@@ -314,7 +345,7 @@ class Study(StoredStudy):
     def _wait_for_the_last_runs(self, *, force: bool) -> None:
         """Let the runs of an executor that was killed come to their end.
 
-        They are being stopped, because their owner is gone.
+        Those on this host are being stopped, because their owner is gone.
         """
         entries = self._content["runs"]
         for entry in entries:
@@ -322,9 +353,16 @@ class Study(StoredStudy):
                 continue
             with suppress(RunNotFoundError):
                 run = attach(entry["run_id"])
-                if force and run.state is RunState.UNKNOWN:
-                    continue
-                run.wait(raise_on_failure=False, on_poll=lambda _: None)
+                if not force:
+                    run.wait(raise_on_failure=False)
+                elif not run.state.is_final and run.state is not RunState.UNKNOWN:
+                    message = (
+                        f"run {run.run_id} of study {self.study_id} is {run.state}: "
+                        "its host may be there. Stop the run, or wait until it is "
+                        "unknown, which it is after "
+                        f"{SILENT_SECONDS / 60:.0f} minutes without a sign."
+                    )
+                    raise RunError(message)
 
 
 def _study_id(name: str) -> str:

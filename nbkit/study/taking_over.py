@@ -1,24 +1,37 @@
-"""Becoming the one process that executes a study, on hosts that share its store."""
+"""Becoming the one process that executes a study, on hosts that share its store.
+
+Each execution has a number, which is in the study's file, and which a process holds by
+a folder of that name until the file has it too. A number whose holder has not written
+it in time is skipped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nbkit.errors import RunError
 from nbkit.store.metrics import store_error
 from nbkit.store.network import age_seconds
+from nbkit.store.ownership import FOLDER_MODE
 
-__all__ = ["taking_over"]
+__all__ = ["held_number"]
 
-_STALE_SECONDS = 60.0
-"""It is held for a moment; who holds it longer was killed within it."""
+_WRITTEN_WITHIN_SECONDS = 60.0
 
 
 @contextmanager
-def taking_over(study: Path) -> Iterator[None]:
-    """Hold a folder in a study's, which only one process can make.
+def held_number(study: Path, last: int) -> Iterator[int]:
+    """Hold the number of a study's next execution.
+
+    Parameters
+    ----------
+    study
+        The study's folder.
+    last
+        Number of the last execution. Whoever holds the next one has to look whether
+        that is still the last.
 
     Raises
     ------
@@ -27,26 +40,33 @@ def taking_over(study: Path) -> Iterator[None]:
     StoreError
         If the study's folder cannot be written.
     """
-    claim = study / "taking-over"
+    number = last + 1
     try:
-        _make(claim)
+        while not _is_made(study / f"executing-{number}"):
+            number += 1
     except OSError as error:
-        raise store_error(claim, error) from error
+        raise store_error(study, error) from error
     try:
-        yield
+        yield number
     finally:
-        claim.rmdir()
+        for old in study.glob("executing-*"):
+            if int(old.name.rpartition("-")[2]) <= number:
+                with suppress(OSError):
+                    old.rmdir()
 
 
-def _make(claim: Path) -> None:
+def _is_made(claim: Path) -> bool:
+    """Make a folder, unless one is there that was made too long ago to count."""
+    with suppress(FileExistsError):
+        claim.mkdir(FOLDER_MODE)
+        return True
     try:
-        claim.mkdir()
-    except FileExistsError:
-        if age_seconds(claim) < _STALE_SECONDS:
-            message = (
-                f"another process is beginning to execute study {claim.parent.name}; "
-                f"try again in {_STALE_SECONDS:.0f} s if nothing comes of it."
-            )
-            raise RunError(message) from None
-        claim.rmdir()
-        claim.mkdir()
+        if age_seconds(claim) >= _WRITTEN_WITHIN_SECONDS:
+            return False
+    except FileNotFoundError:
+        pass  # its holder has written its number meanwhile
+    message = (
+        f"another process is beginning to execute study {claim.parent.name}; try again "
+        f"in {_WRITTEN_WITHIN_SECONDS:.0f} s if nothing comes of it."
+    )
+    raise RunError(message)

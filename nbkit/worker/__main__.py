@@ -51,11 +51,13 @@ def main() -> None:
 
 def _run(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
     # What is imported stays: to look through it for garbage, again and again, takes a
-    # sixth of torch's import, and later of every collection.
+    # tenth of a rank's start.
     gc.disable()
-    task = _task(config, ending)
-    gc.freeze()
-    gc.enable()
+    try:
+        task = _task(config, ending)
+        gc.freeze()
+    finally:
+        gc.enable()
     task(rank, config)
 
 

@@ -347,8 +347,8 @@ def test_options_of_a_command_are_known_by_their_names():
         *((name, False) for name in ("PATH", "PWD", "OLDPWD", "LD_PRELOAD", "AUTHOR")),
         *((name, False) for name in ("TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS")),
         *((name, False) for name in ("--authfile", "REGISTRY_AUTH_FILE")),
-        *((name, False) for name in ("KEYBOARD", "KEYS_PER_NODE", "--keypoints")),
-        *((name, True) for name in ("API_KEYS", "--ssh-key", "KEY")),
+        *((name, False) for name in ("KEYBOARD", "KEYS_PER_NODE", "--keys-per-node")),
+        *((name, True) for name in ("API_KEYS", "API_KEYS_PERSONAL", "KEY")),
     ],
 )
 def test_a_variable_is_known_by_its_name(name, is_secret):

@@ -23,6 +23,7 @@ from nbkit.errors import (
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.study.parameters import Parameters
+from tests.launch.test_namespaces import forget
 from tests.training import train_here
 from tests.waiting import wait_until
 
@@ -254,4 +255,43 @@ def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
     assert re.search("execute study|being executed|beginning to execute", said[1])
     assert study.missing == []
     assert [len(runs) for runs in study.runs_by_arm().values()] == [1]
-    assert sorted(path.name for path in study.paths.root.iterdir()) == ["study.json"]
+    assert [path.name for path in study.paths.root.iterdir()] == ["study.json"]
+
+
+def test_a_run_of_a_host_that_may_be_there_is_not_run_again(small):
+    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
+    (run,) = study.run(progress=False).runs_by_arm()["a"]
+    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
+    for path, changes in (
+        (study.paths.study, {"executor": other}),
+        (run.paths.submission, {"supervisor": other}),
+        (run.paths.record, {"supervisor": other, "state": "running"}),
+    ):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    with pytest.raises(RunError, match=r"is running: .* after 5 minutes without a"):
+        study.resume(progress=False, force=True)
+    forget(run)
+    study.resume(progress=False, force=True)
+
+    (again,) = study.runs_by_arm()["a"]
+    assert again.run_id != run.run_id
+    assert json.loads(study.paths.study.read_text())["executions"] == 2
+
+
+def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
+    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)}, repeats=2)
+    other = ProcessIdentity.of(1).to_dict()
+
+    def take_over(run, label):
+        content = json.loads(study.paths.study.read_text())
+        study.paths.study.write_text(json.dumps({**content, "executor": other}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nbkit.study.progress.Progress.end", lambda _, *a: take_over(*a))
+        with pytest.raises(RunError, match="another process executes study"):
+            study.run(progress=False)
+
+    content = json.loads(study.paths.study.read_text())
+    assert content["executor"] == other
+    assert len(content["runs"]) == len(list(nbkit.runs())) == 1
