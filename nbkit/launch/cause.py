@@ -50,6 +50,7 @@ _LAST_WORDS_BYTES = 16_384
 
 _MOST_STACKS_BYTES = 262_144
 _TAIL_BYTES = 65_536
+_LINE_CHARACTERS = 2_000
 _STACK_CHARACTERS = 4_096
 
 _WHO = {
@@ -354,4 +355,8 @@ def _tail(log: Path, lines: int = 5) -> list[str]:
         text = read_end(log, _TAIL_BYTES)[0].decode(errors="replace")
     except OSError:
         return []
-    return [line for line in text.splitlines() if line.strip()][-lines:]
+    found = [line for line in text.splitlines() if line.strip()][-lines:]
+    return [
+        line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..."
+        for line in found
+    ]

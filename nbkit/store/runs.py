@@ -52,7 +52,8 @@ _KINDS = (
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that nobody has submitted by then lost its launcher in between."""
 
-_LOG_BYTES = 64 << 20
+# A text of these takes 48 MiB to make.
+_LOG_BYTES = 16 << 20
 
 Line = dict[str, Any]
 Stream = Literal["stdout", "stderr"]
@@ -202,7 +203,7 @@ class StoredRun:
         Returns
         -------
         str
-            Empty as long as the rank has not printed anything; of more than 64 MiB the
+            Empty as long as the rank has not printed anything; of more than 16 MiB the
             end, below a line that says so.
 
         Raises

@@ -123,6 +123,19 @@ def test_the_clock_of_a_file_server_does_not_change_who_was_first(
     assert cause["rank"] == 1
 
 
+def test_of_an_enormous_last_line_the_beginning_is_kept(tmp_path):
+    paths = RunPaths(tmp_path)
+    log = paths.rank(0, 0).stderr
+    log.parent.mkdir(parents=True)
+    log.write_text("x" * 10_000_000)
+
+    message = failure_cause([_rank(0, 3, 1001)], paths, 0)["message"]
+
+    assert message.startswith("exit code 3 without a Python exception: xxx")
+    assert message.endswith("xxx...")
+    assert len(message) < 3000
+
+
 def test_half_an_error_file_does_not_hide_the_failure(tmp_path):
     paths = RunPaths(tmp_path)
     file = paths.rank(0, 0).error
