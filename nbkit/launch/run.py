@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.launch.requests import deadline
-from nbkit.launch.run_progress import shown_in_notebook
+from nbkit.launch.run_progress import shown
 from nbkit.launch.run_rows import run_row
 from nbkit.launch.trust import permit_run
 from nbkit.store.paths import runs_folder
@@ -56,7 +56,7 @@ class Run(StoredRun):
             Raise if the run did not finish.
         on_poll
             Called about ten times a second with this run, for progress; None shows a
-            line in a notebook, and nothing elsewhere or of a run that has ended.
+            line in a notebook or terminal, and nothing of a run that has ended.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Run(StoredRun):
             If it cannot be known whether it goes on: see ``cause``.
         """
         if on_poll is None and not self.state.is_final:
-            on_poll = shown_in_notebook()
+            on_poll = shown()
         start = time.monotonic()
         while not (state := self.state).is_final:
             if on_poll is not None:

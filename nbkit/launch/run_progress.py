@@ -1,11 +1,12 @@
 """Where a run is, in a line: for whoever waits for it.
 
-In a notebook one line is overwritten in place. Each overwrite is a message to
-papermill, which saves the notebook only when it hears something.
+In a notebook or terminal one line is overwritten in place. Each overwrite is a message
+to papermill, which saves the notebook only when it hears something.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ __all__ = [
     "line_in_place",
     "plain",
     "result",
-    "shown_in_notebook",
+    "shown",
 ]
 
 IN_PLACE_SECONDS = 1.0
@@ -56,9 +57,12 @@ class RunPosition:
         return words if found is None else f"{words}, {found}"
 
 
-def shown_in_notebook() -> Callable[[StoredRun], None] | None:
-    """Return what shows a run in a notebook, to be called often; None elsewhere."""
-    line = line_in_place()
+def shown() -> Callable[[StoredRun], None] | None:
+    """Return what shows a run in a notebook or terminal, to be called often.
+
+    None elsewhere.
+    """
+    line = line_in_place() or _line_of_terminal()
     if line is None:
         return None
     position = RunPosition()
@@ -75,6 +79,8 @@ def shown_in_notebook() -> Callable[[StoredRun], None] | None:
             words = result(run) if over else position.words(run)
             text = f"{run.run_id}: {words} ({now - began:.0f} s)"
             line.update(plain(text), raw=True)
+            if over and isinstance(line, _TerminalLine):
+                line.end()
 
     return show
 
@@ -89,6 +95,27 @@ def line_in_place() -> Any:
     from IPython.display import display
 
     return display(plain(""), raw=True, display_id=True)
+
+
+class _TerminalLine:
+    """A line of a terminal, on standard error, that is overwritten."""
+
+    def update(self, bundle: dict[str, Any], *, raw: bool) -> None:
+        """Show a text in place of the one before, cut to the terminal's width."""
+        width = shutil.get_terminal_size().columns - 1
+        # Back to the beginning of the line, and clear it.
+        sys.stderr.write(f"\r\x1b[K{bundle['text/plain'][:width]}")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Leave the line as it is."""
+        sys.stderr.write("\n")
+        sys.stderr.flush()
+
+
+def _line_of_terminal() -> _TerminalLine | None:
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return _TerminalLine() if is_terminal else None
 
 
 def plain(text: str) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from nbkit.launch import run_progress
@@ -40,6 +42,33 @@ def test_a_wait_for_a_run_that_has_ended_shows_nothing(written, monkeypatch):
         written.run.wait()
 
     assert lines == []
+
+
+class Terminal(io.StringIO):
+    """Stands for the standard error of a process in a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_wait_in_a_terminal_overwrites_a_line_of_its_width(written, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "50")
+    looks = iter(["running", "finished"])
+
+    def look(run):
+        if next(looks, None) == "finished":
+            written.record("finished", ended="2020-01-01T00:00:01.000Z")
+
+    monkeypatch.setattr("time.sleep", look)
+    written.run.wait()
+
+    first, *others = terminal.getvalue().split("\r\x1b[K")[1:]
+    assert first.startswith(written.run.run_id)
+    assert all(len(line.rstrip("\n")) < 50 for line in (first, *others))
+    assert terminal.getvalue().endswith("\n")
+    assert terminal.getvalue().count("\n") == 1
 
 
 def test_a_wait_for_a_run_that_goes_on_shows_where_it_is_and_how_it_ended(
