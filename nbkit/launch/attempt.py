@@ -29,6 +29,9 @@ _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the
 # record says what each of them saw.
 _AFTERMATH_SECONDS = 1.0
+_HANDLERS_SECONDS = 30.0
+"""What ranks of functions and scripts then have for their own handlers of SIGTERM, as
+under torchrun. One without a handler ends at once."""
 _COLLECTIVES_SECONDS = 5.0
 """On GPUs the ranks of a run that hangs also write down what NCCL has recorded, all of
 them at once and maybe to a file server."""
@@ -124,6 +127,9 @@ class Attempt:
         self._on_tick = on_tick
         self._obeyed: list[dict[str, Any]] = []
         self._deadline: float | None = None
+        self._ask_others_at = math.inf
+        """When to ask the other ranks of a function or script to end."""
+        self._others_are_asked = False
         self._log_sizes: list[int] | None = None
         self._left: list[int] = []
         """Ranks that were through before the first failure."""
@@ -202,6 +208,8 @@ class Attempt:
                 beats, moved = new, now
             elif now - moved > patience and not self.cause:
                 self._on_hang(beats, patience)
+            if now > self._ask_others_at and self.stop is None:
+                self._ask_others()
             if self._deadline is not None and now > self._deadline:
                 self._group.kill()
                 if now > self._deadline + _STUCK_SECONDS:
@@ -209,6 +217,8 @@ class Attempt:
 
     def _on_end(self, rank: WatchedRank) -> None:
         self._journal.event("rank_ended", **rank.to_dict())
+        # What it does now is no cause.
+        rank.killed_by_us = rank.killed_by_us or self._others_are_asked
         beats = self._group.beats()
         done = beats[rank.rank].phase is Phase.DONE
         if rank.returncode == 0 and not done and self._config.task == "script":
@@ -227,8 +237,23 @@ class Attempt:
                 and (beat.phase is Phase.DONE or other.returncode == 0)
             ]
         if rank.returncode != 0 or not done:
-            # The others wait for it in vain, whatever they were asked to do.
+            self._end_others()
+
+    def _end_others(self) -> None:
+        """End who waits for a rank in vain, whatever they were asked to do."""
+        if not self._config.has_entry:
             self._end_within(_AFTERMATH_SECONDS)
+            return
+        if self.stop is None:  # else they are asked already
+            now = time.monotonic()
+            self._ask_others_at = min(self._ask_others_at, now + _AFTERMATH_SECONDS)
+        self._end_within(_AFTERMATH_SECONDS + _HANDLERS_SECONDS)
+
+    def _ask_others(self) -> None:
+        # Once: a second signal would interrupt a handler that saves.
+        if not self._others_are_asked:
+            self._others_are_asked = True
+            self._group.terminate()
 
     def _end_within(self, seconds: float) -> None:
         limit = time.monotonic() + seconds
@@ -259,7 +284,8 @@ class Attempt:
         if self.stop is None:
             self.stop = request
             self._journal.set_state(RunState.STOPPING, by=request["by"])
-            self._group.terminate()
+            if not self._others_are_asked:
+                self._group.terminate()
 
     def _on_hang(self, beats: list[Beat], seconds: float) -> None:
         worker = self._worker()

@@ -51,10 +51,8 @@ class WatchedRank(Protocol):
         """Unix time when its end was noticed."""
         ...
 
-    @property
-    def killed_by_us(self) -> bool:
-        """Whether it was ended by force, and not by itself."""
-        ...
+    killed_by_us: bool
+    """Whether it was ended by force, or because of another, and not by itself."""
 
     @property
     def kernel_ran_out_of_memory(self) -> bool:

@@ -223,9 +223,10 @@ class Run(StoredRun):
             )
             raise RunError(message)
         if self.state is not RunState.FINISHED:
+            remedy = "resume() it" if self.state.is_final else "wait() for it"
             message = (
                 f"run {self.run_id} is {self.state}: its function has not returned on "
-                "every rank; wait() for it."
+                f"every rank; {remedy}."
             )
             raise RunError(message)
         ranks = range(self.config.world_size)

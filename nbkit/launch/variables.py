@@ -29,6 +29,9 @@ CONTRACT = re.compile(
 _MOST_VARIABLE_BYTES = 131_072
 """MAX_ARG_STRLEN: https://man7.org/linux/man-pages/man2/execve.2.html"""
 
+_OTHERS_BYTES = 200_000
+"""Arguments, and what the run sets."""
+
 
 def is_recorded(name: str) -> bool:
     """Return whether a variable changes results, and is no secret."""
@@ -57,6 +60,10 @@ def check_environment(environment: Mapping[str, str]) -> None:
     ConfigError
         If one is the run's own, no text, cannot be a variable, or looks like a secret.
     """
+    if not isinstance(environment, Mapping):
+        kind = type(environment).__name__
+        message = f"environment={environment!r:.80} is of type {kind}; pass a dict."
+        raise ConfigError(message)
     for name, value in environment.items():
         if not isinstance(name, str) or not isinstance(value, str):
             message = f"environment[{name!r}]={value!r} is not text; use str() of it."
@@ -77,4 +84,19 @@ def check_environment(environment: Mapping[str, str]) -> None:
         if CONTRACT.match(name):
             message = f"environment[{name!r}] is set by the run itself; leave it out."
             raise ConfigError(message)
+    _check_size(environment)
     refuse_secret_variables(environment)
+
+
+def _check_size(environment: Mapping[str, str]) -> None:
+    """Raise if the variables are too large together."""
+    together = {**os.environ, **environment}
+    texts = (f"{name}={text}" for name, text in together.items())
+    size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    most = os.sysconf("SC_ARG_MAX") - _OTHERS_BYTES
+    if size > most:
+        message = (
+            f"environment: with this process's own the variables take {size:,} bytes, "
+            f"and Linux passes on {most:,} at most; write them into a file."
+        )
+        raise ConfigError(message)

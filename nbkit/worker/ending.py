@@ -118,6 +118,10 @@ class Ending:
         _ignore_signals()
         threading.excepthook = lambda _: None
         modules = [sys.modules["__main__"], *filter(is_local, self._users_modules())]
+        # What nothing refers to goes first, as in Python. A file that goes in a cycle
+        # with its module is closed before it is written, if the order is against it.
+        gc.collect()
+        _write_open_files()
         _drop_references(modules)
         _write_open_files()
         if through and self.wait is not None:

@@ -23,6 +23,16 @@ FUNCTIONS = [
         files={"a": _ROWS},
     ),
     Case(
+        "a function leaves a global file open beside a class of its own",
+        "class Log:\n"
+        "    def __init__(self): self.me, self.file = self, open('b', 'w')\n"
+        "def train():\n"
+        "    global log, other\n"
+        "    log, other = Log(), open('a', 'w')\n"
+        "    print('x', end='', file=other); print('y', end='', file=log.file)",
+        files={"a": "x", "b": "y"},
+    ),
+    Case(
         "a function raises, with its file open",
         f"def train():\n    log = open('a', 'w')\n{_LOG}    raise KeyError('here')",
         (1,),

@@ -113,6 +113,33 @@ ONE_RANK = [
         files={"a": ""},
     ),
     Case(
+        "an open file beside a function",
+        "import csv, os\nlog = open('a', 'w'); log.write('x')\ndef unused(): pass",
+        files={"a": "x"},
+    ),
+    Case(
+        "an open file beside a function, and an exception",
+        "log = open('a', 'w'); log.write('x')\ndef unused(): pass\nraise KeyError",
+        (1,),
+        {"a": "x"},
+    ),
+    Case(
+        "an open file of an object that refers to itself",
+        "class Log:\n"
+        "    def __init__(self): self.me, self.file = self, open('a', 'w')\n"
+        "log = Log(); log.file.write('x')",
+        files={"a": "x"},
+    ),
+    Case(
+        "an open file of a module with a function",
+        "import sys; sys.dont_write_bytecode = True\n"
+        'text = \'log = open("a", "w")\\ndef unused(): pass\'\n'
+        "open('own.py', 'w').write(text)\n"
+        "import own; own.log.write('x')\n"
+        "import os; os.remove('own.py')",
+        files={"a": "x"},
+    ),
+    Case(
         "an open file of a module",
         "import sys; sys.dont_write_bytecode = True\n"
         "open('own.py', 'w').write('log = open(\"a\", \"w\")')\n"

@@ -85,6 +85,23 @@ SEVERAL_RANKS = [
         prints="KeyError: 'one'",
     ),
     Case(
+        "rank 1 raises, and rank 0 saves when it is asked to end",
+        "import atexit, os, signal, sys, time\n"
+        "rank = os.environ['RANK']\n"
+        "def note(text): open(text + rank, 'w').write('x')\n"
+        "atexit.register(note, 'atexit')\n"
+        "def leave(number, frame):\n"
+        "    time.sleep(2); note('saved'); sys.exit(1)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "note('ready')\n"
+        "while rank == '1':\n"
+        "    if os.path.exists('ready0'): raise KeyError('one')\n"
+        "time.sleep(99)",
+        (None, 1),
+        dict.fromkeys(("ready0", "ready1", "atexit0", "atexit1", "saved0"), "x"),
+        prints="KeyError: 'one'",
+    ),
+    Case(
         "rank 1 is killed, and rank 0 waits for it",
         _GROUP + "if rank == 1: os.kill(os.getpid(), 9)\n"
         "dist.all_reduce(torch.ones(1))",

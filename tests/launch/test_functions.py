@@ -285,6 +285,12 @@ def steps():
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),
         (boom, {"environment": {"A": "x" * 131_072}}, "takes 131,075 bytes, and Linux"),
         (boom, {"environment": {"A=B": "x"}}, "cannot be a variable"),
+        (boom, {"environment": ["A=B"]}, "is of type list; pass a dict"),
+        (
+            boom,
+            {"environment": {f"A{number}": "x" * 100_000 for number in range(30)}},
+            "the variables take 3,",
+        ),
         (boom, {"environment": {"A": "x\0"}}, "cannot be a variable"),
         (wait, {}, r"wait\(\) is a coroutine function"),
         (steps, {}, r"steps\(\) is a generator function"),
