@@ -109,6 +109,15 @@ def _lines(error: Any, fields: list[str]) -> dict[str, str]:
     return {first: _sentence(error, fields)}
 
 
+# What torchrun, Slurm and other launchers call it.
+_OTHER_NAMES = {
+    **dict.fromkeys(("nproc_per_node", "num_processes", "num_gpus", "ngpus"), "gpus"),
+    **dict.fromkeys(("num_nodes", "nodes"), "nnodes"),
+    **dict.fromkeys(("env", "envs", "env_vars"), "environment"),
+    "lr": "learning_rate",
+}
+
+
 def _sentence(error: Any, fields: list[str]) -> str:
     """Return one line for one pydantic error: value, limit, what to do."""
     where = ".".join(str(part) for part in error["loc"] if part in fields) or ".".join(
@@ -120,6 +129,8 @@ def _sentence(error: Any, fields: list[str]) -> str:
     kind = error["type"]
     if kind == "extra_forbidden":
         near = suggest(where, fields)
+        if where in _OTHER_NAMES:
+            near = f" Did you mean {_OTHER_NAMES[where]!r}?"
         # A long list would hide the one name that is meant.
         known = f" Known: {', '.join(fields)}." if len(fields) <= _LISTED else ""
         return f"{where}={value} is not a field.{near + known or ' Remove it.'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from nbkit.config import ExperimentConfig
@@ -169,7 +169,7 @@ def _entry(
         return function_entry(what, args, kwargs, environment)
     if what is not None and not isinstance(what, ExperimentConfig):
         message = (
-            f"{what!r} is a {type(what).__name__}; pass an ExperimentConfig, a "
+            f"{what!r} is of type {type(what).__name__}; pass an ExperimentConfig, a "
             "function, the path of a script, or fields by name: "
             "nbkit.launch(model='resnet50')."
         )
@@ -192,13 +192,16 @@ def _check_arguments(
         message = f"args={args!r:.80} is one text; pass args={meant!r:.80}."
         raise ConfigError(message)
     if not isinstance(args, Sequence):
-        message = (
-            f"args={args!r:.80} is a {type(args).__name__}; pass a tuple: "
-            f"args=({args!r:.80},)."
-        )
+        meant = f"args=({args!r:.80},)"
+        if isinstance(args, Mapping):
+            meant = f"kwargs={args!r:.80}, or {meant}"
+        elif isinstance(args, Iterable):
+            meant = "args=tuple(...)"
+        message = f"args={args!r:.80} is of type {type(args).__name__}; pass {meant}."
         raise ConfigError(message)
     if not isinstance(kwargs, Mapping | None):
-        message = f"kwargs={kwargs!r:.80} is a {type(kwargs).__name__}; pass a dict."
+        kind = type(kwargs).__name__
+        message = f"kwargs={kwargs!r:.80} is of type {kind}; pass a dict."
         raise ConfigError(message)
 
 

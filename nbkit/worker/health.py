@@ -257,6 +257,8 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[Finding]:
     except (OSError, RuntimeError) as error:
         found = f"an all-reduce of one rank fails: {error}".partition("\n")[0]
         remedy = "see that this host's name has an address (getent hosts $(hostname))"
+        if "127.0.0.1" in found:
+            remedy = "start the loopback interface (ip link set lo up)"
         yield Finding("gloo", "failure", found, remedy)
     else:
         yield Finding("gloo", "ok", "an all-reduce of one rank works")

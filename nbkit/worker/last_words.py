@@ -13,8 +13,8 @@ from nbkit.store.redaction import redacted
 
 __all__ = ["write_last_words"]
 
-_MOST_MESSAGE_CHARACTERS = 16_384
-_MOST_TRACEBACK_CHARACTERS = 65_536
+_MOST_MESSAGE_CHARACTERS = 4_096
+_MOST_TRACEBACK_CHARACTERS = 16_384
 
 
 def write_last_words(error: BaseException) -> None:
