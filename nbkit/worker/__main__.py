@@ -15,7 +15,7 @@ from nbkit.config.determinism import DETERMINISTIC_VARIABLES
 from nbkit.reading import read_file
 from nbkit.worker.binding import bind
 from nbkit.worker.ending import Ending, print_redacted
-from nbkit.worker.rank import Rank, keep_to_cpus
+from nbkit.worker.rank import Rank, device_kind, keep_to_cpus
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def _run(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
     # tenth of a rank's start.
     gc.disable()
     try:
-        task = _task(config, ending)
+        task = _task(rank, config, ending)
         gc.freeze()
     finally:
         gc.enable()
@@ -62,9 +62,9 @@ def _run(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
 
 
 def _task(
-    config: ExperimentConfig, ending: Ending
+    rank: Rank, config: ExperimentConfig, ending: Ending
 ) -> Callable[[Rank, ExperimentConfig], None]:
-    """Import what does the task; torch comes with it."""
+    """Import what does the task, and torch; a lone rank's code imports its own."""
     if config.task == "allreduce":
         from nbkit.worker.allreduce import measure_allreduce
 
@@ -80,7 +80,11 @@ def _task(
     if config.has_entry:
         from nbkit.worker.function import run_entry
 
-        return partial(run_entry, ending=ending)
+        if rank.world_size == 1 and device_kind(config) in ("cpu", "replay"):
+            from nbkit.worker.alone import meet
+        else:
+            from nbkit.worker.peers import meet
+        return partial(run_entry, ending=ending, meet=meet)
     from nbkit.worker.train import train
 
     return train

@@ -12,7 +12,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.cpu_binding import Binding, GpuNodes, choose, gpu_nodes
 from nbkit.telemetry.topology import read_cpus
-from nbkit.worker.rank import Rank
+from nbkit.worker.rank import Rank, device_kind
 
 __all__ = ["bind"]
 
@@ -50,7 +50,7 @@ def _gpu_nodes(config: ExperimentConfig) -> GpuNodes | None:
 
     NVML says, not torch, which would start threads first.
     """
-    kind = os.environ.get("NBKIT_DEVICE_TYPE") or config.device
+    kind = device_kind(config)
     if kind in ("cpu", "replay"):
         return None
     from nbkit.telemetry.nvml import open_nvml

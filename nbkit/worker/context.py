@@ -93,16 +93,15 @@ class Context:
     config
         Of the run.
     device
-        This rank's own.
+        This rank's own; None is the CPU, and torch is not imported before it is asked
+        for.
     """
 
     def __init__(
-        self, rank: Rank, config: ExperimentConfig, device: torch.device
+        self, rank: Rank, config: ExperimentConfig, device: torch.device | None
     ) -> None:
         self.config = config
         """What the run was launched with."""
-        self.device = device
-        """This rank's `torch.device`: its GPU, or the CPU."""
         self.rank = rank.rank
         """This rank, from 0 on, among all of the run."""
         self.local_rank = rank.local_rank
@@ -120,6 +119,7 @@ class Context:
         self.was_stopped = False
         """Whether `should_stop` has answered with True."""
         self._rank = rank
+        self._device = device
         self._step = -1
         self._group: tuple[Any, Any] | None = None
         """The default process group, and the one for flags beside it."""
@@ -127,6 +127,15 @@ class Context:
         wanted = rank.rank == 0 and config.tensorboard
         self._tensorboard = TensorBoard(rank) if wanted else None
         self._agreement: StopAgreement | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """The `torch.device` of this rank: its GPU, or the CPU."""
+        if self._device is None:
+            import torch
+
+            self._device = torch.device("cpu")
+        return self._device
 
     @property
     def step(self) -> int:
@@ -266,9 +275,11 @@ class Context:
 
     def _host_group(self) -> Any:
         """Return a group for flags on the host; None for ranks that have none."""
+        if self.world_size == 1:
+            return None
         import torch.distributed as dist
 
-        if self.world_size == 1 or not dist.is_initialized():
+        if not dist.is_initialized():
             return None
         if not self._has_group():
             timeout = datetime.timedelta(seconds=self.config.collective_timeout_seconds)
@@ -289,10 +300,10 @@ class Context:
         )
 
     def _barrier(self) -> Any:
-        import torch.distributed as dist
-
         if self.world_size == 1:
             return lambda: None
+        import torch.distributed as dist
+
         group = self._host_group()
         if group is None:
             message = (
@@ -303,7 +314,7 @@ class Context:
         return lambda: dist.barrier(group)
 
 
-def enter(rank: Rank, config: ExperimentConfig, device: torch.device) -> Context:
+def enter(rank: Rank, config: ExperimentConfig, device: torch.device | None) -> Context:
     """Make this process's context."""
     global _current
     _current = Context(rank, config, device)

@@ -1,14 +1,11 @@
-"""Ranks meeting each other: device, process group, agreement, raw counts."""
+"""Ranks meeting each other: device, process group, agreement."""
 
 from __future__ import annotations
 
 import datetime
 import os
-import resource
-from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
@@ -19,18 +16,15 @@ from nbkit.packages import pip_install
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
 from nbkit.telemetry.torch_builds import last_torch
 from nbkit.worker.collectives import record_collectives
-from nbkit.worker.rank import Rank
+from nbkit.worker.rank import Rank, device_kind
 
 __all__ = [
     "StopAgreement",
     "check_build",
     "choose_device",
-    "cpu_queue_seconds",
-    "cpu_seconds",
     "gather",
     "join",
     "leave",
-    "peak_memory",
     "rendezvous",
 ]
 
@@ -43,7 +37,7 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
     DeviceError
         If GPUs were promised and torch cannot use them, or there are fewer than ranks.
     """
-    kind = os.environ.get("NBKIT_DEVICE_TYPE") or config.device
+    kind = device_kind(config)
     if kind in ("cpu", "replay") or (kind == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -189,52 +183,6 @@ def gather(
     gathered: list[Any] = [None] * rank.world_size
     dist.all_gather_object(gathered, values, group=group)
     return gathered
-
-
-def cpu_seconds() -> float:
-    """Return user and system time of this process and its loading processes so far."""
-    me = psutil.Process()
-    total = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    ended = me.cpu_times()
-    return total + ended.children_user + ended.children_system
-
-
-def cpu_queue_seconds() -> float | None:
-    """Return how long this thread was ready to run so far while others had its CPU.
-
-    None where the kernel does not tell.
-
-    References
-    ----------
-    https://docs.kernel.org/scheduler/sched-stats.html (/proc/<pid>/schedstat)
-    """
-    try:
-        fields = Path("/proc/thread-self/schedstat").read_text().split()
-    except OSError:
-        return None
-    # A kernel that does not count writes zeros: no thread gets here without running.
-    return int(fields[1]) / 1e9 if int(fields[0]) else None
-
-
-def peak_memory(device: torch.device) -> dict[str, int | None]:
-    """Return the largest memory so far, in bytes: on the device and resident."""
-    on_gpu = device.type == "cuda"
-    return {
-        "peak_memory_allocated_bytes": (
-            torch.cuda.max_memory_allocated(device) if on_gpu else None
-        ),
-        "peak_memory_reserved_bytes": (
-            torch.cuda.max_memory_reserved(device) if on_gpu else None
-        ),
-        # Linux counts in KiB: https://man7.org/linux/man-pages/man2/getrusage.2.html
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
 
 
 def rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
-
-import torch
-import torch.distributed as dist
-from torch.cuda.nccl import version as nccl_version
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import write_json
 from nbkit.telemetry.machine import cpu_model
-from nbkit.worker.distributed import gather, peak_memory
-from nbkit.worker.metrics_log import Window
 from nbkit.worker.rank import Rank
+from nbkit.worker.usage import peak_memory
 
 if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
     from nbkit.worker.data import Data
+    from nbkit.worker.metrics_log import Window
 
 __all__ = ["write_facts"]
 
@@ -27,7 +27,7 @@ __all__ = ["write_facts"]
 def write_facts(
     rank: Rank,
     config: ExperimentConfig,
-    device: torch.device,
+    device: torch.device | None,
     group: dist.ProcessGroup | None,
     data: Data | None,
     batch_size_per_gpu: int | None,
@@ -46,7 +46,7 @@ def write_facts(
     Parameters
     ----------
     rank, config, device
-        Of the caller.
+        Of the caller; no device is a CPU, of code that may do without torch.
     group
         For objects on the host; None for a lone rank.
     data
@@ -84,11 +84,15 @@ def write_facts(
         "binding": rank.binding and rank.binding.to_dict(),
         "device": _device(device),
         "cpus": sorted(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads(),
-        **(window.to_dict() if window is not None else {}),
-        **(peak_memory(device) if window is not None else {}),
     }
-    ranks = gather(mine, rank, group)
+    if device is not None and window is not None:
+        mine |= {"threads": sys.modules["torch"].get_num_threads()}
+        mine |= {**window.to_dict(), **peak_memory(device)}
+    ranks = [mine]
+    if group is not None:
+        from nbkit.worker.distributed import gather
+
+        ranks = gather(mine, rank, group)
     uuids = [entry["device"]["uuid"] for entry in ranks if entry["device"]["uuid"]]
     if len(set(uuids)) < len(uuids) and not config.oversubscribe:
         message = (
@@ -112,7 +116,7 @@ def write_facts(
             "completed": completed,
             "task": config.task,
             "world_size": rank.world_size,
-            "device_type": device.type,
+            "device_type": "cpu" if device is None else device.type,
             "devices": [{"rank": entry["rank"], **entry["device"]} for entry in ranks],
             "bindings": bindings,
             "batch_size_per_gpu": batch_size_per_gpu,
@@ -130,9 +134,11 @@ def write_facts(
     )
 
 
-def _device(device: torch.device) -> dict[str, Any]:
-    if device.type == "cpu":
+def _device(device: torch.device | None) -> dict[str, Any]:
+    if device is None or device.type == "cpu":
         return {"name": cpu_model(), "uuid": None}
+    import torch
+
     properties = torch.cuda.get_device_properties(device)
     return {
         "name": properties.name,
@@ -153,14 +159,22 @@ def _uuid(device: torch.device, uuid: object) -> str:
     return entry if entry.startswith("MIG-") else f"GPU-{uuid}"
 
 
-def _software(device: torch.device) -> dict[str, Any]:
-    cuda = device.type == "cuda"
-    nccl = ".".join(map(str, nccl_version())) if cuda else None
+def _software(device: torch.device | None) -> dict[str, Any]:
+    """Return the versions of what has been imported; None is not there, or not used."""
+    torch = sys.modules.get("torch")
+    group = sys.modules.get("torch.distributed")
+    cuda = device is not None and device.type == "cuda"
     return {
-        "backend": dist.get_backend() if dist.is_initialized() else None,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda if cuda else None,
-        "cudnn": torch.backends.cudnn.version() if cuda else None,
-        "nccl": nccl,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark if cuda else None,
+        "backend": group.get_backend() if group and group.is_initialized() else None,
+        "torch": torch and torch.__version__,
+        "cuda": torch.version.cuda if torch and cuda else None,
+        "cudnn": torch.backends.cudnn.version() if torch and cuda else None,
+        "nccl": _nccl_version() if cuda else None,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark if torch and cuda else None,
     }
+
+
+def _nccl_version() -> str:
+    from torch.cuda.nccl import version
+
+    return ".".join(map(str, version()))

@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-import datetime
 import linecache
 import os
-import socket
-import stat
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-import torch
-from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
 from nbkit.reading import read_file
 from nbkit.store.heartbeat import Phase
-from nbkit.store.metrics import read_json_lines, store_error
+from nbkit.store.metrics import store_error
 from nbkit.store.pickles import load_with_names
 from nbkit.store.private import read_entry
-from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import read_json
 from nbkit.worker import context
-from nbkit.worker.distributed import choose_device, rendezvous
 from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts
 from nbkit.worker.rank import Rank
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["run_entry"]
 
-_OTHERS_SECONDS = 1.0
-"""What other ranks have to leave after rank 0 before its connections are closed."""
+Meet = Callable[
+    [Rank, ExperimentConfig], "tuple[torch.device | None, Callable[[], None]]"
+]
+"""Returns this rank's device, None where torch is for the user's code to import, and
+what waits at the end until the other ranks have left."""
 
 
-def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
+def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) -> None:
     """Do what ``code/entry.json`` says; what a function returns is kept.
 
     The code finds torchrun's environment, so that ``init_process_group()`` works as
@@ -62,18 +57,11 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
     path = entry["import_path"]
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
     _show_sources(rank, entry)
-    device = choose_device(rank, config)
-    timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
-    store = rendezvous(rank, timeout)
-    # From here on `env://` is a client of the store above, as under torchrun, instead
-    # of binding a port that is bound already.
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    device, wait_for_others = meet(rank, config)
     here = context.enter(rank, config, device)
     write_facts(rank, config, device, None, None, None, completed=False)
     rank.end_at_requests_to_stop()
     rank.beat(0, Phase.COMPUTE)
-
-    work_left = _work_left(device)
 
     def finish() -> None:
         here.close()
@@ -83,7 +71,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:
 
     def wait() -> None:
         rank.beat(here.step, Phase.DONE)
-        _wait_for_all(store, rank, work_left)
+        wait_for_others()
 
     ending.finish, ending.wait, ending.give_up = finish, wait, here.write_out
     ending.begin_users_code()
@@ -170,75 +158,3 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
         temporary.replace(path)
     except OSError as error:
         raise store_error(path, error) from error
-
-
-def _work_left(device: torch.device) -> Callable[[], Callable[[], bool]]:
-    """Return what begins to watch this rank's GPU, and then tells if it is at work."""
-
-    def begin() -> Callable[[], bool]:
-        if device.type != "cuda" or not torch.cuda.is_initialized():
-            return lambda: False
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(device))
-        return lambda: not event.query()
-
-    return begin
-
-
-def _wait_for_all(
-    store: TCPStore, rank: Rank, work_left: Callable[[], Callable[[], bool]]
-) -> None:
-    """Keep the store open until everybody has left: rank 0's process holds it.
-
-    One that waits for rank 0 in a collective is told soon, as if this process had
-    ended. One that fails before it comes here ends all of them by the supervisor.
-    """
-    try:
-        left = store.add("nbkit/left", 1)
-    except RuntimeError:
-        return  # rank 0 has left by os._exit, and the store with it
-    pause = threading.Event()
-    is_at_work = work_left()
-    patience = time.monotonic() + _OTHERS_SECONDS
-    while rank.rank == 0 and left < rank.world_size:
-        pause.wait(0.02)
-        left = store.add("nbkit/left", 0)
-        if time.monotonic() > patience and not is_at_work():
-            patience += _OTHERS_SECONDS
-            _close_connections(but=store.port)
-            if _others_are_gone(rank):
-                return  # some by os._exit
-
-
-def _others_are_gone(rank: Rank) -> bool:
-    """Return whether all other ranks have ended, as far as this one can know."""
-    ended = {
-        event.get("rank")
-        for event in read_json_lines(rank.paths.events)
-        if event.get("event") == "rank_ended" and event.get("attempt") == rank.attempt
-    }
-    others = set(range(rank.world_size)) - {rank.rank} - ended
-    files = [rank.paths.rank(rank.attempt, other).process for other in others]
-    processes = [read_json(file) for file in files]
-    return all(
-        one is not None and ProcessIdentity.from_dict(one).is_alive() is False
-        for one in processes
-    )
-
-
-def _close_connections(but: int) -> None:
-    """Close this process's connections over TCP, except those of one port.
-
-    They belong to process groups, whose own end waits for the other ranks.
-    """
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
-        try:
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                if one.family in (socket.AF_INET, socket.AF_INET6):
-                    ports = one.getsockname()[1], one.getpeername()[1]
-                    if but not in ports:
-                        one.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            continue  # it listens, or was closed meanwhile

@@ -28,7 +28,7 @@ from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import Phase
 from nbkit.worker import data, models, weights
 from nbkit.worker.data import Data, Placement, source
-from nbkit.worker.distributed import choose_device, peak_memory
+from nbkit.worker.distributed import choose_device
 from nbkit.worker.evaluation import evaluate
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
@@ -36,6 +36,7 @@ from nbkit.worker.precision import Precision
 from nbkit.worker.quantize import quantize
 from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed
+from nbkit.worker.usage import peak_memory
 
 __all__ = ["infer"]
 

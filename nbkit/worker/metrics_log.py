@@ -13,10 +13,10 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.worker import context
-from nbkit.worker.distributed import cpu_queue_seconds, cpu_seconds
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
 from nbkit.worker.tensorboard import TensorBoard
+from nbkit.worker.usage import cpu_queue_seconds, cpu_seconds
 
 __all__ = ["MetricsLog", "Window"]
 

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard, Phase
 from nbkit.store.ownership import make_folder
@@ -25,7 +26,7 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpu_binding import Binding
 
-__all__ = ["Rank", "keep_to_cpus"]
+__all__ = ["Rank", "device_kind", "keep_to_cpus"]
 
 
 @dataclass
@@ -161,6 +162,14 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
         )
         raise ConfigError(message)
     os.sched_setaffinity(0, cpus)
+
+
+def device_kind(config: ExperimentConfig) -> str:
+    """Return what this rank computes on: "cuda", "cpu" or "replay".
+
+    "auto" is left to torch, under plain torchrun.
+    """
+    return os.environ.get("NBKIT_DEVICE_TYPE") or config.device
 
 
 def _opened(variable: str, flags: int) -> int | None:

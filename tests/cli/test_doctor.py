@@ -328,6 +328,9 @@ def test_a_machine_without_a_loopback_interface_is_told_and_launches_nothing(tmp
         "except nbkit.errors.LaunchError as error: print(error)\n"
         "from nbkit.launch.health import findings\n"
         "print(next(findings()).found)\n"
+        "from nbkit.worker import health\n"
+        "told = {one.what: one for one in health.findings()}\n"
+        "print(told['gloo'].remedy)\n"
     )
     done = subprocess.run(
         ["unshare", "--net", sys.executable, "-c", program],
@@ -337,8 +340,9 @@ def test_a_machine_without_a_loopback_interface_is_told_and_launches_nothing(tmp
         check=True,
     )
 
-    refused, found = done.stdout.splitlines()
+    refused, found, remedy = done.stdout.splitlines()
     assert refused.startswith("127.0.0.1 does not answer ([Errno 101] Network is")
     assert "ip link set lo up" in refused
     assert refused.startswith(found)
+    assert remedy == "start the loopback interface (ip link set lo up)"
     assert list((tmp_path / "store" / "runs").iterdir()) == []

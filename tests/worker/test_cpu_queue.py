@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from nbkit.worker import metrics_log
-from nbkit.worker.distributed import cpu_queue_seconds
 from nbkit.worker.metrics_log import Window
+from nbkit.worker.usage import cpu_queue_seconds
 from tests.waiting import wait_until
 
 
