@@ -61,12 +61,18 @@ def test_the_server_extension_spares_every_jupyter_server_what_launching_needs()
     assert loaded & {"numpy", "PIL", "pydantic", "pynvml", "torch"} == set()
 
 
-@pytest.mark.parametrize("task", ["allreduce", "function", "load"])
+@pytest.mark.parametrize("task", ["allreduce", "peers", "load"])
 def test_ranks_that_train_nothing_start_without_torchs_compiler(task: str):
     loaded = modules_loaded_by(f"import nbkit.worker.{task}")
 
     assert "torch" in loaded
     assert {"torchvision", "torch._dynamo"} & set(loaded) == set()
+
+
+def test_a_lone_rank_of_somebodys_code_starts_without_torch():
+    loaded = modules_loaded_by("import nbkit.worker.function, nbkit.worker.alone")
+
+    assert {"torch", "numpy"} & set(loaded) == set()
 
 
 @pytest.mark.parametrize("name", sorted(nbkit.__all__))

@@ -26,7 +26,7 @@ OTHERWISE = {
     "telemetry/topology.py": 1,
     "telemetry/torch_builds.py": 1,
     "telemetry/virtualization.py": 1,
-    "worker/distributed.py": 1,
+    "worker/usage.py": 1,
     # Files of nbkit's own.
     "analysis/audit.py": 1,
     "analysis/audit_claims.py": 1,

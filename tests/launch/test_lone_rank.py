@@ -1,4 +1,4 @@
-"""A lone rank on CPUs starts as plain Python does: its code imports torch, or does not."""
+"""A lone rank on CPUs starts as plain Python does: its code imports torch, or not."""
 
 from __future__ import annotations
 
