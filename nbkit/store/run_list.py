@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.reading import read_newer
-from nbkit.store.paths import RunPaths
+from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.record import (
     DAMAGE_ERRORS,
     RunState,
@@ -17,7 +18,8 @@ from nbkit.store.record import (
     parse_json,
     read_json,
 )
-from nbkit.store.runs import StoredRun, list_run_folders
+from nbkit.store.run_index import RunIndex, stamp_of
+from nbkit.store.runs import StoredRun, list_run_names
 
 __all__ = ["RunRow", "list_runs"]
 
@@ -41,9 +43,43 @@ class RunRow:
     """What is wrong with its files, in words; None if they can be read."""
 
 
+_indexes: dict[Path, RunIndex[RunRow]] = {}
+"""By the store's folder of runs."""
+
+
 def list_runs() -> list[RunRow]:
     """Return a row for every run, newest first, as things stand now."""
-    folders = list_run_folders()
+    folder, names = runs_folder(), list_run_names()
+    if folder not in _indexes:
+        _indexes[folder] = RunIndex.of(folder, _of_index)
+    index = _indexes[folder]
+    # Before anything is read: what changes meanwhile has another stamp next time.
+    stamps = {name: stamp_of(f"{folder}/{name}") for name in names}
+    rows = {name: index.row(name, stamp) for name, stamp in stamps.items()}
+    unknown = [folder / name for name, row in rows.items() if row is None]
+    ended = {}
+    for name, row, is_over in _read(unknown) if unknown else ():
+        rows[name] = row
+        if row is not None and is_over and (stamp := stamps[name]) is not None:
+            ended[name] = stamp, row
+    index.keep(ended, names, _to_index)
+    return [row for row in rows.values() if row is not None]
+
+
+def _of_index(run_id: str, state: str, *texts: str | None) -> RunRow:
+    name, started, ended = texts
+    return RunRow(run_id, name, RunState(state), started, ended)
+
+
+def _to_index(row: RunRow) -> tuple[str | None, ...]:
+    return str(row.state), row.name, row.started, row.ended
+
+
+def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
+    """Yield id and row of runs, and whether they have ended for good.
+
+    There is no row of a run that was removed meanwhile.
+    """
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
     parts = [
@@ -59,8 +95,8 @@ def list_runs() -> list[RunRow]:
     for folder, row in ended:
         if row is None:
             _announce(RunPaths(folder))
-    rows = [row or _row_now(folder) for folder, row in ended]
-    return [row for row in rows if row is not None]
+    for folder, row in ended:
+        yield folder.name, row or _row_now(folder), row is not None
 
 
 def _last_words(folders: list[Path]) -> list[bytes | None]:

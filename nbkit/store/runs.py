@@ -43,6 +43,7 @@ __all__ = [
     "create_run_folder",
     "find_run_folder",
     "list_run_folders",
+    "list_run_names",
 ]
 
 _KINDS = (
@@ -361,14 +362,19 @@ def find_run_folder(run_id: str) -> Path:
 def list_run_folders() -> list[Path]:
     """Return every run's folder, newest first; whatever else lies there is ignored."""
     folder = runs_folder()
+    return [folder / name for name in list_run_names()]
+
+
+def list_run_names() -> list[str]:
+    """Return every run's id, newest first."""
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(runs_folder()) as entries:
             names = [
                 entry.name for entry in entries if is_id(entry.name) and entry.is_dir()
             ]
     except FileNotFoundError:
         return []
-    return [folder / name for name in sorted(names, reverse=True)]
+    return sorted(names, reverse=True)
 
 
 def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:

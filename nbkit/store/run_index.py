@@ -1,0 +1,136 @@
+"""Rows of runs that have ended for good, kept so that a long list is read once.
+
+The index lies in each user's cache folder, one for a store and host, and may be deleted
+at any time. A row counts only while time, size and inode of both its files are those
+that it was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import platformdirs
+
+from nbkit.errors import StoreError
+from nbkit.store.processes import hostname
+from nbkit.store.record import read_json, write_json
+
+__all__ = ["RunIndex", "Stamp", "stamp_of"]
+
+_SCHEMA = 1
+_LEAST_RUNS = 200
+"""Fewer are read as fast without."""
+_SETTLED_SECONDS = 2.0
+"""What changed later than this before a look may change in the same tick."""
+
+Stamp = tuple[int, ...]
+"""Time of change (ns), size and inode of ``submission.json``, then of
+``record.json``."""
+
+Row = TypeVar("Row")
+
+
+def stamp_of(folder: str) -> Stamp | None:
+    """Return the stamp of a run's files; None if one is not there."""
+    try:
+        first, last = (
+            os.stat(f"{folder}/{name}")  # noqa: PTH116 - of twenty thousand files
+            for name in ("submission.json", "record.json")
+        )
+    except OSError:
+        return None
+    return (
+        *(first.st_mtime_ns, first.st_size, first.st_ino),
+        *(last.st_mtime_ns, last.st_size, last.st_ino),
+    )
+
+
+@dataclass
+class RunIndex(Generic[Row]):
+    """Rows by run id, each with the stamp of its files.
+
+    Parameters
+    ----------
+    file
+        Where they are kept.
+    rows
+        What is known.
+    """
+
+    file: Path
+    rows: dict[str, tuple[Stamp, Row]]
+
+    @classmethod
+    def of(cls, runs: Path, make: Callable[..., Row]) -> RunIndex[Row]:
+        """Read the index of a store; empty if there is none, or it cannot be read.
+
+        Parameters
+        ----------
+        runs
+            The folder of the store's runs.
+        make
+            Makes a row of its values.
+        """
+        key = f"{hostname()}:{runs}".encode()
+        name = f"runs-{hashlib.sha256(key).hexdigest()[:16]}.json"
+        try:
+            file = platformdirs.user_cache_path("nbkit", appauthor=False) / name
+        except RuntimeError:  # this user has no home folder
+            file = Path(os.devnull)
+        rows = {}
+        with suppress(StoreError, TypeError, ValueError):
+            found = read_json(file) or {}
+            if found.get("schema") == _SCHEMA:
+                for run_id, (stamp, values) in found["rows"].items():
+                    rows[run_id] = tuple(stamp), make(run_id, *values)
+        return cls(file, rows)
+
+    def row(self, run_id: str, stamp: Stamp | None) -> Row | None:
+        """Return the row of a run whose files are those of the stamp."""
+        known = self.rows.get(run_id)
+        return known[1] if known is not None and known[0] == stamp else None
+
+    def keep(
+        self,
+        ended: Mapping[str, tuple[Stamp, Row]],
+        present: Iterable[str],
+        values: Callable[[Row], Sequence[str | None]],
+    ) -> None:
+        """Add rows, and write the index if it is worth a file.
+
+        Parameters
+        ----------
+        ended
+            Of runs that have ended for good, with the stamp from before they were read.
+        present
+            Ids of all runs that there are.
+        values
+            Returns what is kept of a row, without its run's id.
+        """
+        settled = time.time_ns() - int(_SETTLED_SECONDS * 1e9)
+        new = {
+            run_id: (stamp, row)
+            for run_id, (stamp, row) in ended.items()
+            if max(stamp[0], stamp[3]) < settled
+        }
+        if not new:
+            return
+        self.rows.update(new)
+        there = set(present)
+        self.rows = {name: it for name, it in self.rows.items() if name in there}
+        if len(self.rows) < _LEAST_RUNS:
+            return
+        rows = {
+            run_id: [stamp, values(row)] for run_id, (stamp, row) in self.rows.items()
+        }
+        # A cache that cannot be written is none.
+        with suppress(OSError, StoreError):
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(self.file, {"schema": _SCHEMA, "rows": rows}, 0o600)

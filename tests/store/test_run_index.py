@@ -1,0 +1,134 @@
+"""The index of runs that have ended: never believed against the files themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nbkit.store import run_index, run_list
+from nbkit.store.record import RunState
+
+COUNT = 8
+SECONDS = 1_700_000_000
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Write ended runs of some time ago into a store; return their folders."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(run_index, "_LEAST_RUNS", COUNT - 1)
+    monkeypatch.setattr(run_list, "_indexes", {})
+    folders = [
+        tmp_path / "store" / "runs" / f"20200101-{number:06d}-it-aaaa"
+        for number in range(COUNT)
+    ]
+    for number, folder in enumerate(folders):
+        folder.mkdir(parents=True)
+        write(folder / "submission.json", attempt=0, name=f"run {number}")
+        write(
+            folder / "record.json",
+            attempt=0,
+            name=f"run {number}",
+            state="finished",
+            supervisor=None,
+            time={"started": "2020-01-01T00:00:00.000Z"},
+        )
+    return folders
+
+
+def write(path: Path, seconds: int = SECONDS, **values: object) -> None:
+    path.write_text(json.dumps(values))
+    later = path.name == "record.json"
+    os.utime(path, (seconds + later, seconds + later))
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Return how many records the next list reads, and the list, as a new process."""
+    real = run_list.read_newer
+
+    def look():
+        count = 0
+
+        def counted(*arguments):
+            nonlocal count
+            count += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(run_list, "read_newer", counted)
+        monkeypatch.setattr(run_list, "_indexes", {})
+        return run_list.list_runs(), count
+
+    return look
+
+
+def index(tmp_path: Path) -> Path:
+    [file] = (tmp_path / "cache" / "nbkit").iterdir()
+    return file
+
+
+def test_what_has_ended_is_read_once(runs, reads, tmp_path):
+    first, read = reads()
+    again, read_again = reads()
+
+    assert (read, read_again) == (COUNT, 0)
+    assert again == first
+    assert [row.name for row in first] == [f"run {n}" for n in reversed(range(COUNT))]
+    assert {row.state for row in again} == {RunState.FINISHED}
+    assert index(tmp_path).stat().st_mode & 0o077 == 0
+
+
+def test_what_has_changed_or_gone_is_seen(runs, reads, tmp_path):
+    reads()
+    record = runs[3] / "record.json"
+    other = json.loads(record.read_text()) | {"state": "failed"}
+    # Of the same size and time as before: another file all the same.
+    temporary = record.with_name("new")
+    write(temporary, SECONDS + 1, **other)
+    size = record.stat().st_size
+    temporary.write_text(temporary.read_text().ljust(size))
+    os.utime(temporary, (SECONDS + 1, SECONDS + 1))
+    temporary.replace(record)
+    shutil.rmtree(runs[5])
+
+    rows, read = reads()
+
+    assert record.stat().st_size == size
+    assert read == 1
+    assert [row.run_id for row in rows if row.state is RunState.FAILED] == [
+        runs[3].name
+    ]
+    assert runs[5].name not in {row.run_id for row in rows}
+
+
+def test_a_run_that_goes_on_is_read_each_time(runs, reads):
+    reads()
+    write(runs[0] / "submission.json", SECONDS + 60, attempt=1, name="run 0")
+
+    for _ in range(2):
+        rows, read = reads()
+        assert read == 1 or rows[-1].state is not RunState.FINISHED
+
+
+def test_an_index_that_is_damaged_or_cannot_be_written_is_none(runs, reads, tmp_path):
+    expected, _ = reads()
+    for text in ("[", "{}", '{"schema": 1, "rows": {"a": 1}}', '{"schema": 9}'):
+        index(tmp_path).write_text(text)
+        assert reads() == (expected, COUNT)
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").write_text("a file")
+
+    assert reads() == (expected, COUNT)
+
+
+def test_a_record_of_this_moment_is_not_kept(runs, reads):
+    os.utime(runs[2] / "record.json")
+
+    reads()
+
+    assert reads()[1] == 1
