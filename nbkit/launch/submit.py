@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +159,20 @@ def submit(
         if started.get("supervisor"):
             kill(ProcessIdentity.from_dict(started["supervisor"]))
         raise
+    if on_owner_exit == "stop" and started.get("job"):
+        _watch_owner(paths)
+
+
+def _watch_owner(paths: RunPaths) -> None:
+    """Stop a job when this process ends, which its own supervisor cannot see."""
+    subprocess.Popen(
+        [sys.executable, "-P", "-m", "nbkit.launch.owner", str(paths.root)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def refuse_without_entry(config: ExperimentConfig) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,3 +99,33 @@ def test_fifty_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
     assert (runs[0].cause or {})["by"] == "user"
     slurm.command("scancel", holder)
     two_nodes.expect_nothing_left(*runs)
+
+
+LAUNCHES = """
+import sys, nbkit
+config = nbkit.ExperimentConfig.from_json(sys.argv[1])
+print(nbkit.launch(config, on_owner_exit="stop").run_id, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_leaves_the_queue_when_the_notebook_that_waits_for_it_is_killed(
+    two_nodes: TwoNodes, slurm: SlurmCluster
+):
+    first = two_nodes.launch(model="slow", steps=10_000)
+    slurm.wait_for_job(job_of(first), "RUNNING")
+    command = [sys.executable, "-c", LAUNCHES, two_nodes.config().to_json()]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as notebook:
+        assert notebook.stdout is not None
+        waiting = nbkit.attach(notebook.stdout.readline().strip())
+        two_nodes.reach_state(waiting, RunState.QUEUED)
+
+        notebook.kill()
+
+    two_nodes.reach_state(waiting, RunState.STOPPED)
+    assert waiting.cause is not None
+    assert "owner exit" in waiting.cause["message"]
+    first.stop()
+    two_nodes.expect_nothing_left(first, waiting)
