@@ -41,7 +41,7 @@ _GPU_DEFAULTS: dict[str, Any] = {
 }
 _CPU_DEFAULTS: dict[str, Any] = {
     "precisions": ["fp32", "bf16", "int8"],
-    "batch_sizes": [1, 4, 16],
+    "batch_sizes": [1, 16],
     # The fewest that have a 99th percentile.
     "batches": 100,
     "warmup_batches": 5,

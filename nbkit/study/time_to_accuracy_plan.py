@@ -31,7 +31,7 @@ _GPU_DEFAULTS: dict[str, Any] = {
 _CPU_DEFAULTS: dict[str, Any] = {
     "repeats": 3,
     "estimate_steps": 5,
-    "estimate_runs": 2,
+    "estimate_runs": 1,
     "estimate_batch": 4,
     "warmup_steps": 2,
 }

@@ -51,7 +51,7 @@ def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
     )
     assert "8 in all" in planned.notes[2]
     config = planned.arms["int8"]
-    assert config.inference.batch_sizes == (1, 4, 16)
+    assert config.inference.batch_sizes == (1, 16)
     assert config.inference.batches == 100
     assert {one.seed for one in planned.arms.values()} == {0}
 
