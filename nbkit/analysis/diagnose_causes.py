@@ -21,6 +21,7 @@ from nbkit.statistics.wording import interval_in_words
 from nbkit.visible import visible
 
 __all__ = [
+    "DISTURBANCES",
     "WORTH_A_WORD",
     "Cause",
     "Code",
@@ -33,6 +34,9 @@ __all__ = [
 WORTH_A_WORD = INPUT_BOUND_SHARE
 """Below a tenth of the time, winning all of it back makes a run 1.11 times as fast:
 little more than what two runs of one configuration differ by on a busy machine."""
+
+DISTURBANCES = ("other-gpu-processes", "other-processes", "throttled", "no-cpu")
+"""Causes that are no matter of the run, in the order in which they are told."""
 
 _OPERATORS_SHOWN = 5
 
@@ -186,6 +190,11 @@ class Diagnosis(Sequence[Cause]):
     def limits(self) -> list[Cause]:
         """What bounds a run in which nothing is wrong."""
         return [cause for cause in self if cause.kind.kind == "limit"]
+
+    @property
+    def disturbances(self) -> list[Cause]:
+        """What others, or heat, did to the run: no matter of the run itself."""
+        return [cause for cause in self if cause.code in DISTURBANCES]
 
     @property
     def is_healthy(self) -> bool:

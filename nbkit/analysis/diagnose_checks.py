@@ -16,6 +16,7 @@ from nbkit.analysis.diagnose_cpus import (
     busy_share,
     few_cpus,
     filled_share,
+    no_cpu,
     other_processes,
 )
 from nbkit.analysis.diagnose_facts import Facts, RankTimes
@@ -283,4 +284,5 @@ _CHECKS: tuple[Check, ...] = (
     _communication,
     _batch,
     other_processes,
+    no_cpu,
 )

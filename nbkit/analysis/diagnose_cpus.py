@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.analysis.diagnose_facts import Facts
 
-__all__ = ["SATURATED", "busy_share", "few_cpus", "filled_share", "other_processes"]
+__all__ = [
+    "SATURATED",
+    "busy_share",
+    "few_cpus",
+    "filled_share",
+    "no_cpu",
+    "other_processes",
+]
+
+_QUEUE_SECONDS = 0.1
+"""Some time slices of others: in a run of a moment, one is a tenth of it."""
 
 SATURATED = 0.9
 """CPUs that are busier than that leave no room: a sampled share never reaches 1."""
@@ -85,6 +95,32 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
             None,
             "the others' CPU time in addition",
         ),
+    )
+
+
+def no_cpu(facts: Facts) -> Iterator[Cause]:
+    """Find a rank without a CPU where nobody sampled who had it, but not the run."""
+    if facts.load is not None and facts.load.busy_cpus is not None:
+        return  # `other_processes` knows more
+    if facts.config.get("data", "synthetic") != "synthetic":
+        return  # its own loading processes take turns with it
+    own, allowed, queued = facts.run_cpus, _allowed(facts), facts.queue_share
+    waits = facts.least_data_wait
+    if not own or not allowed or queued is None or queued < WORTH_A_WORD:
+        return
+    if max(rank.cpu_queue_seconds or 0.0 for rank in facts.ranks) < _QUEUE_SECONDS:
+        return
+    if own >= SATURATED * allowed or (facts.on_gpus and waits < WORTH_A_WORD):
+        return
+    yield Cause(
+        "no-cpu",
+        waits if facts.on_gpus else None,
+        f"A rank was ready and had no CPU in {queued * 100:.0f} % of the time, and the "
+        f"run kept {own:.1f} of {allowed:g} CPUs busy.",
+        "run it again when nobody else computes on this host.",
+        at_most(waits, "the waiting for input left out")
+        if facts.on_gpus
+        else Gain(_at_most(allowed / own, queued, waits), None, "a CPU at all times"),
     )
 
 

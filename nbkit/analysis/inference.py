@@ -14,6 +14,7 @@ from typing import Literal
 
 from nbkit.statistics import (
     ACCURACY_MARGIN,
+    NoiseFloor,
     PairedAccuracy,
     Ratio,
     Summary,
@@ -226,6 +227,7 @@ def computed_sentence(
     baseline: str,
     *,
     device_type: Literal["cuda", "cpu"],
+    floors: Mapping[int, NoiseFloor] | None = None,
 ) -> str:
     """Return one sentence that says what was shown.
 
@@ -239,6 +241,8 @@ def computed_sentence(
         The arm that the others are compared with.
     device_type
         CPU numbers say that they are of a CPU.
+    floors
+        What the control shows, by batch size; a ratio within it is no result.
     """
     prefix = "On a CPU: " if device_type == "cpu" else ""
     others = [one for one in served if one.against and not one.is_control]
@@ -246,13 +250,17 @@ def computed_sentence(
     if not others:
         return f"{prefix}nothing but {baseline} was measured, so nothing is compared."
     best = max(sound, key=_estimate, default=None)
-    text = (
-        f"no format but {baseline} keeps the accuracy"
-        if best is None
-        else _clause(best, kept.get(best.arm), baseline)
-    )
-    floor = max(1.0, _estimate(best) if best else 1.0)
-    losing = [one for one in others if _loses(one, kept) and _estimate(one) > floor]
+    if best is None:
+        text = f"no format but {baseline} keeps the accuracy"
+    elif (floor := (floors or {}).get(best.batch_size)) and _is_covered(best, floor):
+        text = (
+            f"no format is faster than {baseline} by more than {baseline} twice "
+            f"differed ({floor.difference})"
+        )
+    else:
+        text = _clause(best, kept.get(best.arm), baseline)
+    least = max(1.0, _estimate(best) if best else 1.0)
+    losing = [one for one in others if _loses(one, kept) and _estimate(one) > least]
     if losing:
         fastest = max(losing, key=_estimate)
         against = fastest.against
@@ -262,6 +270,8 @@ def computed_sentence(
             f"{_ratio_in_words(against, baseline)}; "
             f"{_accuracy_in_words(kept[fastest.arm], baseline)}"
         )
+    if not prefix and text.startswith("no format"):
+        text = f"N{text[1:]}"
     return f"{prefix}{text}.{_best_of(len(sound))}"
 
 
@@ -277,6 +287,10 @@ def _best_of(ratios: int) -> str:
 
 def _loses(one: Served, kept: Mapping[str, Kept]) -> bool:
     return one.arm in kept and kept[one.arm].is_losing
+
+
+def _is_covered(one: Served, floor: NoiseFloor) -> bool:
+    return one.against is not None and floor.covers(one.against)
 
 
 def _estimate(one: Served) -> float:

@@ -12,9 +12,15 @@ from typing import Literal
 
 from nbkit.analysis.answers import Answer
 from nbkit.analysis.layouts import Format
-from nbkit.statistics import Ratio, Summary, interval_in_words
+from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
 
-__all__ = ["MeasuredArm", "best_of", "computed_sentence", "fastest_sound"]
+__all__ = [
+    "MeasuredArm",
+    "best_of",
+    "computed_sentence",
+    "fastest_sound",
+    "not_beyond",
+]
 
 
 _FEW_STEPS = 100
@@ -42,6 +48,7 @@ def computed_sentence(
     *,
     steps: int,
     device_type: Literal["cuda", "cpu"],
+    floor: NoiseFloor | None = None,
 ) -> str:
     """Return one sentence that says what was shown.
 
@@ -55,6 +62,8 @@ def computed_sentence(
         Of every run.
     device_type
         CPU numbers say so.
+    floor
+        What the control shows; a ratio within it is no result.
     """
     others = [one for one in arms if one.against and not one.is_control]
     sound = [one for one in others if not one.answer.suspicions]
@@ -68,19 +77,22 @@ def computed_sentence(
             "so no speed-up is compared: take more images a batch, or another model."
         )
     best = fastest_sound(arms)
-    text = (
-        f"no arm but {baseline} has an answer that can be trusted"
-        if best is None
-        else _clause(best, base, steps)
-    )
-    floor = max(1.0, _estimate(best) if best else 1.0)
-    wrong = [one for one in suspect if _estimate(one) > floor]
+    if best is None:
+        text = f"no arm but {baseline} has an answer that can be trusted"
+    elif floor is not None and best.against and floor.covers(best.against):
+        text = not_beyond(floor, baseline).rstrip(".")
+    else:
+        text = _clause(best, base, steps)
+    least = max(1.0, _estimate(best) if best else 1.0)
+    wrong = [one for one in suspect if _estimate(one) > least]
     if wrong:
         fastest = max(wrong, key=_estimate)
         text += (
             f". Not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
             f"answer may be wrong ({' and '.join(fastest.answer.suspicions)})"
         )
+    if not prefix and text.startswith("no arm"):
+        text = f"N{text[1:]}"
     return f"{prefix}{text}.{best_of(len(sound))}"
 
 
@@ -95,6 +107,14 @@ def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
         if one.against and not one.is_control and not one.answer.suspicions
     ]
     return max(sound, key=_estimate, default=None)
+
+
+def not_beyond(floor: NoiseFloor, baseline: str) -> str:
+    """Return what there is to say where the control differed by as much as any arm."""
+    return (
+        f"no arm is faster than {baseline} by more than {baseline} twice differed "
+        f"({floor.difference})."
+    )
 
 
 def best_of(arms: int) -> str:

@@ -117,8 +117,16 @@ class NoiseFloor:
     @property
     def in_brief(self) -> str:
         """By how much the same configuration differed, to be said beside an answer."""
-        difference = abs(self.ratio.estimate - 1) * 100
-        return f"The same configuration twice differed by {difference:.1f} %."
+        return f"The same configuration twice differed by {self.difference}."
+
+    @property
+    def difference(self) -> str:
+        """By how much, such as ``1.3 %``."""
+        return f"{abs(self.ratio.estimate - 1) * 100:,.1f} %"
+
+    def covers(self, other: Ratio) -> bool:
+        """Return whether the control differed from itself by as much as that."""
+        return abs(math.log(other.estimate)) <= abs(math.log(self.ratio.estimate))
 
 
 def ratio(

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from nbkit import statistics
-from nbkit.analysis.precision import best_of
+from nbkit.analysis.precision import best_of, not_beyond
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
@@ -79,6 +79,11 @@ class Arms:
             return None
         return statistics.noise_floor(first, second, name=self.baseline)
 
+    @property
+    def controls(self) -> list[NoiseFloor]:
+        """The noise floor, in a list; empty without one."""
+        return [] if self.noise_floor is None else [self.noise_floor]
+
     @cached_property
     def rows(self) -> list[ArmRow]:
         """One for each arm, in the plan's order."""
@@ -103,10 +108,13 @@ class Arms:
         """What the fastest arm shows against the baseline, or that of a lone arm."""
         ratios = [row.ratio for row in self._compared() if row.ratio is not None]
         if ratios:
-            best = max(ratios, key=lambda ratio: ratio.estimate)
-            text = f"{best.sentence}{best_of(len(ratios))}"
-            if self.noise_floor is not None:
-                text += f" {self.noise_floor.in_brief}"
+            best, floor = max(ratios, key=lambda one: one.estimate), self.noise_floor
+            if floor is not None and floor.covers(best):
+                text = not_beyond(floor, self.baseline)
+                text = text if self.is_functional else f"N{text[1:]}"
+            else:
+                text = f"{best.sentence}{best_of(len(ratios))}"
+                text += "" if floor is None else f" {floor.in_brief}"
         else:
             if self.baseline not in self.usable:
                 return NOTHING_COMPARED if self.is_comparison else ""

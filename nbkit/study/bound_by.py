@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
 from nbkit.analysis.diagnose import diagnose
-from nbkit.analysis.diagnose_causes import Diagnosis
+from nbkit.analysis.diagnose_causes import DISTURBANCES, Cause, Diagnosis
 from nbkit.store.runs import StoredRun
 
 __all__ = ["ArmsBoundBy"]
@@ -21,13 +21,46 @@ class ArmsBoundBy:
     ----------
     runs_by_arm
         Finished runs by the name of their arm.
+    at_once
+        Arms that are started together, to disturb each other.
     """
 
-    def __init__(self, runs_by_arm: Mapping[str, Sequence[StoredRun]]) -> None:
+    def __init__(
+        self,
+        runs_by_arm: Mapping[str, Sequence[StoredRun]],
+        at_once: Collection[str] = (),
+    ) -> None:
         self._by_arm = {
             arm: [diagnose(run) for run in runs if run.config.has_steps]
             for arm, runs in runs_by_arm.items()
         }
+        self._at_once = at_once
+
+    def disturbed(self, code: str) -> dict[str, list[Cause]]:
+        """Return what disturbed arms in one way, by arm.
+
+        An arm's number is the median over its runs, which holds as long as more than
+        half of them were left alone.
+
+        Parameters
+        ----------
+        code
+            One of `DISTURBANCES`.
+        """
+        found = {
+            arm: [cause for run in runs for cause in run if cause.code == code]
+            for arm, runs in self._by_arm.items()
+            if arm not in self._at_once
+        }
+        return {
+            arm: causes
+            for arm, causes in found.items()
+            if causes and 2 * len(causes) >= len(self._by_arm[arm])
+        }
+
+    def runs_of(self, arm: str) -> int:
+        """Return how many runs of an arm there are."""
+        return len(self._by_arm[arm])
 
     def notes(self) -> list[str]:
         """Return what bounds each arm, and what its runs do not tell.
@@ -36,8 +69,14 @@ class ArmsBoundBy:
         """
         notes: list[str] = []
         silent: dict[str, list[str]] = {}
+        disturbed = {arm: None for code in DISTURBANCES for arm in self.disturbed(code)}
+        if disturbed:
+            notes.append(
+                f"What bounds {', '.join(disturbed)}: not told of runs that "
+                "were disturbed."
+            )
         for arm, found in self._by_arm.items():
-            if not found:
+            if not found or arm in disturbed:
                 continue
             first = _first(found)
             if first is None:

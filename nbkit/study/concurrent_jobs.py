@@ -172,6 +172,7 @@ class ConcurrentResult:
                 "published": [asdict(one) for one in published_rounds()],
             },
             next_step=self._next_step,
+            controls=() if self.measured.control is None else [self.measured.control],
         )
 
     @property

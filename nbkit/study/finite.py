@@ -1,16 +1,13 @@
-"""Which arms of a study stopped being finite, and how its report says so."""
+"""Which arms of a study stopped being finite, and the report if all did."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-from nbkit.analysis.usable import earliest, no_verdict_sentence
+from nbkit.analysis.usable import earliest
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.report import Report, Table
 from nbkit.study.stored_study import StoredStudy
 
-__all__ = ["not_finite", "told_first", "without_a_verdict"]
+__all__ = ["not_finite", "without_a_verdict"]
 
 
 def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
@@ -23,25 +20,6 @@ def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
         for arm, runs in study.runs_by_arm(diverged=True).items()
     }
     return {arm: one for arm, one in found.items() if one is not None}
-
-
-def told_first(report: Report, found: Mapping[str, NonFinite]) -> Report:
-    """Return a report whose first sentence, and first table, say what is not finite."""
-    if not found:
-        return report
-    told = [f"{arm}: {one}; no verdict." for arm, one in found.items()]
-    tables = list(report.tables)
-    if tables:
-        tables[0] = replace(tables[0], notes=[*told, *tables[0].notes])
-    return replace(
-        report,
-        answer=f"{no_verdict_sentence(found)} {report.answer}".rstrip(),
-        tables=tables,
-        result={
-            **report.result,
-            "not_finite": {arm: one.to_dict() for arm, one in found.items()},
-        },
-    )
 
 
 def without_a_verdict(study: StoredStudy) -> Report:

@@ -15,15 +15,18 @@ __all__ = ["headline", "main"]
 def headline(notebook: Path) -> str:
     """Return a saved notebook's headline table, answer, files and next step.
 
+    There is no table beside an answer that says that these runs cannot carry one.
+
     Raises
     ------
     StoreError
         If the notebook did not come to its end.
     """
     report = read_report(notebook)
+    is_doubtful = bool(report["result"].get("doubts"))
     blocks = [
         report["title"],
-        *(_table(table) for table in report["tables"][:1]),
+        *(_table(table) for table in report["tables"][:1] if not is_doubtful),
         report["answer"],
         "\n".join([*report["notes"], *report.get("method", [])]),
         f"Report:    {report['page']}\nNotebook:  {notebook}",

@@ -242,7 +242,15 @@ class InferenceResult:
         """One sentence, computed from the data."""
         device = self.device_type
         return computed_sentence(
-            self.served, self.kept, self.baseline, device_type=device
+            self.served,
+            self.kept,
+            self.baseline,
+            device_type=device,
+            floors={
+                size: arms.noise_floor
+                for size, arms in self.by_batch_size.items()
+                if arms.noise_floor is not None
+            },
         )
 
     def report(self) -> Report:
@@ -294,6 +302,9 @@ class InferenceResult:
                 "published": [asdict(row) for row in self._beside],
             },
             next_step=self._next_step,
+            controls=[
+                one for arms in self.by_batch_size.values() for one in arms.controls
+            ],
         )
 
     @property

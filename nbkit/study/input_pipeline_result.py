@@ -283,6 +283,7 @@ class PipelineResult:
                 "tuning": self.plan["tuning"],
             },
             next_step=self._next_step,
+            controls=self.arms.controls,
         )
 
     @property

@@ -34,6 +34,7 @@ from nbkit.study import machines_tables as tables
 from nbkit.study.audit import audit
 from nbkit.study.bandwidth import NCCL_TESTS
 from nbkit.study.conditions import WELCH
+from nbkit.study.lead import doubts, told_first
 from nbkit.study.machines_load import Machine
 from nbkit.study.machines_plan import MachinesPlan, machines_of, measure, plan
 from nbkit.study.parameters import papermill_command
@@ -250,7 +251,10 @@ class MachinesResult:
             },
             next_step=_next_step(self.plan),
         )
-        return with_statistics(made, self.by_source)
+        made = with_statistics(made, self.by_source)
+        found = [one for each in (self.a, self.b) for one in doubts([], each.bound_by)]
+        lost = no_verdict_sentence(self.not_finite)
+        return told_first(made, {}, found, lost) if found else made
 
     def save(self) -> SavedReport:
         """Write the report into a folder of its own in the store.

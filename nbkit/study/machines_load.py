@@ -28,6 +28,7 @@ from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import is_study, runs_folder
 from nbkit.store.record import RunState
 from nbkit.study.audit import audit
+from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.compare import run_facts
 from nbkit.study.energy import joules_per_image
 from nbkit.study.machines_facts import (
@@ -88,6 +89,8 @@ class Machine:
     """What others would have printed of the runs that agree in these conditions."""
     audits: Mapping[Conditions, Sequence[Finding]]
     """What is suspicious about them."""
+    bound_by: ArmsBoundBy
+    """What bounds all of its training runs, under its name."""
     records: Sequence[RunFacts]
     """Everything recorded, to list what else is different."""
     kinds: Sequence[MeasuredKind]
@@ -206,6 +209,7 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
         facts=machine_facts(training or others),
         statistics={key: source_statistics(alike[key]) for key in alike},
         audits={key: audit(alike[key]) for key in alike},
+        bound_by=ArmsBoundBy({name: training}),
         records=[run_facts(run) for run in training],
         kinds=list(kinds.values()),
         first=started[0] if started else None,

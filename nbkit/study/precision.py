@@ -231,13 +231,14 @@ class PrecisionResult:
     @property
     def answer(self) -> str:
         """One sentence, computed from the data."""
+        floor = self.arms.noise_floor
         sentence = computed_sentence(
             self.measured,
             self.arms.baseline,
             steps=self._steps,
             device_type=self.device_type,
+            floor=floor,
         )
-        floor = self.arms.noise_floor
         return sentence if floor is None else f"{sentence} {floor.in_brief}"
 
     @property
@@ -290,6 +291,7 @@ class PrecisionResult:
                 },
             },
             next_step=self._next_step,
+            controls=self.arms.controls,
         )
 
     @property

@@ -18,6 +18,7 @@ from nbkit.launch.run_progress import (
     plain,
     result,
 )
+from nbkit.study.wording import duration
 from nbkit.visible import visible
 
 __all__ = ["Progress"]
@@ -76,13 +77,22 @@ class Progress:
         """
         self._label = label or self._label
         if not self._quiet:
-            seconds = time.monotonic() - self._run_began
-            _print(f"{self._head()}: {result(run)} ({seconds:.0f} s)")
+            now = time.monotonic()
+            left = (now - self._began) / self._number * (self._total - self._number)
+            rest = f"; about {duration(left)} left" if left >= 1 else ""
+            seconds = now - self._run_began
+            _print(f"{self._head()}: {result(run)} ({seconds:.0f} s{rest})")
 
     def say(self, sentence: str) -> None:
         """Leave a line between two runs; an empty one leaves none."""
         if sentence and not self._quiet:
             _print(sentence)
+
+    def repeat(self, count: int) -> None:
+        """Say how many of the runs were disturbed and come once more."""
+        self._total += count
+        runs = "run was" if count == 1 else "runs were"
+        self.say(f"{count} {runs} disturbed, and made once more:" if count else "")
 
     def close(self) -> None:
         """Say that all is done."""

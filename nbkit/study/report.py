@@ -20,6 +20,7 @@ import nbformat
 from IPython.display import display
 
 from nbkit.errors import StoreError
+from nbkit.statistics import NoiseFloor
 from nbkit.store.metrics import store_error
 from nbkit.store.record import new_beside, read_json, write_json
 from nbkit.study.report_parts import Figure, MimeBundle, Note, Source, Table
@@ -108,6 +109,8 @@ class Report:
     """The numbers, for programs."""
     next_step: str = ""
     """What to try now."""
+    controls: Sequence[NoiseFloor] = ()
+    """What configurations that were measured twice show; see `nbkit.study.lead`."""
 
     def to_html(self) -> str:
         """Return the report as a page of its own."""

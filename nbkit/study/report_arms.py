@@ -66,6 +66,7 @@ def report(study: Study) -> Report:
         sources=[WELCH, *([NCCL_TESTS] if exchange.rows else [])],
         result={"conditions": facts, **arms.to_dict()},
         next_step=_next_step(arms),
+        controls=arms.controls,
     )
     return with_statistics(made, by_source(study))
 

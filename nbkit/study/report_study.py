@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from nbkit.errors import NotEnoughDataError
+from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import read_json
 from nbkit.study.arms import finished_arms
 from nbkit.study.audit import audit
 from nbkit.study.bound_by import ArmsBoundBy
-from nbkit.study.finite import not_finite, told_first, without_a_verdict
+from nbkit.study.finite import not_finite, without_a_verdict
+from nbkit.study.lead import doubts, told_first
 from nbkit.study.report import Report, SavedReport
 from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
@@ -86,17 +89,18 @@ def make(study: Study) -> Report:
         if not lost:
             raise
         made = without_a_verdict(study)
-    made = _with_origin(_with_checks(made, study), study)
-    return told_first(made, lost)
+    return _with_origin(_with_checks(made, study, lost), study)
 
 
-def _with_checks(made: Report, study: Study) -> Report:
-    """Return a report with its audit, what bounds its arms, and what is missing."""
+def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> Report:
+    """Return a report with its audit, what bounds its arms, and its doubts first."""
     arms = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
     if set(arms) <= set(study.once):
-        return made  # there are no runs to check
+        return told_first(made, lost)  # there are no runs to check
     found = audit(study)
-    notes, bound_by = audit_notes(found), ArmsBoundBy(finished_arms(study))
+    # What is started at once is there to disturb each other.
+    at_once = {arm for group in study.together for arm in group}
+    notes, bound_by = audit_notes(found), ArmsBoundBy(finished_arms(study), at_once)
     made = replace(
         made,
         # What makes the answer doubtful comes before what was left out.
@@ -110,15 +114,24 @@ def _with_checks(made: Report, study: Study) -> Report:
             "diagnosis": bound_by.to_dict(),
         },
     )
+    if again := study.replaced:
+        told = "; ".join(one.words for one in again)
+        made = replace(
+            made,
+            method=[*made.method, f"Disturbed, and made once more: {told}."],
+            result={**made.result, "replaced": [one.to_dict() for one in again]},
+        )
+    if study.waits:
+        made = replace(made, method=[*made.method, *map(str, study.waits)])
+    unfinished = ""
     if missing := study.missing:
         planned = len(study.order)
         unfinished = (
-            f"Unfinished: {planned - len(missing)} of {planned} planned runs have "
-            "finished, and this report is of those."
+            f"{planned - len(missing)} of {planned} planned runs have finished."
         )
         resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
-        made = replace(made, notes=[unfinished, *made.notes], next_step=resume)
-    return made
+        made = replace(made, next_step=resume)
+    return told_first(made, lost, doubts(made.controls, bound_by), unfinished)
 
 
 def _with_origin(made: Report, study: Study) -> Report:

@@ -29,6 +29,7 @@ from nbkit.study.storage_tables import (
     comparison_table,
     epochs_table,
     name_of_test,
+    noise_floors,
     places_table,
     supply_table,
 )
@@ -292,6 +293,7 @@ class StorageResult:
                 "memory_bytes": self.plan["memory_bytes"],
             },
             next_step=self._next_step,
+            controls=[*noise_floors(self.rows, self.control).values()],
         )
 
     @property

@@ -18,6 +18,7 @@ __all__ = [
     "comparison_table",
     "epochs_table",
     "name_of_test",
+    "noise_floors",
     "places_table",
     "supply_table",
     "utilization_cell",
@@ -119,14 +120,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     if len(loads) < 2:
         return Note(["One data set was loaded, so that there is nothing to compare."])
     base, *others = loads
-    twin = next((row for row in others if row.arm == control), None)
-    floors = {
-        name: statistics.noise_floor(
-            getattr(base, name), getattr(twin, name), name=base.arm
-        )
-        for name in ("first_runs", "later_runs")
-        if twin is not None and getattr(base, name) and getattr(twin, name)
-    }
+    floors = noise_floors(rows, control)
     said = [f"{floor.sentence}" for floor in floors.values()] or [
         "No control: no arm was measured twice, so these runs do not say how large a "
         "difference chance alone makes."
@@ -147,6 +141,27 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
         ],
         said,
     )
+
+
+def noise_floors(
+    rows: Sequence[EpochRow], control: str | None
+) -> dict[str, NoiseFloor]:
+    """Return what the control shows of the first epoch and of the later ones.
+
+    Parameters
+    ----------
+    rows, control
+        As for `comparison_table`.
+    """
+    loads = [row for row in rows if row.stage == "load" and row.first_runs]
+    twin = next((row for row in loads[1:] if row.arm == control), None)
+    return {
+        name: statistics.noise_floor(
+            getattr(loads[0], name), getattr(twin, name), name=loads[0].arm
+        )
+        for name in ("first_runs", "later_runs")
+        if twin is not None and getattr(loads[0], name) and getattr(twin, name)
+    }
 
 
 def _against(

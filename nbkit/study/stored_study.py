@@ -17,8 +17,10 @@ from nbkit.errors import StoreError
 from nbkit.launch.run import Run
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import StudyPaths, the_study_folder
-from nbkit.store.record import read_json
+from nbkit.store.record import damage_told, read_json
 from nbkit.study.order import Slot
+from nbkit.study.quiet import Wait
+from nbkit.study.repeats import Replaced, replaced, to_repeat
 from nbkit.study.starts import finished_runs
 
 __all__ = ["StoredStudy"]
@@ -117,6 +119,28 @@ class StoredStudy:
         """What has no result yet, in the order of execution."""
         finished = self._finished(diverged=True)
         return [slot for slot in self.order if slot not in finished]
+
+    @property
+    def waits(self) -> list[Wait]:
+        """How long its executions have waited for a quiet machine, where asked to."""
+        with damage_told(self.paths.root):
+            return [Wait(**one) for one in self._content.get("waits") or []]
+
+    @property
+    def disturbed(self) -> list[Slot]:
+        """What others have disturbed and is worth to be made once more."""
+        content = self._content
+        at_once = {arm for group in self.together for arm in group}
+        left_out = at_once | {*self.once}
+        return to_repeat(self._finished(), content["runs"], left_out)
+
+    @property
+    def replaced(self) -> list[Replaced]:
+        """Disturbed starts, and the runs that count in their place."""
+        finished = self._finished()
+        at_once = {arm for group in self.together for arm in group}
+        found = replaced(finished, self._content["runs"])
+        return [one for one in found if one.slot.arm not in at_once]
 
     def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats.

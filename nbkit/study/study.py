@@ -35,6 +35,7 @@ from nbkit.study.kinds import before_start
 from nbkit.study.order import Slot, arms_and_order, balanced_order, of_repeat, twin
 from nbkit.study.parameters import Parameters
 from nbkit.study.progress import Progress
+from nbkit.study.quiet import wait_until_quiet
 from nbkit.study.starts import (
     check_together,
     end_all,
@@ -165,11 +166,18 @@ class Study(StoredStudy):
         return cls(root)
 
     def run(
-        self, *, progress: bool = True, trust: bool = False, force: bool = False
+        self,
+        *,
+        progress: bool = True,
+        trust: bool = False,
+        force: bool = False,
+        wait_for_quiet: float = 0.0,
     ) -> Self:
         """Run what has no finished run yet, one after the other, or a group at once.
 
         Every run is a process start of its own, and is stopped if this process ends.
+        At the end, starts that others have disturbed are made once more, if they are at
+        most a third: what was recorded of the machine decides, and no rate.
 
         Parameters
         ----------
@@ -182,9 +190,14 @@ class Study(StoredStudy):
             Also execute a study whose process cannot be seen from here, on a host or in
             a container that is gone. Of several that do it at once, one does. A process
             that was there after all ends with its next run.
+        wait_for_quiet
+            Seconds to wait at most, before the first run, for CPUs and GPUs that are
+            less than a tenth busy. How long it was, and what was still busy, is kept.
 
         Raises
         ------
+        ConfigError
+            If ``wait_for_quiet`` is no time.
         RunError
             If the study is not simply executed: see ``trust``. If another process
             executes it, or may do so: see ``force``.
@@ -197,10 +210,17 @@ class Study(StoredStudy):
         with self._executing(force=force):
             starts = grouped(self.missing, self.together)
             shown = Progress(self.name, len(starts), quiet=not progress)
+            if wait_for_quiet and starts:
+                wait = wait_until_quiet(wait_for_quiet, shown.say)
+                self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
             for slots in starts:
                 self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
+            again = self.disturbed
+            shown.repeat(len(again))
+            for slot in again:
+                self._run_at_once([slot], shown, permit)
             shown.close()
         return self
 

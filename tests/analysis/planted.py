@@ -123,7 +123,7 @@ PLANTED = {
 }
 """By the code that has to be named first."""
 
-OF_THE_HOST = frozenset({"other-processes", "few-cpus", "cpu-allocation"})
+OF_THE_HOST = frozenset({"other-processes", "no-cpu", "few-cpus", "cpu-allocation"})
 """Where others compute too, or CPUs have a quota, they are there indeed."""
 
 

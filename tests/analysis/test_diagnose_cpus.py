@@ -144,3 +144,19 @@ def test_a_slow_rank_is_named_with_its_node_and_so_are_its_cpus(diagnosed):
 
     assert cause.evidence.startswith("Rank 1 on n2 needs 30 % of the step longer")
     assert "something else runs on CPU 3 of n2" in cause.evidence
+
+
+def test_a_rank_without_a_cpu_is_told_where_nobody_has_sampled(diagnosed):
+    def found(data="synthetic", **shares):
+        alone = rank(0, communication_exposed=0.0, **{"cpus": [6, 7], **shares})
+        files = {"worker": on_cpus(alone), "config": {"data": data}, "sampled": []}
+        return [one.evidence for one in diagnosed(**files)]
+
+    assert found(cpu=1.1, cpu_queue=0.4) == [
+        "A rank was ready and had no CPU in 40 % of the time, and the run kept 1.1 of "
+        "2 CPUs busy."
+    ]
+    assert found(cpu=1.1, cpu_queue=0.05) == []
+    # Its own threads took turns, or its loading processes may have.
+    assert found("photos", cpu=1.1, cpu_queue=0.4) == []
+    assert "may use 2 of 64 CPUs" in found(cpu=1.9, cpu_queue=0.4)[0]

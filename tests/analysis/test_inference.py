@@ -158,7 +158,7 @@ def test_without_a_format_that_keeps_its_accuracy_none_is_praised():
 
     text = computed_sentence(rows, kept, "fp32", device_type="cuda")
 
-    assert text.startswith("no format but fp32 keeps the accuracy. Not counted: int8")
+    assert text.startswith("No format but fp32 keeps the accuracy. Not counted: int8")
 
 
 def test_published_rows_are_of_inference_and_of_the_same_gpu():

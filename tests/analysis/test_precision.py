@@ -74,7 +74,7 @@ def test_without_a_sound_arm_nothing_is_claimed():
 
     text = said(BASELINE, wrong)
 
-    assert text.startswith("no arm but fp32, channels_last has an answer")
+    assert text.startswith("No arm but fp32, channels_last has an answer")
     assert "Not counted: fp16" in text
 
 

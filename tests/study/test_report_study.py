@@ -84,7 +84,11 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     conditions = there.report.result["conditions"]
     assert conditions["model"] == "tiny"
     assert conditions["batch_size_per_gpu"] is None
-    assert there.report.answer.startswith("CPU, functional: batch 4 / batch 2")
+    # One short run each: chance may make of the control what no answer survives.
+    carried, doubted = "CPU, functional: batch 4 / batch 2", "These runs cannot carry"
+    assert there.report.answer.startswith(
+        doubted if there.report.result.get("doubts") else carried
+    )
     with there.tables[0].open(newline="") as file:
         assert next(csv.DictReader(file))["images_per_second"]
     assert [path.read_bytes()[:4] for path in there.figures] == [b"\x89PNG"]
@@ -105,7 +109,7 @@ def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
 
     unfinished = report(measured).report
 
-    assert any("2 of 3 planned runs have finished" in note for note in unfinished.notes)
+    assert unfinished.answer.startswith("2 of 3 planned runs have finished. ")
     assert "resume()" in unfinished.next_step
     assert unfinished.result["noise_floor"] is None
 

@@ -1,0 +1,150 @@
+"""Why a study cannot carry its answer: said first, and then no number stands beside it.
+
+What is looked at was recorded while the runs ran, and the limits are those below,
+whatever the runs have given: nobody can choose the answer by choosing the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from nbkit.analysis.diagnose_causes import DISTURBANCES, WORTH_A_WORD, Cause
+from nbkit.analysis.usable import no_verdict_sentence
+from nbkit.statistics import NoiseFloor
+from nbkit.store.nonfinite import NonFinite
+from nbkit.study.bound_by import ArmsBoundBy
+from nbkit.study.report import Report
+
+__all__ = ["CONTROL_LIMIT", "Doubt", "doubts", "told_first"]
+
+CONTROL_LIMIT = WORTH_A_WORD
+"""What one configuration may differ from itself by, as a part, where its runs are too
+few to show a difference. Beyond it nothing that is compared with it means anything."""
+
+_ALONE = "Measure again when nothing else runs on this machine."
+_ACTIONS = {
+    "control": _ALONE,
+    "other-gpu-processes": "Measure again on GPUs that nobody else uses.",
+    "other-processes": _ALONE,
+    "throttled": "Cool the GPUs, and measure again.",
+    "no-cpu": _ALONE,
+}
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """One reason not to believe an answer."""
+
+    code: str
+    """``control``, ``other-gpu-processes``, ``other-processes``, ``throttled`` or
+    ``no-cpu``."""
+    reason: str
+    """How much, in words that follow a colon."""
+    action: str
+    """What to do about it."""
+
+
+def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]:
+    """Return why an answer cannot be believed; what is said first comes first.
+
+    Parameters
+    ----------
+    controls
+        What configurations that were measured twice show.
+    bound_by
+        What the runs of every arm were bound by.
+    """
+    return [*_of_controls(controls), *_of_disturbances(bound_by)]
+
+
+def _of_disturbances(bound_by: ArmsBoundBy) -> Iterator[Doubt]:
+    """Yield each kind once, of the arm that it has cost most."""
+    for code in DISTURBANCES:
+        found = bound_by.disturbed(code)
+        worst = {arm: max(causes, key=_weight) for arm, causes in found.items()}
+        if not worst:
+            continue
+        arm = max(worst, key=lambda arm: worst[arm].weight)
+        more = len(found) - 1
+        others = f" and {more} more arm{'s' if more > 1 else ''}" if more else ""
+        where = f"{len(found[arm])} of {bound_by.runs_of(arm)} runs of {arm}{others}"
+        reason = f"{_clause(worst[arm].evidence)} ({where})"
+        yield Doubt(code, reason, _ACTIONS[code])
+
+
+def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
+    differing = [
+        one
+        for one in controls
+        if one.shows_difference or abs(one.ratio.estimate - 1) > CONTROL_LIMIT
+    ]
+    if differing:
+        worst = max(differing, key=lambda one: abs(one.ratio.estimate - 1))
+        yield Doubt(
+            "control",
+            _clause(worst.in_brief),
+            _ACTIONS["control"],
+        )
+
+
+def _weight(cause: Cause) -> float:
+    return cause.weight
+
+
+def _clause(sentence: str) -> str:
+    """Return a sentence as a clause after a colon."""
+    return sentence[0].lower() + sentence[1:].rstrip(".")
+
+
+def told_first(
+    report: Report,
+    lost: Mapping[str, NonFinite],
+    found: Sequence[Doubt] = (),
+    missing: str = "",
+) -> Report:
+    """Return a report that begins with what makes its answer doubtful.
+
+    Parameters
+    ----------
+    report
+        As its kind makes it.
+    lost
+        By arm, where one of its runs stopped being finite: it has no verdict.
+    found
+        Why the rest cannot be believed either: the answer, and its numbers, go.
+    missing
+        A sentence about runs that the study lacks; empty if it is whole.
+    """
+    if not (lost or found or missing):
+        return report
+    sentences = [no_verdict_sentence(lost), missing]
+    notes = list(report.notes)
+    if found:
+        more = len(found) - 1
+        plural = "s" if more > 1 else ""
+        rest = f"; {more} more reason{plural} below" if more else ""
+        sentences += [
+            f"These runs cannot carry an answer: {found[0].reason}{rest}.",
+            found[0].action,
+        ]
+        notes[:0] = [f"Doubt: {one.reason}. {one.action}" for one in found[1:]]
+    else:
+        sentences.append(report.answer)
+    told = [f"{arm}: {one}; no verdict." for arm, one in lost.items()]
+    told += [f"Not to be relied on: {one.reason}." for one in found]
+    tables = list(report.tables)
+    if tables:
+        tables[0] = replace(tables[0], notes=[*told, *tables[0].notes])
+    result = dict(report.result)
+    if lost:
+        result["not_finite"] = {arm: one.to_dict() for arm, one in lost.items()}
+    if found:
+        result["doubts"] = [asdict(one) for one in found]
+    return replace(
+        report,
+        answer=" ".join(filter(None, sentences)),
+        notes=notes,
+        tables=tables,
+        result=result,
+    )

@@ -1,0 +1,115 @@
+"""Starts that were disturbed are made once more, by a rule that knows no rate.
+
+What others did on the machine was recorded while a run ran. A run counts as disturbed
+by the limits of `nbkit.analysis.diagnose`, whatever it has measured and in whichever
+arm, so that repeating it moves no ratio. Where many starts were disturbed the machine
+is busy, and one more of each would be no better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.analysis.diagnose import diagnose
+from nbkit.errors import RunNotFoundError
+from nbkit.launch.run import Run, attach
+from nbkit.store.record import RunState
+from nbkit.study.order import Slot
+from nbkit.study.wording import rate
+
+__all__ = ["MOST_REPEATED", "Replaced", "chosen", "replaced", "to_repeat"]
+
+MOST_REPEATED = 1 / 3
+"""Of the starts of a study. A median over runs withstands fewer than half."""
+
+
+def chosen(disturbed: Mapping[Slot, bool]) -> list[Slot]:
+    """Return which starts are made once more, in the order of the mapping.
+
+    Parameters
+    ----------
+    disturbed
+        Of every start that has finished, whether it was disturbed.
+    """
+    found = [slot for slot, was in disturbed.items() if was]
+    return found if len(found) <= MOST_REPEATED * len(disturbed) else []
+
+
+def to_repeat(
+    finished: Mapping[Slot, Run],
+    entries: Sequence[Mapping[str, Any]],
+    left_out: Collection[str],
+) -> list[Slot]:
+    """Return the starts that were disturbed and have not been made once more.
+
+    Parameters
+    ----------
+    finished
+        The run of every start that counts.
+    entries
+        What the study keeps of its runs.
+    left_out
+        Arms that are measured once, or are started together to disturb each other.
+    """
+    alone = {slot: run for slot, run in finished.items() if slot.arm not in left_out}
+    before = {one.slot for one in replaced(finished, entries)}
+    was = {
+        slot: slot in before or bool(diagnose(run).disturbances)
+        for slot, run in alone.items()
+    }
+    return [slot for slot in chosen(was) if slot not in before]
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A start that was disturbed, and the one in its place."""
+
+    slot: Slot
+    run: Run
+    by: Run
+
+    @property
+    def words(self) -> str:
+        """What it had measured, and what is counted instead."""
+        old, new = (one.summary.images_per_second for one in (self.run, self.by))
+        return (
+            f"{self.slot.arm}, repeat {self.slot.repeat + 1}: {rate(old)} images/s, "
+            f"counted {rate(new)}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ids and rates as JSON values."""
+        return {
+            "arm": self.slot.arm,
+            "repeat": self.slot.repeat,
+            "run_id": self.run.run_id,
+            "images_per_second": self.run.summary.images_per_second,
+            "by": self.by.run_id,
+        }
+
+
+def replaced(
+    finished: Mapping[Slot, Run], entries: Sequence[Mapping[str, Any]]
+) -> list[Replaced]:
+    """Return the finished runs that later ones of the same start have replaced.
+
+    Parameters
+    ----------
+    finished, entries
+        As for `to_repeat`.
+    """
+    found = []
+    for entry in entries:
+        slot = Slot(entry["arm"], entry["repeat"])
+        by = finished.get(slot)
+        if by is None or by.run_id == entry["run_id"]:
+            continue
+        try:
+            run = attach(entry["run_id"])
+        except RunNotFoundError:
+            continue
+        if run.state is RunState.FINISHED:
+            found.append(Replaced(slot, run, by))
+    return found

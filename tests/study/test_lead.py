@@ -1,0 +1,122 @@
+"""What is said first where a study cannot carry its answer, and what goes then."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.analysis.diagnose_causes import Cause
+from nbkit.statistics import noise_floor, ratio
+from nbkit.store.nonfinite import NonFinite
+from nbkit.study.headline import headline
+from nbkit.study.lead import Doubt, doubts, told_first
+from nbkit.study.report import Report, Table
+
+QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
+
+
+class Bound:
+    """Arms of which one kind of disturbance is known."""
+
+    def __init__(self, code="", evidence="", runs=2):
+        self.code, self.runs = code, runs
+        self.cause = Cause(code, 0.4, evidence, "leave.", None)
+
+    def disturbed(self, code):
+        return {"a": [self.cause] * 2} if code == self.code else {}
+
+    def runs_of(self, arm):
+        return self.runs
+
+
+def made():
+    return Report(
+        "Question?",
+        "bf16 is 3.35 times as fast.",
+        tables=[Table("Rates", ["arm", "ratio"], [["bf16", "3.35"]], ["A note."])],
+    )
+
+
+def test_a_quiet_study_has_no_doubts_and_its_report_stays_as_it_is():
+    report = made()
+
+    found = doubts([noise_floor(QUIET, QUIET[::-1])], Bound())
+
+    assert found == []
+    assert told_first(report, {}, found) is report
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "how_much"),
+    [
+        (QUIET, [13.82 * rate for rate in QUIET], "1,282.0 %"),
+        # Two runs are too few to show that they differ; they do.
+        ([100.0, 300.0], [180.0, 310.0], "22.5 %"),
+        ([100.0], [88.0], "12.0 %"),
+    ],
+)
+def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
+    found = doubts([noise_floor(first, second)], Bound())
+    report = told_first(made(), {}, found)
+
+    assert [one.code for one in found] == ["control"]
+    assert report.answer == (
+        "These runs cannot carry an answer: the same configuration twice differed by "
+        f"{how_much}. Measure again when nothing else runs on this machine."
+    )
+    assert report.tables[0].notes[0].startswith("Not to be relied on: the same")
+
+
+def test_of_several_reasons_the_first_is_said_and_the_others_follow():
+    disturbed = Bound("other-processes", "Others kept 1.9 of 2 CPUs busy.")
+    found = doubts([noise_floor([100.0], [50.0])], disturbed)
+    report = told_first(made(), {}, found)
+
+    assert "differed by 50.0 %; 1 more reason below. Measure again" in report.answer
+    assert report.notes == [
+        "Doubt: others kept 1.9 of 2 CPUs busy (2 of 2 runs of a). Measure again when "
+        "nothing else runs on this machine."
+    ]
+    assert [one["code"] for one in report.result["doubts"]] == [
+        "control",
+        "other-processes",
+    ]
+
+
+def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
+    lost = {"fp16": NonFinite("loss", 9)}
+    doubt = Doubt("throttled", "clocks were held down", "Cool it.")
+
+    stands = told_first(made(), lost).answer
+    goes = told_first(
+        made(), lost, [doubt], "1 of 4 planned runs have finished."
+    ).answer
+
+    assert stands.startswith("No verdict on fp16: loss not finite at step 9. bf16 is")
+    assert goes.startswith(
+        "No verdict on fp16: loss not finite at step 9. 1 of 4 planned runs have "
+        "finished. These runs cannot carry an answer: clocks were held down. Cool it."
+    )
+    assert "3.35" not in goes
+
+
+def test_a_ratio_within_what_the_control_differs_by_is_covered():
+    floor = noise_floor([100.0, 100.0], [106.0, 106.0])
+
+    assert floor.covers(ratio([105.0], [100.0]))
+    assert floor.covers(ratio([95.0], [100.0]))
+    assert not floor.covers(ratio([107.0], [100.0]))
+
+
+def test_no_table_of_ratios_stands_beside_a_doubtful_headline(tmp_path, monkeypatch):
+    doubt = Doubt("control", "it differed", "Measure again.")
+    saved = told_first(made(), {}, [doubt]).save(tmp_path)
+    for report in (saved, made().save(tmp_path / "other")):
+        monkeypatch.setattr(
+            "nbkit.study.headline.read_report",
+            lambda path, report=report: {
+                **report.report.to_dict(),
+                "page": str(report.page),
+            },
+        )
+        is_doubtful = report is saved
+        assert ("3.35" not in headline(tmp_path / "out.ipynb")) == is_doubtful

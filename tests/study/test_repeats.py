@@ -1,0 +1,65 @@
+"""Which disturbed starts are made once more, and what is said of those they replace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import nbkit
+from nbkit.study.order import Slot
+from nbkit.study.repeats import chosen
+
+
+def starts(disturbed):
+    return {Slot("a", number): number in disturbed for number in range(9)}
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "again"),
+    [([], []), ([4], [4]), ([0, 4, 8], [0, 4, 8]), ([0, 1, 2, 3], []), (range(9), [])],
+)
+def test_few_disturbed_starts_are_made_once_more_and_many_are_not(disturbed, again):
+    assert [slot.repeat for slot in chosen(starts(disturbed))] == again
+
+
+def disturb(run):
+    """Let a run say that somebody else had its CPU for half of the time."""
+    worker = json.loads(run.paths.worker.read_text())
+    worker["ranks"][0] |= {"step_time_seconds": 2.0, "cpu_seconds": 0.9}
+    worker["ranks"][0] |= {"cpu_queue_seconds": 1.0, "cpus": [0, 1]}
+    run.paths.worker.write_text(json.dumps(worker))
+
+
+def test_a_disturbed_start_is_made_once_more_and_never_again(small, capsys):
+    study = nbkit.Study.create("again", {"a": small(steps=3)}, repeats=3)
+    study.run(progress=False)
+    first = study.runs_by_arm()["a"]
+    disturb(first[1])
+
+    study.run()
+
+    assert "1 run was disturbed, and made once more:" in capsys.readouterr().out
+    counted = study.runs_by_arm()["a"]
+    assert [run.run_id for run in counted[::2]] == [run.run_id for run in first[::2]]
+    [replaced] = study.replaced
+    assert (replaced.run.run_id, replaced.by.run_id) == (
+        first[1].run_id,
+        counted[1].run_id,
+    )
+    report = nbkit.report(study).report
+    assert report.result["replaced"] == [replaced.to_dict()]
+    assert f"Disturbed, and made once more: {replaced.words}." in report.method
+    disturb(counted[1])
+    assert study.disturbed == []
+
+
+def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypatch):
+    monkeypatch.setattr("nbkit.study.quiet._LOOK_SECONDS", 0.0)
+    study = nbkit.Study.create("quiet", {"a": small(steps=3)})
+
+    study.run(progress=False, wait_for_quiet=0.01)
+
+    [wait] = study.waits
+    assert wait.patience_seconds == 0.01
+    assert str(wait) in nbkit.report(study).report.method
