@@ -38,6 +38,9 @@ little more than what two runs of one configuration differ by on a busy machine.
 DISTURBANCES = ("other-gpu-processes", "other-processes", "throttled", "no-cpu")
 """Causes that are no matter of the run, in the order in which they are told."""
 
+_UNWEIGHED = "other-gpu-processes"
+"""Nobody counts what a process on the same GPU costs."""
+
 _OPERATORS_SHOWN = 5
 
 
@@ -193,8 +196,18 @@ class Diagnosis(Sequence[Cause]):
 
     @property
     def disturbances(self) -> list[Cause]:
-        """What others, or heat, did to the run: no matter of the run itself."""
-        return [cause for cause in self if cause.code in DISTURBANCES]
+        """What others, or heat, did to the run: no matter of the run itself.
+
+        In the order of `DISTURBANCES`. Clocks that are said to be held down, and never
+        were lower, are none.
+        """
+        found = [
+            cause
+            for cause in self
+            if cause.code in DISTURBANCES
+            and (cause.code == _UNWEIGHED or cause.weight >= WORTH_A_WORD)
+        ]
+        return sorted(found, key=lambda cause: DISTURBANCES.index(cause.code))
 
     @property
     def is_healthy(self) -> bool:

@@ -16,6 +16,9 @@ __all__ = [
     "other_processes",
 ]
 
+_NO_CPU = 0.25
+"""Less of that a run's own threads may do to each other."""
+
 _QUEUE_SECONDS = 0.1
 """Some time slices of others: in a run of a moment, one is a tenth of it."""
 
@@ -106,8 +109,10 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         return  # its own loading processes take turns with it
     own, allowed, queued = facts.run_cpus, _allowed(facts), facts.queue_share
     waits = facts.least_data_wait
-    if not own or not allowed or queued is None or queued < WORTH_A_WORD:
+    if not own or not allowed or queued is None or queued < _NO_CPU:
         return
+    if allowed != _reach(facts):
+        return  # a quota, at whose end nobody has a CPU
     if max(rank.cpu_queue_seconds or 0.0 for rank in facts.ranks) < _QUEUE_SECONDS:
         return
     if own >= SATURATED * allowed or (facts.on_gpus and waits < WORTH_A_WORD):

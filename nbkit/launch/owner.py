@@ -13,13 +13,14 @@ from pathlib import Path
 
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
+from nbkit.store.job_state import may_go_on
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 
 __all__ = ["watch"]
 
 _LOOK_SECONDS = 2.0
-_ASK_SECONDS = 20.0
+_ASK_SECONDS = 60.0
 """Between two questions to Slurm, which alone knows of jobs that end in the queue."""
 
 
@@ -28,21 +29,32 @@ def watch(run: Run) -> None:
     submission = run.submission
     owner = ProcessIdentity.from_dict(submission["owner"])
     asked_at = time.monotonic()
-    while owner.is_alive():
+    # What cannot be known keeps the run, as everywhere.
+    while owner.is_alive() is not False:
         time.sleep(_LOOK_SECONDS)
-        goes_on = run.submission.get("attempt") != submission["attempt"]
-        if goes_on or read_json(run.paths.stop) is not None:
-            return  # somebody else's business now
-        record = run.record
-        if record.get("attempt") == submission["attempt"]:
-            if RunState(record["state"]).is_final:
+        # A file server, or Slurm, may be silent for a while.
+        with suppress(NbkitError, *DAMAGE_ERRORS):
+            if _is_over(run, submission["attempt"]):
                 return
-        elif time.monotonic() - asked_at >= _ASK_SECONDS:
-            asked_at = time.monotonic()
-            with suppress(NbkitError):  # Slurm may be silent for a while
+            if time.monotonic() - asked_at >= _ASK_SECONDS and not run.record:
+                asked_at = time.monotonic()
                 if run.state.is_final:
                     return
-    run.stop(by="owner exit", wait=False)
+    while True:
+        with suppress(NbkitError, *DAMAGE_ERRORS):
+            run.stop(by="owner exit", wait=False)
+            return
+        time.sleep(_ASK_SECONDS)
+
+
+def _is_over(run: Run, attempt: int) -> bool:
+    """Return whether the attempt is somebody else's business now, or nobody's."""
+    request = read_json(run.paths.stop) or {}
+    if run.submission.get("attempt") != attempt or request.get("attempt") == attempt:
+        return True
+    record = run.record
+    ended = record.get("attempt") == attempt and RunState(record["state"]).is_final
+    return ended and not may_go_on(record)
 
 
 if __name__ == "__main__":

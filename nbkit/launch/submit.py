@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
 from nbkit.errors import ConfigError, LaunchError, NbkitError, RunError
 from nbkit.launch.engine import Engine
+from nbkit.launch.local import detach
 from nbkit.launch.sweep import kill
 from nbkit.launch.trust import Permit
 from nbkit.store.metrics import store_error
@@ -160,19 +160,14 @@ def submit(
             kill(ProcessIdentity.from_dict(started["supervisor"]))
         raise
     if on_owner_exit == "stop" and started.get("job"):
-        _watch_owner(paths)
-
-
-def _watch_owner(paths: RunPaths) -> None:
-    """Stop a job when this process ends, which its own supervisor cannot see."""
-    subprocess.Popen(
-        [sys.executable, "-P", "-m", "nbkit.launch.owner", str(paths.root)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-    )
+        # Its own supervisor, on another node, cannot see this process.
+        argv = [sys.executable, "-P", "-m", "nbkit.launch.owner", str(paths.root)]
+        try:
+            detach(argv, paths.run_id, Path(os.devnull))
+        except (OSError, LaunchError) as error:
+            engine.reap(paths)
+            message = f"nobody can watch for this process's end ({error}); try again."
+            raise LaunchError(message) from error
 
 
 def refuse_without_entry(config: ExperimentConfig) -> None:

@@ -20,7 +20,7 @@ import platformdirs
 
 from nbkit.errors import StoreError
 from nbkit.store.processes import hostname
-from nbkit.store.record import read_json, write_json
+from nbkit.store.record import DAMAGE_ERRORS, read_json, write_json
 
 __all__ = ["RunIndex", "Stamp", "stamp_of"]
 
@@ -59,12 +59,12 @@ class RunIndex(Generic[Row]):
     Parameters
     ----------
     file
-        Where they are kept.
+        Where they are kept; None keeps them in this process alone.
     rows
         What is known.
     """
 
-    file: Path
+    file: Path | None
     rows: dict[str, tuple[Stamp, Row]]
 
     @classmethod
@@ -80,12 +80,13 @@ class RunIndex(Generic[Row]):
         """
         key = f"{hostname()}:{runs}".encode()
         name = f"runs-{hashlib.sha256(key).hexdigest()[:16]}.json"
-        try:
+        file = None
+        with suppress(RuntimeError):  # this user has no home folder
             file = platformdirs.user_cache_path("nbkit", appauthor=False) / name
-        except RuntimeError:  # this user has no home folder
-            file = Path(os.devnull)
+        if file is None or not file.is_absolute():
+            return cls(None, {})
         rows = {}
-        with suppress(StoreError, TypeError, ValueError):
+        with suppress(StoreError, *DAMAGE_ERRORS):
             found = read_json(file) or {}
             if found.get("schema") == _SCHEMA:
                 for run_id, (stamp, values) in found["rows"].items():
@@ -122,10 +123,11 @@ class RunIndex(Generic[Row]):
         }
         if not new:
             return
-        self.rows.update(new)
         there = set(present)
-        self.rows = {name: it for name, it in self.rows.items() if name in there}
-        if len(self.rows) < _LEAST_RUNS:
+        merged = {**self.rows, **new}
+        # At once: another thread may be looking.
+        self.rows = {name: it for name, it in merged.items() if name in there}
+        if self.file is None or len(self.rows) < _LEAST_RUNS:
             return
         rows = {
             run_id: [stamp, values(row)] for run_id, (stamp, row) in self.rows.items()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from statistics import median_low
 from typing import Any
 
 from nbkit.analysis.diagnose import diagnose
-from nbkit.analysis.diagnose_causes import DISTURBANCES, Cause, Diagnosis
+from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.store.runs import StoredRun
 
 __all__ = ["ArmsBoundBy"]
@@ -36,19 +37,15 @@ class ArmsBoundBy:
         }
         self._at_once = at_once
 
-    def disturbed(self, code: str) -> dict[str, list[Cause]]:
-        """Return what disturbed arms in one way, by arm.
+    @cached_property
+    def disturbed(self) -> dict[str, list[Cause]]:
+        """What disturbed arms: the first cause of each disturbed run, by arm.
 
         An arm's number is the median over its runs, which holds as long as more than
         half of them were left alone.
-
-        Parameters
-        ----------
-        code
-            One of `DISTURBANCES`.
         """
         found = {
-            arm: [cause for run in runs for cause in run if cause.code == code]
+            arm: [causes[0] for run in runs if (causes := run.disturbances)]
             for arm, runs in self._by_arm.items()
             if arm not in self._at_once
         }
@@ -69,8 +66,7 @@ class ArmsBoundBy:
         """
         notes: list[str] = []
         silent: dict[str, list[str]] = {}
-        disturbed = {arm: None for code in DISTURBANCES for arm in self.disturbed(code)}
-        if disturbed:
+        if disturbed := self.disturbed:
             notes.append(
                 f"What bounds {', '.join(disturbed)}: not told of runs that "
                 "were disturbed."

@@ -55,14 +55,26 @@ def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]
     bound_by
         What the runs of every arm were bound by.
     """
-    return [*_of_controls(controls), *_of_disturbances(bound_by)]
+    differing = [*_of_controls(controls)]
+    found = _of_disturbances(bound_by)
+    if controls and not differing:
+        # A process that only holds memory is there, too, and changes nothing.
+        found = (one for one in found if one.code != "other-gpu-processes")
+    return [*differing, *found]
 
 
 def _of_disturbances(bound_by: ArmsBoundBy) -> Iterator[Doubt]:
     """Yield each kind once, of the arm that it has cost most."""
     for code in DISTURBANCES:
-        found = bound_by.disturbed(code)
-        worst = {arm: max(causes, key=_weight) for arm, causes in found.items()}
+        found = {
+            arm: causes
+            for arm, causes in bound_by.disturbed.items()
+            if any(cause.code == code for cause in causes)
+        }
+        worst = {
+            arm: max((one for one in causes if one.code == code), key=_weight)
+            for arm, causes in found.items()
+        }
         if not worst:
             continue
         arm = max(worst, key=lambda arm: worst[arm].weight)

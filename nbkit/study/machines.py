@@ -6,7 +6,7 @@ import datetime
 import secrets
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nbkit.analysis.audit import Audit
@@ -34,7 +34,7 @@ from nbkit.study import machines_tables as tables
 from nbkit.study.audit import audit
 from nbkit.study.bandwidth import NCCL_TESTS
 from nbkit.study.conditions import WELCH
-from nbkit.study.lead import doubts, told_first
+from nbkit.study.lead import Doubt, doubts, told_first
 from nbkit.study.machines_load import Machine
 from nbkit.study.machines_plan import MachinesPlan, machines_of, measure, plan
 from nbkit.study.parameters import papermill_command
@@ -252,9 +252,23 @@ class MachinesResult:
             next_step=_next_step(self.plan),
         )
         made = with_statistics(made, self.by_source)
-        found = [one for each in (self.a, self.b) for one in doubts([], each.bound_by)]
-        lost = no_verdict_sentence(self.not_finite)
-        return told_first(made, {}, found, lost) if found else made
+        if not (found := self._doubts):
+            return made
+        told = told_first(made, {}, found, no_verdict_sentence(self.not_finite))
+        # No machine of this comparison was there when others measured theirs.
+        published = published_sentence(self.pairs, *self.plan.published)
+        return replace(told, answer=f"{told.answer} {published}".rstrip())
+
+    @property
+    def _doubts(self) -> list[Doubt]:
+        """Why what is compared of the two machines cannot be believed."""
+        found = [
+            one
+            for arm in self.matched
+            for machine in (self.a, self.b)
+            for one in doubts([], machine.bound_by[arm.conditions])
+        ]
+        return list({one.code: one for one in reversed(found)}.values())[::-1]
 
     def save(self) -> SavedReport:
         """Write the report into a folder of its own in the store.

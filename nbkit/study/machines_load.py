@@ -89,8 +89,8 @@ class Machine:
     """What others would have printed of the runs that agree in these conditions."""
     audits: Mapping[Conditions, Sequence[Finding]]
     """What is suspicious about them."""
-    bound_by: ArmsBoundBy
-    """What bounds all of its training runs, under its name."""
+    bound_by: Mapping[Conditions, ArmsBoundBy]
+    """What bounds them, under the machine's name."""
     records: Sequence[RunFacts]
     """Everything recorded, to list what else is different."""
     kinds: Sequence[MeasuredKind]
@@ -209,7 +209,7 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
         facts=machine_facts(training or others),
         statistics={key: source_statistics(alike[key]) for key in alike},
         audits={key: audit(alike[key]) for key in alike},
-        bound_by=ArmsBoundBy({name: training}),
+        bound_by={key: ArmsBoundBy({name: alike[key]}) for key in alike},
         records=[run_facts(run) for run in training],
         kinds=list(kinds.values()),
         first=started[0] if started else None,

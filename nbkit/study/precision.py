@@ -239,7 +239,9 @@ class PrecisionResult:
             device_type=self.device_type,
             floor=floor,
         )
-        return sentence if floor is None else f"{sentence} {floor.in_brief}"
+        if floor is None or f"({floor.difference})" in sentence:
+            return sentence
+        return f"{sentence} {floor.in_brief}"
 
     @property
     def _steps(self) -> int:

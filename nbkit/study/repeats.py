@@ -93,18 +93,19 @@ class Replaced:
 def replaced(
     finished: Mapping[Slot, Run], entries: Sequence[Mapping[str, Any]]
 ) -> list[Replaced]:
-    """Return the finished runs that later ones of the same start have replaced.
+    """Return the disturbed runs that others of the same start have replaced.
 
     Parameters
     ----------
     finished, entries
         As for `to_repeat`.
     """
+    again = {entry["run_id"] for entry in entries if entry.get("again")}
     found = []
     for entry in entries:
         slot = Slot(entry["arm"], entry["repeat"])
         by = finished.get(slot)
-        if by is None or by.run_id == entry["run_id"]:
+        if by is None or by.run_id not in again or by.run_id == entry["run_id"]:
             continue
         try:
             run = attach(entry["run_id"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,9 +21,17 @@ __all__ = [
     "finished_runs",
     "grouped",
     "has_diverged",
+    "new_study_id",
     "variables_set",
     "wait_for_all",
 ]
+
+
+def new_study_id(name: str) -> str:
+    """Return an id for a new study: when it was made, and what it is called."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    what = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "study"
+    return f"{now}-{what}-{secrets.token_hex(2)}"
 
 
 def check_together(

@@ -5,9 +5,6 @@ One process executes a study, and is the one that writes its file.
 
 from __future__ import annotations
 
-import datetime
-import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
@@ -17,7 +14,9 @@ from nbkit.errors import (
     ConfigError,
     NotEnoughDataError,
     RunError,
+    RunFailedError,
     RunNotFoundError,
+    RunStoppedError,
 )
 from nbkit.launch.run import Run, attach
 from nbkit.launch.start import start_run
@@ -35,11 +34,12 @@ from nbkit.study.kinds import before_start
 from nbkit.study.order import Slot, arms_and_order, balanced_order, of_repeat, twin
 from nbkit.study.parameters import Parameters
 from nbkit.study.progress import Progress
-from nbkit.study.quiet import wait_until_quiet
+from nbkit.study.quiet import wait_for
 from nbkit.study.starts import (
     check_together,
     end_all,
     grouped,
+    new_study_id,
     variables_set,
     wait_for_all,
 )
@@ -139,7 +139,7 @@ class Study(StoredStudy):
         }
         refuse_secrets(written)
         refuse_secret_variables(written["environment"])
-        root = studies_folder() / _study_id(name)
+        root = studies_folder() / new_study_id(name)
         try:
             make_store()
             studies_folder().mkdir(exist_ok=True)
@@ -176,8 +176,8 @@ class Study(StoredStudy):
         """Run what has no finished run yet, one after the other, or a group at once.
 
         Every run is a process start of its own, and is stopped if this process ends.
-        At the end, starts that others have disturbed are made once more, if they are at
-        most a third: what was recorded of the machine decides, and no rate.
+        After the last of them, starts that others have disturbed are made once more, if
+        they are at most a third: what was recorded decides, and no rate.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Study(StoredStudy):
         Raises
         ------
         ConfigError
-            If ``wait_for_quiet`` is no time.
+            If ``wait_for_quiet`` is no time, or the runs are not for this machine.
         RunError
             If the study is not simply executed: see ``trust``. If another process
             executes it, or may do so: see ``force``.
@@ -211,27 +211,30 @@ class Study(StoredStudy):
             starts = grouped(self.missing, self.together)
             shown = Progress(self.name, len(starts), quiet=not progress)
             if wait_for_quiet and starts:
-                wait = wait_until_quiet(wait_for_quiet, shown.say)
+                wait = wait_for(self.arms.values(), wait_for_quiet, shown.say)
                 self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
             for slots in starts:
                 self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
-            again = self.disturbed
-            shown.repeat(len(again))
-            for slot in again:
-                self._run_at_once([slot], shown, permit)
+            if starts:
+                self._repeat_disturbed(shown, permit)
             shown.close()
         return self
 
     def resume(
         self, *, progress: bool = True, trust: bool = False, force: bool = False
     ) -> Self:
-        """Go on with an interrupted study; the same as `run`, which repeats nothing."""
+        """Go on with an interrupted study; the same as `run`."""
         return self.run(progress=progress, trust=trust, force=force)
 
     def _run_at_once(
-        self, slots: Sequence[Slot], progress: Progress, permit: Permit
+        self,
+        slots: Sequence[Slot],
+        progress: Progress,
+        permit: Permit,
+        *,
+        again: bool = False,
     ) -> None:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
         progress.start(" + ".join(labels))
@@ -239,7 +242,7 @@ class Study(StoredStudy):
         runs: list[Run] = []
         try:
             for slot in slots:
-                runs.append(self._launch(slot, start, permit))
+                runs.append(self._launch(slot, start, permit, again=again))
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -251,6 +254,16 @@ class Study(StoredStudy):
         finally:
             for label, run in zip(labels, runs, strict=False):
                 progress.end(run, label)
+
+    def _repeat_disturbed(self, progress: Progress, permit: Permit) -> None:
+        """Make disturbed starts once more; where that fails, the first ones count."""
+        again = self.disturbed
+        progress.repeat(len(again))
+        try:
+            for slot in again:
+                self._run_at_once([slot], progress, permit, again=True)
+        except (RunFailedError, RunStoppedError) as error:
+            progress.say(f"What was disturbed counts: {error}")
 
     def _second_look(self) -> Slot | None:
         """Return the last start of the second repeat, if more repeats are planned.
@@ -270,7 +283,7 @@ class Study(StoredStudy):
         except NotEnoughDataError:
             return ""  # a run that measured nothing is the report's to complain of
 
-    def _launch(self, slot: Slot, start: int, permit: Permit) -> Run:
+    def _launch(self, slot: Slot, start: int, permit: Permit, *, again: bool) -> Run:
         content = self._own_content()
         fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
         # Else every list of runs would call all of them by their model.
@@ -293,6 +306,7 @@ class Study(StoredStudy):
                 tags=tags,
             )
         entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
+        entry |= {"again": True} if again else {}
         self._write(runs=[*content["runs"], {**entry, "start": start}])
         return run
 
@@ -383,9 +397,3 @@ class Study(StoredStudy):
                         f"{SILENT_SECONDS / 60:.0f} minutes without a sign."
                     )
                     raise RunError(message)
-
-
-def _study_id(name: str) -> str:
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    what = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "study"
-    return f"{now}-{what}-{secrets.token_hex(2)}"

@@ -117,7 +117,8 @@ def test_a_run_that_goes_on_is_read_each_time(runs, reads):
 
 def test_an_index_that_is_damaged_or_cannot_be_written_is_none(runs, reads, tmp_path):
     expected, _ = reads()
-    for text in ("[", "{}", '{"schema": 1, "rows": {"a": 1}}', '{"schema": 9}'):
+    damaged = ("[", "{}", "[]", '{"schema": 1}', '{"schema": 1, "rows": []}')
+    for text in (*damaged, '{"schema": 1, "rows": {"a": 1}}', '{"schema": 9}'):
         index(tmp_path).write_text(text)
         assert reads() == (expected, COUNT)
     shutil.rmtree(tmp_path / "cache")

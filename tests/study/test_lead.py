@@ -21,8 +21,9 @@ class Bound:
         self.code, self.runs = code, runs
         self.cause = Cause(code, 0.4, evidence, "leave.", None)
 
-    def disturbed(self, code):
-        return {"a": [self.cause] * 2} if code == self.code else {}
+    @property
+    def disturbed(self):
+        return {"a": [self.cause] * 2} if self.code else {}
 
     def runs_of(self, arm):
         return self.runs
@@ -80,6 +81,14 @@ def test_of_several_reasons_the_first_is_said_and_the_others_follow():
         "control",
         "other-processes",
     ]
+
+
+def test_who_is_on_the_gpus_is_a_doubt_only_where_the_control_does_not_clear_it():
+    there = Bound("other-gpu-processes", "1 process was there.")
+
+    assert doubts([noise_floor(QUIET, QUIET[::-1])], there) == []
+    assert [one.code for one in doubts([], there)] == ["other-gpu-processes"]
+    assert len(doubts([noise_floor([100.0], [50.0])], there)) == 2
 
 
 def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
