@@ -26,6 +26,7 @@ import { followWidgets } from './widget_events';
 
 const PANEL_PLUGIN = 'nbkit:plugin';
 const OPEN_COMMAND = 'nbkit:open-panel';
+const TAB_COMMAND = 'nbkit:tensorboard-tab';
 const CATEGORY = 'nbkit';
 
 /** What the parts share: one model, and so one stream, for the whole page. */
@@ -64,17 +65,27 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
     const settings = new Settings();
     const { serverSettings } = app.serviceManager;
     const model = new MonitorModel(serverSettings);
+    const tensorBoards = new TensorBoards(labShell, serverSettings, trans);
     const actions = new Actions(
       app.commands,
       app.serviceManager,
       model,
-      new TensorBoards(labShell, serverSettings, trans),
+      tensorBoards,
       trans
     );
     followWidgets(model, actions, trans);
     const widget = new MonitorPanel({ trans, model, actions }, settings);
     app.shell.add(widget, 'left', { rank: 600, type: 'nbkit' });
     restorer?.add(widget, widget.id);
+    app.commands.addCommand(TAB_COMMAND, {
+      label: trans.__('Open TensorBoard Again'),
+      execute: args => tensorBoards.bringBack(args)
+    });
+    void restorer?.restore(tensorBoards.tabs, {
+      command: TAB_COMMAND,
+      args: tab => tensorBoards.argumentsOf(tab),
+      name: tab => tab.id
+    });
     app.commands.addCommand(OPEN_COMMAND, {
       label: trans.__('Show GPUs and Runs'),
       caption: trans.__('Show who occupies which GPU'),

@@ -1,9 +1,17 @@
 import { ILabShell } from '@jupyterlab/application';
-import { MainAreaWidget, Notification } from '@jupyterlab/apputils';
+import {
+  MainAreaWidget,
+  Notification,
+  WidgetTracker
+} from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { IFrame } from '@jupyterlab/ui-components';
+import {
+  ReadonlyJSONObject,
+  ReadonlyPartialJSONObject
+} from '@lumino/coreutils';
 import { Poll } from '@lumino/polling';
 
 import { tensorBoardIcon } from './icons';
@@ -48,7 +56,7 @@ export function oneRun(run: ICurvesRun, trans: TranslationBundle): ICurves {
 export function ofStudy(study: IStudy, trans: TranslationBundle): ICurves {
   const { study_id, name } = study;
   return {
-    key: `study-${study_id}`,
+    key: `${STUDY}${study_id}`,
     request: `studies/${encodeURIComponent(study_id)}/tensorboard`,
     label: trans.__('TensorBoard: study %1', name ?? study_id),
     run: null
@@ -58,11 +66,29 @@ export function ofStudy(study: IStudy, trans: TranslationBundle): ICurves {
 /** The curves of the newest runs of the store. */
 export function allRuns(trans: TranslationBundle): ICurves {
   return {
-    key: 'all-runs',
+    key: ALL,
     request: 'tensorboard',
     label: trans.__('TensorBoard: all runs'),
     run: null
   };
+}
+
+const ALL = 'all-runs';
+const STUDY = 'study-';
+
+/** The curves of a tab that was there before the page was loaded again. */
+function ofKey(key: string, label: string, trans: TranslationBundle): ICurves {
+  const study_id = key.startsWith(STUDY) ? key.slice(STUDY.length) : null;
+  const curves =
+    key === ALL
+      ? allRuns(trans)
+      : study_id !== null
+        ? ofStudy({ study_id, name: null }, trans)
+        : oneRun(
+            { run_id: key, name: null, folder: null, folder_path: '' },
+            trans
+          );
+  return { ...curves, label, run: null };
 }
 
 /** What the server answers once a TensorBoard is there. */
@@ -122,6 +148,26 @@ export class TensorBoards {
     }
   }
 
+  /** The tabs, which Lab brings back where its page is loaded again. */
+  readonly tabs = new WidgetTracker<MainAreaWidget<IFrame>>({
+    namespace: 'nbkit-tensorboard'
+  });
+
+  /** What brings a tab back. */
+  argumentsOf(tab: MainAreaWidget<IFrame>): ReadonlyJSONObject {
+    return { key: this._keys.get(tab) ?? '', label: tab.title.label };
+  }
+
+  /** Bring a tab back; Lab does not wait for its TensorBoard. */
+  bringBack({ key, label }: ReadonlyPartialJSONObject): void {
+    if (this._shell && typeof key === 'string' && key && !this._tabs.has(key)) {
+      const curves = ofKey(key, String(label), this._trans);
+      this._addTab(curves, this._shell).catch(error => {
+        console.warn(`nbkit: ${curves.label} did not come back`, error);
+      });
+    }
+  }
+
   /** Start a TensorBoard that has ended, of which a tab has the page. */
   private async _renew(
     curves: ICurves,
@@ -168,6 +214,8 @@ export class TensorBoards {
     tab.title.icon = tensorBoardIcon;
     tab.toolbar.hide();
     this._tabs.set(curves.key, tab);
+    this._keys.set(tab, curves.key);
+    void this.tabs.add(tab);
     tab.disposed.connect(() => this._tabs.delete(curves.key));
     shell.add(tab, 'main', { type: 'TensorBoard' });
     shell.activateById(tab.id);
@@ -232,6 +280,7 @@ export class TensorBoards {
   }
 
   private _tabs = new Map<string, MainAreaWidget<IFrame>>();
+  private _keys = new WeakMap<MainAreaWidget<IFrame>, string>();
 }
 
 function isBlank(page: Window): boolean {

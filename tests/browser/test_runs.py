@@ -48,6 +48,18 @@ def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
     expect(curves.get_by_text("train/loss").first).to_be_visible()
     assert len(boards(server)) == 1
 
+    # Lab saves its layout now and then, and brings it back.
+    saved = server.folder / "workspaces"
+    until(
+        visitor,
+        lambda: any("nbkit-tensorboard" in it.read_text() for it in saved.iterdir()),
+        "a saved layout",
+    )
+    visitor.reload()
+    expect(tab).to_have_count(1)
+    expect(curves.get_by_text("train/loss").first).to_be_visible()
+    assert len(boards(server)) == 1
+
 
 def test_curves_whose_tensorboard_has_ended_come_back_by_the_same_button(
     shared_lab, page
