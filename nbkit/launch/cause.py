@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ _OF_TORCH = ("AcceleratorError", "DistBackendError", "RuntimeError")
 _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
 
+_CURRENT_THREAD = "Current thread "
+_NEXT_THREAD = re.compile(r"\n(?:\n|Thread 0x)")
 _MOST_STACKS_BYTES = 262_144
 _TAIL_BYTES = 65_536
 _LINE_CHARACTERS = 2_000
@@ -155,10 +158,10 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
 
 
 def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
-    """Return the main thread's stack from what a rank's log holds behind an offset.
+    """Return the main thread's stack from what a rank's log holds after an offset.
 
-    Empty if the rank did not answer. All its threads are in the log; a record may hold
-    the stacks of many ranks.
+    Those of its loading processes follow, each once. Empty if nobody answered. All
+    threads are in the log; a record may hold the stacks of many ranks.
     """
     try:
         with open_regular(log) as file:
@@ -166,14 +169,22 @@ def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
             text = file.read(_MOST_STACKS_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    return _with_cells(_current_thread(text), paths) or ""
+    own, *loading = _current_threads(text) or [""]
+    told = [own]
+    # Below the line that has the thread's number.
+    alike = Counter(one.partition("\n")[2].strip() for one in loading)
+    for stack, count in alike.items():
+        who = "A loading process" if count == 1 else f"{count} loading processes"
+        told.append(f"{who} (most recent call first):\n  {stack}")
+    return "\n".join(_with_cells(one, paths) or "" for one in told)
 
 
-def _current_thread(stacks: str) -> str:
-    """Return the stack of the thread that faulthandler calls the current one."""
-    _, found, rest = stacks.rpartition("Current thread ")
-    own, _, _ = rest.partition("\n\n")
-    return (found + own)[:_STACK_CHARACTERS] if found else ""
+def _current_threads(stacks: str) -> list[str]:
+    """Return the stacks of the threads that faulthandler calls the current ones."""
+    _, *found = stacks.split(_CURRENT_THREAD)
+    # Another thread's may follow, of this process or of the next one.
+    own = (_CURRENT_THREAD + _NEXT_THREAD.split(one, 1)[0] for one in found)
+    return [one[:_STACK_CHARACTERS] for one in own]
 
 
 def early_exit_cause(
@@ -304,7 +315,8 @@ def _fatal_stack(log: Path) -> str | None:
     if not found:
         return None
     first, _, _ = rest.partition("\n")
-    return f"{found}{first}\n\n{_current_thread(rest)}\n"
+    *_, last = _current_threads(rest) or [""]
+    return f"{found}{first}\n\n{last}\n"
 
 
 def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:

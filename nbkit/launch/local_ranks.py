@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,15 @@ from nbkit.store.processes import hostname
 from nbkit.store.runs import StoredRun
 from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import oom_kills
+from nbkit.telemetry.processes import in_session_handling
 
 __all__ = ["LocalDevices", "LocalRanks", "Node"]
 
 _KILL_SECONDS = 10.0
+_STACKS_SECONDS = 0.2
+"""What a process has to print its stacks before the next one does."""
+_MOST_LOADING = 16
+"""Loading processes of a rank that are asked for their stacks."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +167,22 @@ class LocalRanks:
             rank.signal(signal.SIGKILL)
 
     def print_stacks(self) -> None:
-        """Let every rank print its stacks, and write down its collectives."""
+        """Let every rank print its stacks, and write down its collectives.
+
+        Then let its loading processes, which print to the same log, do so in turn.
+        """
         for rank in self.ranks:
             rank.signal(COLLECTIVES_SIGNAL)
             rank.signal(signal.SIGUSR2)
+        loading = [
+            in_session_handling(rank.identity.pid, signal.SIGUSR2)[:_MOST_LOADING]
+            for rank in self.ranks
+        ]
+        for pids in zip_longest(*loading):
+            time.sleep(_STACKS_SECONDS)
+            for pid in filter(None, pids):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR2)
 
     def close(self) -> list[RankProcess]:
         """End ranks and sampler; return the ranks that could not be ended."""

@@ -6,6 +6,7 @@ import functools
 import os
 import pwd
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ __all__ = [
     "LocalProcess",
     "Parent",
     "has_cuda_loaded",
+    "in_session_handling",
     "is_own",
     "parent_of",
     "pids_are_the_hosts",
@@ -23,6 +25,8 @@ _COMMAND_BYTES = 256
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of the kernel (include/linux/proc_ns.h)."""
+
+_CAUGHT = re.compile(rb"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
 
 _CUDA = re.compile(rb"/libcuda\.so")
 """The driver's library, which every process with a CUDA context maps."""
@@ -46,6 +50,30 @@ def parent_of(pid: int) -> Parent | None:
     # The command's name may hold blanks and brackets: fields follow the last ")".
     fields = text.rpartition(b")")[2].split()
     return Parent(int(fields[1]), int(fields[19]))
+
+
+def in_session_handling(session: int, number: int) -> list[int]:
+    """Return the processes of a session that handle a signal, but for its leader.
+
+    A signal that nobody handles may end who gets it.
+
+    Parameters
+    ----------
+    session
+        The leader's pid.
+    number
+        Of the signal.
+    """
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - numbers
+        with suppress(OSError):  # it has ended
+            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            if int(fields[3]) != session or int(name) == session:
+                continue
+            caught = _CAUGHT.search(_read(f"/proc/{name}/status"))
+            if caught and int(caught[1], 16) >> (number - 1) & 1:
+                found.append(int(name))
+    return sorted(found)
 
 
 def is_own(pid: int) -> bool:

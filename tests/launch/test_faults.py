@@ -55,6 +55,25 @@ def test_a_hung_rank_is_told_from_those_that_wait_for_it(small):
     assert "Current thread" in outcome.cause["stacks"]["0"]
 
 
+def test_the_stacks_of_loading_processes_are_told_where_images_do_not_come(small):
+    config = small(
+        data="photos",
+        loader="stuck_storage_torch",
+        loader_config={"num_workers": 2},
+        steps=1000,
+        hang_timeout_seconds=6,
+    )
+
+    run = nbkit.launch(config).wait(120, raise_on_failure=False)
+
+    assert run.cause is not None
+    assert "waiting for data" in run.cause["message"]
+    rank, _, loading = run.cause["stacks"]["0"].partition("\n2 loading processes")
+    assert "in _next_data" in rank
+    assert "nbkit_test_loaders.py" in loading
+    assert "in stuck" in loading
+
+
 def test_a_killed_supervisor_takes_its_ranks_along_and_the_run_is_lost(small):
     outcome = faults.supervisor_is_killed(small)
 

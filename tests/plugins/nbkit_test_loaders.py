@@ -31,3 +31,25 @@ def _late(read):
         return read(samples, index)
 
     return late
+
+
+def stuck_storage_torch(config, manifest, placement, batch_size):
+    """Its file server answers some images, and then no more."""
+    from nbkit.worker.data import torch_loader
+
+    torch_loader.read_image = _stuck(torch_loader.read_image)
+    return torch_loader.load(config, manifest, placement, batch_size)
+
+
+def _stuck(read):
+    count = 0
+
+    @functools.wraps(read)
+    def stuck(samples, index):
+        nonlocal count
+        count += 1
+        while count > 40:
+            time.sleep(READ_SECONDS)
+        return read(samples, index)
+
+    return stuck
