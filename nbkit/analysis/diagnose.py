@@ -72,7 +72,7 @@ def _unknown(facts: Facts) -> Iterator[str]:
             "are written when the training ends, and before, a slow rank cannot be "
             "told from a slow exchange."
         )
-    if facts.update_share is None:
+    if facts.update_share is None and not facts.is_inference:
         yield "how long updating the weights took: an earlier version wrote the run."
     if facts.load is None:
         yield (

@@ -32,7 +32,8 @@ Check = Callable[[Facts], Iterator[Cause]]
 def run_causes(facts: Facts) -> Iterator[Cause]:
     """Yield what the times of the ranks and the host's CPUs say."""
     if facts.ranks:
-        for check in _CHECKS:
+        # What bounds the passes of an inference is not asked.
+        for check in _OTHERS if facts.is_inference else _CHECKS:
             yield from check(facts)
 
 
@@ -276,6 +277,7 @@ def _cpus_in_words(rank: RankTimes) -> str:
     return f"CPU{plural} {', '.join(map(str, numbers))}{where}"
 
 
+_OTHERS: tuple[Check, ...] = (other_processes, no_cpu)
 _CHECKS: tuple[Check, ...] = (
     # Before the input, which it explains: of equals, the first stays the first.
     few_cpus,
@@ -283,6 +285,5 @@ _CHECKS: tuple[Check, ...] = (
     _slow_rank,
     _communication,
     _batch,
-    other_processes,
-    no_cpu,
+    *_OTHERS,
 )

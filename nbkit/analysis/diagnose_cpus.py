@@ -105,7 +105,8 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
     """Find a rank without a CPU where nobody sampled who had it, but not the run."""
     if facts.load is not None and facts.load.busy_cpus is not None:
         return  # `other_processes` knows more
-    if facts.config.get("data", "synthetic") != "synthetic":
+    loads = facts.config.get("data", "synthetic") != "synthetic"
+    if loads and not facts.is_inference:
         return  # its own loading processes take turns with it
     own, allowed, queued = facts.run_cpus, _allowed(facts), facts.queue_share
     waits = facts.least_data_wait

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from nbkit.analysis.diagnose_samples import Load, read_load
+from nbkit.analysis.diagnose_samples import Load, Span, read_load
 from nbkit.statistics import measured_steps, step_images_per_second
 from nbkit.store.record import read_json
 from nbkit.store.runs import StoredRun
@@ -101,6 +101,11 @@ class Facts:
         return (self.record.get("machine") or {}).get("num_cpus")
 
     @property
+    def is_inference(self) -> bool:
+        """Whether it only answers, in series of passes."""
+        return self.config.get("task") == "inference"
+
+    @property
     def is_load(self) -> bool:
         """Whether it reads images and trains nothing."""
         return self.config.get("task") == "load"
@@ -159,15 +164,16 @@ def facts_of(run: StoredRun) -> Facts:
     steps = measured_steps(run.metrics())
     record, worker = run.record, run.worker
     rates = step_images_per_second(steps)
+    series = [line for line in run.metrics("inference") if "began" in line]
     return put_together(
         read_json(run.paths.config) or {},
         worker,
         record,
-        steps=len(steps),
+        steps=len(steps) or len(series),
         images_per_second=median(rates) if rates else None,
         rank_0=_summed(steps),
         update_share=update_share(steps),
-        load=_load(run, steps, record),
+        load=_load(run, _spans(steps or series), record),
     )
 
 
@@ -264,14 +270,25 @@ def _summed(steps: Sequence[Line]) -> RankTimes | None:
     )
 
 
-def _load(run: StoredRun, steps: Sequence[Line], record: Line) -> Load | None:
-    # An earlier version has not written when a step ended.
-    if not steps or any(step.get("t") is None for step in steps):
+def _spans(lines: Sequence[Line]) -> list[Span]:
+    """Return when steps were computed, or series of passes of an inference."""
+    if any(line.get("t") is None for line in lines):
+        return []  # an earlier version has not written when a step ended
+    return [
+        (line["began"], line["ended"])
+        if "began" in line
+        else (line["t"] - line["step_time_seconds"], line["t"])
+        for line in lines
+    ]
+
+
+def _load(run: StoredRun, spans: Sequence[Span], record: Line) -> Load | None:
+    if not spans:
         return None
     identities = map(read_json, run.paths.process_files())
     return read_load(
         run.paths.system_folder,
-        [(step["t"] - step["step_time_seconds"], step["t"]) for step in steps],
+        spans,
         num_cpus=(record.get("machine") or {}).get("num_cpus"),
         run_pids=[identity["pid"] for identity in identities if identity],
     )

@@ -26,7 +26,7 @@ _bound = functools.cache(resnet50_bound)
 def gpu_causes(facts: Facts) -> Iterator[Cause]:
     """Yield what a run's GPUs say; nothing of a run on CPUs."""
     if facts.on_gpus and facts.ranks:
-        for check in _CHECKS:
+        for check in _OTHERS if facts.is_inference else _CHECKS:
             yield from check(facts)
 
 
@@ -186,9 +186,9 @@ def _clock(gpu: GpuLoad) -> str:
     return f", to {mean:,.0f} of {gpu.sm_clock_max_mhz:,} MHz on average"
 
 
+_OTHERS: tuple[Callable[[Facts], Iterator[Cause]], ...] = (_others, _throttled)
 _CHECKS: tuple[Callable[[Facts], Iterator[Cause]], ...] = (
-    _others,
-    _throttled,
+    *_OTHERS,
     _power,
     _layout,
     _memory,

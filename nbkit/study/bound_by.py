@@ -31,8 +31,11 @@ class ArmsBoundBy:
         runs_by_arm: Mapping[str, Sequence[StoredRun]],
         at_once: Collection[str] = (),
     ) -> None:
+        self._told = {
+            arm: [diagnose(run) for run in runs] for arm, runs in runs_by_arm.items()
+        }
         self._by_arm = {
-            arm: [diagnose(run) for run in runs if run.config.has_steps]
+            arm: self._told[arm] if all(run.config.has_steps for run in runs) else []
             for arm, runs in runs_by_arm.items()
         }
         self._at_once = at_once
@@ -45,19 +48,19 @@ class ArmsBoundBy:
         half of them were left alone.
         """
         found = {
-            arm: [causes[0] for run in runs if (causes := run.disturbances)]
-            for arm, runs in self._by_arm.items()
+            arm: [causes[0] for run in told if (causes := run.disturbances)]
+            for arm, told in self._told.items()
             if arm not in self._at_once
         }
         return {
             arm: causes
             for arm, causes in found.items()
-            if causes and 2 * len(causes) >= len(self._by_arm[arm])
+            if causes and 2 * len(causes) >= len(self._told[arm])
         }
 
     def runs_of(self, arm: str) -> int:
         """Return how many runs of an arm there are."""
-        return len(self._by_arm[arm])
+        return len(self._told[arm])
 
     def notes(self) -> list[str]:
         """Return what bounds each arm, and what its runs do not tell.

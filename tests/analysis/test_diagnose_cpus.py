@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analysis.written_run import diagnosed, on_cpus, rank, samples
+from tests.analysis.written_run import BEGIN, diagnosed, on_cpus, rank, samples
 
 __all__ = ["diagnosed"]
 
@@ -160,3 +160,20 @@ def test_a_rank_without_a_cpu_is_told_where_nobody_has_sampled(diagnosed):
     # Its own threads took turns, or its loading processes may have.
     assert found("photos", cpu=1.1, cpu_queue=0.4) == []
     assert "may use 2 of 64 CPUs" in found(cpu=1.9, cpu_queue=0.4)[0]
+
+
+def test_passes_of_an_inference_are_disturbed_too_and_nothing_else_is_asked(diagnosed):
+    alone = rank(0, communication_exposed=0.0, cpu=1.0, cpu_queue=0.45, cpus=[6, 7])
+    series = {"kind": "inference", "attempt": 0, "step": 1, "batch_size": 1}
+    files = {
+        "config": {"task": "inference"},
+        "worker": on_cpus(alone),
+        "lines": [{**series, "t": BEGIN + 30, "began": BEGIN, "ended": BEGIN + 30}],
+    }
+
+    unsampled = diagnosed(**files, sampled=[])
+    sampled = diagnosed(**files, sampled=samples(cpu_percent=99))
+
+    assert [cause.code for cause in unsampled.disturbances] == ["no-cpu"]
+    assert [cause.code for cause in sampled] == ["other-processes"]
+    assert not any("updating" in text for text in unsampled.unknown)
