@@ -61,8 +61,7 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
 
 def other_processes(facts: Facts) -> Iterator[Cause]:
     """Find others on the host's CPUs that take time from this run."""
-    busy = facts.load.busy_cpus if facts.load else None
-    own, total = facts.run_cpus, facts.num_cpus
+    busy, own, total = facts.busy_cpus, facts.run_cpus, facts.num_cpus
     if busy is None or not own or not total:
         return
     others = max(0.0, busy - own)
@@ -71,7 +70,10 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
     share = 1 - own / within_reach
     queued = facts.queue_share
     # Without a word from the scheduler, only a full host shows that they compete.
-    compete = busy >= SATURATED * total if queued is None else queued >= WORTH_A_WORD
+    is_full = busy >= SATURATED * total
+    compete = is_full if queued is None else queued >= WORTH_A_WORD
+    if facts.load is None or facts.load.busy_cpus is None:
+        compete = compete and is_full  # in a moment, its own processes take turns, too
     waits = facts.least_data_wait
     matters = not facts.on_gpus or waits >= WORTH_A_WORD
     if not (compete and matters) or share < WORTH_A_WORD:
@@ -103,7 +105,7 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
 
 def no_cpu(facts: Facts) -> Iterator[Cause]:
     """Find a rank without a CPU where nobody sampled who had it, but not the run."""
-    if facts.load is not None and facts.load.busy_cpus is not None:
+    if facts.busy_cpus is not None:
         return  # `other_processes` knows more
     loads = facts.config.get("data", "synthetic") != "synthetic"
     if loads and not facts.is_inference:

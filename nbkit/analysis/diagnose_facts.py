@@ -38,6 +38,8 @@ class RankTimes:
     """How long the training thread was ready and had no CPU."""
     cpus: Sequence[int] | None = None
     """CPUs that it may use, by number."""
+    host_busy_cpus: float | None = None
+    """CPUs of its host that were busy on average, with whatever."""
     node: str | None = None
     """Where it ran, of an engine that names its nodes."""
 
@@ -141,6 +143,18 @@ class Facts:
         if self.all_ranks and known and len(known) == len(used):
             return sum(known)
         return None if self.load is None else self.load.run_cpus
+
+    @property
+    def busy_cpus(self) -> float | None:
+        """CPUs of the host that were busy on average; None with several hosts.
+
+        As sampled; of a run that is too short for that, as its first rank counted.
+        """
+        if self.num_cpus is None:
+            return None
+        if self.load is not None and self.load.busy_cpus is not None:
+            return self.load.busy_cpus
+        return self.ranks[0].host_busy_cpus if self.ranks else None
 
     @property
     def queue_share(self) -> float | None:
@@ -252,8 +266,13 @@ def _told(rank: Line) -> RankTimes:
         cpu_seconds=rank.get("cpu_seconds"),
         cpu_queue_seconds=rank.get("cpu_queue_seconds"),
         cpus=rank.get("cpus"),
+        host_busy_cpus=_mean(rank.get("host_cpu_seconds"), rank.get("counted_seconds")),
         node=rank.get("node"),
     )
+
+
+def _mean(seconds: float | None, counted_seconds: float | None) -> float | None:
+    return None if seconds is None or not counted_seconds else seconds / counted_seconds
 
 
 def _summed(steps: Sequence[Line]) -> RankTimes | None:

@@ -16,7 +16,7 @@ import psutil
 
 from nbkit.telemetry.sample import HostSample
 
-__all__ = ["HostReader"]
+__all__ = ["HostReader", "busy_and_all"]
 
 _TREE_SECONDS = 5.0
 """How often the run's process tree is walked: that reads a file of every process of
@@ -62,11 +62,11 @@ class HostReader:
 
     def _cpu_percent(self) -> dict[str, Any]:
         if self._per_core:
-            cores = [_busy_and_all(times) for times in psutil.cpu_times(percpu=True)]
+            cores = [busy_and_all(times) for times in psutil.cpu_times(percpu=True)]
             whole = (sum(busy for busy, _ in cores), sum(total for _, total in cores))
             now = [whole, *cores]
         else:
-            now = [_busy_and_all(psutil.cpu_times())]
+            now = [busy_and_all(psutil.cpu_times())]
         before, self._cpu_seconds = self._cpu_seconds, now
         if len(before) != len(now):  # The first time, or a CPU was switched on or off.
             return {}
@@ -81,7 +81,7 @@ class HostReader:
         return _sums(chosen, "read_bytes", "write_bytes")
 
 
-def _busy_and_all(times: Any) -> tuple[float, float]:
+def busy_and_all(times: Any) -> tuple[float, float]:
     """Return the seconds in which a CPU worked, and all of them."""
     # "guest" times are contained in "user" and "nice" already.
     total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)

@@ -16,7 +16,7 @@ from nbkit.worker import context
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
 from nbkit.worker.tensorboard import TensorBoard
-from nbkit.worker.usage import cpu_queue_seconds, cpu_seconds
+from nbkit.worker.usage import cpu_queue_seconds, cpu_seconds, host_cpu_seconds
 
 __all__ = ["MetricsLog", "Window"]
 
@@ -37,6 +37,12 @@ class Window:
     cpu_seconds: float = 0.0
     cpu_queue_seconds: float | None = None
     """How long the training thread was ready and waited for a CPU."""
+    host_cpu_seconds: float = 0.0
+    """How long the host's CPUs were busy meanwhile, with whatever, all together."""
+    counted_seconds: float = 0.0
+    """What the clock said while CPU time was counted."""
+    _host_start: float = field(default=0.0, repr=False)
+    _clock_start: float = field(default=0.0, repr=False)
     _cpu_start: float | None = field(default=None, repr=False)
     _queue_start: float | None = field(default=None, repr=False)
 
@@ -46,10 +52,13 @@ class Window:
         A GPU may still be busy with the warm-up, but no longer for the host's account.
         """
         self._cpu_start, self._queue_start = cpu_seconds(), cpu_queue_seconds()
+        self._host_start, self._clock_start = host_cpu_seconds(), time.monotonic()
 
     def close(self) -> None:
         """Stop counting CPU time."""
         if self._cpu_start is not None:
+            self.host_cpu_seconds += host_cpu_seconds() - self._host_start
+            self.counted_seconds += time.monotonic() - self._clock_start
             self.cpu_seconds += cpu_seconds() - self._cpu_start
             self._cpu_start = None
         if self._queue_start is not None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from nbkit.telemetry.host import busy_and_all
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["cpu_queue_seconds", "cpu_seconds", "peak_memory"]
+__all__ = ["cpu_queue_seconds", "cpu_seconds", "host_cpu_seconds", "peak_memory"]
 
 
 def cpu_seconds() -> float:
@@ -26,6 +28,11 @@ def cpu_seconds() -> float:
         total += times.user + times.system
     ended = me.cpu_times()
     return total + ended.children_user + ended.children_system
+
+
+def host_cpu_seconds() -> float:
+    """Return how long the host's CPUs were busy so far, with whatever, all together."""
+    return busy_and_all(psutil.cpu_times())[0]
 
 
 def cpu_queue_seconds() -> float | None:

@@ -162,6 +162,25 @@ def test_a_rank_without_a_cpu_is_told_where_nobody_has_sampled(diagnosed):
     assert "may use 2 of 64 CPUs" in found(cpu=1.9, cpu_queue=0.4)[0]
 
 
+def test_others_are_told_of_a_moment_too_by_what_its_rank_counted(diagnosed):
+    def found(host_busy_cpus, **shares):
+        alone = rank(0, communication_exposed=0.0, cpus=[0, 1], **shares)
+        counted = {"host_cpu_seconds": 30 * host_busy_cpus, "counted_seconds": 30.0}
+        return diagnosed(
+            worker=on_cpus({**alone, **counted}),
+            record={"machine": {"num_cpus": 2, "usable_cpus": 2}},
+            sampled=[],
+        )
+
+    # Two busy loops beside it; the same alone, whose loading processes take turns.
+    [others] = found(2.0, cpu=1.0, cpu_queue=0.15)
+    assert others.evidence == (
+        "Others kept 1.0 of 2 CPUs busy, the run 1.0; a rank was ready and had none in "
+        "15 % of the time."
+    )
+    assert list(found(1.6, cpu=1.45, cpu_queue=0.2)) == []
+
+
 def test_passes_of_an_inference_are_disturbed_too_and_nothing_else_is_asked(diagnosed):
     alone = rank(0, communication_exposed=0.0, cpu=1.0, cpu_queue=0.45, cpus=[6, 7])
     series = {"kind": "inference", "attempt": 0, "step": 1, "batch_size": 1}

@@ -6,10 +6,11 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 
 from nbkit.worker import metrics_log
 from nbkit.worker.metrics_log import Window
-from nbkit.worker.usage import cpu_queue_seconds
+from nbkit.worker.usage import cpu_queue_seconds, host_cpu_seconds
 from tests.waiting import wait_until
 
 
@@ -61,3 +62,27 @@ def test_a_kernel_that_does_not_tell_leaves_it_unknown(monkeypatch):
     window.close()
 
     assert window.cpu_queue_seconds is None
+
+
+def test_what_the_host_did_is_counted_beside_it_and_not_during_a_pause(monkeypatch):
+    busy, clock = iter([10.0, 13.0, 40.0, 41.0]), iter([1.0, 3.0, 20.0, 21.0])
+    monkeypatch.setattr(metrics_log, "host_cpu_seconds", lambda: next(busy))
+    monkeypatch.setattr(metrics_log.time, "monotonic", lambda: next(clock))
+    window = Window()
+
+    window.open()
+    with window.paused():
+        pass
+    window.close()
+
+    assert (window.host_cpu_seconds, window.counted_seconds) == (4.0, 3.0)
+    assert {"host_cpu_seconds", "counted_seconds"} <= window.to_dict().keys()
+
+
+def test_the_host_is_as_busy_as_what_burns_on_it():
+    before, began = host_cpu_seconds(), time.monotonic()
+    with burner_on_our_only_cpu():
+        wait_until(lambda: host_cpu_seconds() > before + 0.3, "CPU time of the host")
+    assert host_cpu_seconds() - before <= os.cpu_count() * (
+        time.monotonic() - began + 0.1
+    )
