@@ -236,7 +236,7 @@ function Gpus({ inventory }: { inventory: IInventory }): JSX.Element {
         <GpusUnavailable why={{ reason: 'no gpu', message: '', since: null }} />
       )}
       {choices.showSparklines && inventory.gpus.length > 0 && (
-        <Legend area={trans.__('GPU')} />
+        <Legend area={trans.__('GPU')} marks={!!model.runs?.length} />
       )}
       <div className="nbk-cards">
         {inventory.gpus.map((gpu, place) => (

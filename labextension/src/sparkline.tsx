@@ -20,12 +20,24 @@ function useSpanSeconds(): number {
 }
 
 /** Says once, above the lines, what they are and how far they reach back. */
-export function Legend({ area }: { area: string }): JSX.Element {
+export function Legend(props: {
+  area: string;
+  /** Whether beginnings and ends of runs are marked. */
+  marks?: boolean;
+}): JSX.Element {
   const { trans } = usePanel();
   return (
     <p className="nbk-legend">
-      <span className="nbk-key nbk-mod-area">{area}</span>
+      <span className="nbk-key nbk-mod-area">{props.area}</span>
       <span className="nbk-key nbk-mod-line">{trans.__('memory')}</span>
+      {props.marks && (
+        <>
+          <span className="nbk-key nbk-mod-start">
+            {trans.__('run starts')}
+          </span>
+          <span className="nbk-key nbk-mod-end">{trans.__('ends')}</span>
+        </>
+      )}
       <span className="nbk-span">
         {trans.__('last %1', duration(useSpanSeconds(), trans))}
       </span>

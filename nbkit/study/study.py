@@ -247,7 +247,7 @@ class Study(StoredStudy):
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             end_all(runs, by="interrupt" if interrupted else "study")
-            if isinstance(error, RunError):
+            if interrupted or isinstance(error, RunError):
                 me = f"nbkit.Study.open({self.study_id!r})"
                 error.add_note(f"{me}.resume() runs what is missing.")
             raise
