@@ -73,7 +73,8 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
     is_full = busy >= SATURATED * total
     compete = is_full if queued is None else queued >= WORTH_A_WORD
     if facts.load is None or facts.load.busy_cpus is None:
-        compete = compete and is_full  # in a moment, its own processes take turns, too
+        # In a moment, its own processes take turns, too.
+        compete = compete and is_full and _has_waited(facts)
     waits = facts.least_data_wait
     matters = not facts.on_gpus or waits >= WORTH_A_WORD
     if not (compete and matters) or share < WORTH_A_WORD:
@@ -116,7 +117,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         return
     if allowed != _reach(facts):
         return  # a quota, at whose end nobody has a CPU
-    if max(rank.cpu_queue_seconds or 0.0 for rank in facts.ranks) < _QUEUE_SECONDS:
+    if not _has_waited(facts):
         return
     if own >= SATURATED * allowed or (facts.on_gpus and waits < WORTH_A_WORD):
         return
@@ -130,6 +131,12 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         if facts.on_gpus
         else Gain(_at_most(allowed / own, queued, waits), None, "a CPU at all times"),
     )
+
+
+def _has_waited(facts: Facts) -> bool:
+    """Return whether a rank was without a CPU for more than some time slices."""
+    waited = max(rank.cpu_queue_seconds or 0.0 for rank in facts.ranks)
+    return waited >= _QUEUE_SECONDS
 
 
 def _at_most(by_cpus: float, queued: float | None, waits: float) -> float:

@@ -23,6 +23,19 @@ TAGS = ("parameters", "injected-parameters")
 """Of the cells that declare parameters and that papermill adds."""
 
 
+def assert_answer(report: dict[str, Any], start: str, *parts: str) -> None:
+    """Check how an answer begins, and what it has.
+
+    Where others compute, as other tests do, runs cannot carry one, and it says so; what
+    answers are is in tests/golden.
+    """
+    answer = report["answer"]
+    if report["result"].get("doubts"):
+        start, parts = "These runs cannot carry an answer: ", ()
+    assert answer.startswith(start), answer
+    assert [part for part in parts if part not in answer] == [], answer
+
+
 def papermill_argv(notebook: str, output: Path, *parameters: str) -> list[str]:
     """Return the command line of a user who executes a canonical notebook."""
     source = str(nbkit.notebook(notebook))

@@ -14,7 +14,7 @@ from nbkit.launch.run import Run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from nbkit.store.record import RunState
 from nbkit.study.report import REPORT_MIME
-from tests.notebooks.executing import execute
+from tests.notebooks.executing import assert_answer, execute
 
 LINES = "file,patient_id,bright,upper,never,late"
 
@@ -61,8 +61,7 @@ def test_areas_stand_beside_the_baseline_and_are_those_of_the_predictions(tmp_pa
     picture, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
     report = answer[REPORT_MIME]
-    assert report["answer"].startswith("Mean AUROC")
-    assert "2 devices less 1 at the same global batch" in report["answer"]
+    assert_answer(report, "Mean AUROC", "2 devices less 1 at the same global batch")
     assert any("is a medical claim" in note for note in report["notes"])
     assert_as_scikit_learn(report["result"])
 

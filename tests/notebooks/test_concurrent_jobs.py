@@ -9,7 +9,7 @@ from pathlib import Path
 import nbkit
 from nbkit.store.record import RunState
 from nbkit.study.report import REPORT_MIME
-from tests.notebooks.executing import execute
+from tests.notebooks.executing import assert_answer, execute
 
 QUICK = (
     *("-p", "device", "cpu", "-p", "layout", "1,1", "-p", "one_job", "false"),
@@ -30,8 +30,11 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
     picture, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
     report = answer[REPORT_MIME]
-    assert report["answer"].startswith("CPU, functional: 1,1 at once: slowdown ")
-    assert "Pinned over not pinned: 1,1 (pinned) together / " in report["answer"]
+    assert_answer(
+        report,
+        "CPU, functional: 1,1 at once: slowdown ",
+        "Pinned over not pinned: 1,1 (pinned) together / ",
+    )
     result = report["result"]
     assert result["functional_only"] is True
     assert [one["name"] for one in result["together"]] == ["1,1", "1,1 (pinned)"]

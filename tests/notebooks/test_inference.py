@@ -10,7 +10,7 @@ from nbkit.store.predictions import read_predictions
 from nbkit.store.record import RunState
 from nbkit.study.report import REPORT_MIME
 from tests.datasets.images import write_folder
-from tests.notebooks.executing import execute
+from tests.notebooks.executing import assert_answer, execute
 
 
 def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path, whole_torch):
@@ -32,9 +32,8 @@ def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path, whole_torch):
     picture_of_it, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture_of_it)
     report = answer[REPORT_MIME]
-    assert report["answer"].startswith("On a CPU: int8 gives")
     # Four steps may have taught it nothing: then it is not judged, else undecided.
-    assert "whether accuracy is kept" in report["answer"]
+    assert_answer(report, "On a CPU: int8 gives", "whether accuracy is kept")
     served = report["result"]["served"]
     assert [(one["arm"], one["batch_size"]) for one in served] == [
         *[("fp32", 1), ("fp32", 4), ("int8", 1), ("int8", 4)]

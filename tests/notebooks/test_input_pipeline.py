@@ -8,7 +8,7 @@ from pathlib import Path
 import nbkit
 from nbkit.store.record import RunState
 from nbkit.study.report import REPORT_MIME
-from tests.notebooks.executing import QUICK, execute
+from tests.notebooks.executing import QUICK, assert_answer, execute
 
 
 def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path):
@@ -33,7 +33,7 @@ def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
     report = answer[REPORT_MIME]
     # Which of two loaders is faster on two busy cores is not what is tested here.
-    assert report["answer"].startswith("On 1 emulated GPU, the tuned input (")
+    assert_answer(report, "On 1 emulated GPU, the tuned input (")
     result = report["result"]
     assert {row["arm"]: row["n"] for row in result["rows"]} == {
         "chexnet_old, 1 rank": 1,

@@ -16,7 +16,12 @@ from nbkit.store.record import RunState
 from nbkit.study.headline import headline
 from nbkit.study.report import REPORT_MIME
 from nbkit.study.scaling import plan
-from tests.notebooks.executing import QUICK, as_papermill_gives_them, execute
+from tests.notebooks.executing import (
+    QUICK,
+    as_papermill_gives_them,
+    assert_answer,
+    execute,
+)
 from tests.notebooks.faults import papermill_is_ended
 
 
@@ -42,15 +47,16 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert "Nothing is projected from CPUs." in done.text
     picture, answer = (output.data for output in done.cells[-1].outputs)
     assert {"application/vnd.vegalite.v5+json", "image/png"} <= set(picture)
-    assert "fp32 on 2 CPU processes trains" in answer["text/plain"]
     report = answer[REPORT_MIME]
+    assert_answer(report, "CPU, functional: fp32 on 2 CPU processes trains")
+    assert report["answer"] in answer["text/plain"]
     assert [row["world_size"] for row in report["result"]["rows"]] == [1, 2]
     assert report["result"]["rows"][1]["results"]["fp32"]["images_per_second"] > 0
     assert report["result"]["functional_only"] is True
     assert report["result"]["allreduce"][0]["bus_bandwidth_bytes_per_second"] > 0
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
     assert "data:image/png;base64," in Path(report["page"]).read_text()
-    assert "images/s" in headline(done.path)
+    assert report["answer"] in headline(done.path)
     assert {run.state for run in nbkit.runs()} == {RunState.FINISHED}
     assert len(nbkit.runs()) == 3
 

@@ -9,7 +9,7 @@ import nbkit
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
 from nbkit.study.report import REPORT_MIME
-from tests.notebooks.executing import QUICK, execute
+from tests.notebooks.executing import QUICK, assert_answer, execute
 
 
 def test_a_report_over_two_nodes_names_them_and_projects_nothing(
@@ -31,9 +31,12 @@ def test_a_report_over_two_nodes_names_them_and_projects_nothing(
     assert "All-reduce between 4 ranks on 2 nodes" in done.text
     assert "No projection: CPU processes" in done.text
     answer = done.cells[-1].outputs[-1].data
-    assert "fp32 on 2 x 2 CPU processes trains" in answer["text/plain"]
-    assert "against one whole node" in answer["text/plain"]
     report = answer[REPORT_MIME]
+    assert_answer(
+        report,
+        "CPU, functional: fp32 on 2 x 2 CPU processes trains",
+        "against one whole node",
+    )
     assert "of nodes n1, n2" in Path(report["page"]).read_text()
     sizes = [
         (row["world_size"], row["results"]["fp32"]["nnodes"])

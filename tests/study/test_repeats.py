@@ -28,7 +28,9 @@ def disturb(run):
     """Let a run say that somebody else had its CPU for half of the time."""
     worker = json.loads(run.paths.worker.read_text())
     worker["ranks"][0] |= {"step_time_seconds": 2.0, "cpu_seconds": 0.9}
-    worker["ranks"][0] |= {"cpu_queue_seconds": 1.0, "cpus": [0, 1]}
+    worker["ranks"][0] |= {"cpu_queue_seconds": 1.0, "counted_seconds": 2.0}
+    cpus = run.record["machine"]["num_cpus"]
+    worker["ranks"][0] |= {"host_cpu_seconds": 2.0 * cpus, "cpus": [*range(cpus)]}
     run.paths.worker.write_text(json.dumps(worker))
 
 
