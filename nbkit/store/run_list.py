@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nbkit.reading import read_newer
 from nbkit.store.paths import RunPaths, runs_folder
@@ -26,10 +26,11 @@ __all__ = ["RunRow", "list_runs"]
 
 _READERS = 8
 _RUNS_PER_TASK = 64
-_QUICK_SECONDS = 0.01
-"""For looks at that many runs: a local disk takes a tenth of it."""
+_QUICK_SECONDS = 0.002
+"""For looks at that many runs: a fifth of it where they are in the page cache."""
 
 Line = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,25 @@ def list_runs() -> list[RunRow]:
 
 def _stamps(folder: Path, names: list[str]) -> dict[str, Stamp | None]:
     """Return the stamps of runs, side by side where each has to be waited for."""
+
+    def look(part: list[str]) -> list[Stamp | None]:
+        return [stamp_of(f"{folder}/{name}") for name in part]
+
     began = time.perf_counter()
-    first = names[:_RUNS_PER_TASK]
-    stamps = {name: stamp_of(f"{folder}/{name}") for name in first}
-    rest = names[len(first) :]
+    first, *rest = _parts(names) or [[]]
+    found = look(first)
     if time.perf_counter() - began < _QUICK_SECONDS:
-        stamps |= {name: stamp_of(f"{folder}/{name}") for name in rest}
-        return stamps
-    with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(stamp_of, (f"{folder}/{name}" for name in rest))
-        return stamps | dict(zip(rest, found, strict=True))
+        found += [stamp for part in rest for stamp in look(part)]
+    else:
+        with ThreadPoolExecutor(_READERS) as pool:
+            found += [stamp for stamps in pool.map(look, rest) for stamp in stamps]
+    return dict(zip(names, found, strict=True))
+
+
+def _parts(runs: list[T]) -> list[list[T]]:
+    """Return runs in parts, each a task."""
+    starts = range(0, len(runs), _RUNS_PER_TASK)
+    return [runs[start : start + _RUNS_PER_TASK] for start in starts]
 
 
 def _of_index(run_id: str, state: str, *texts: str | None) -> RunRow:
@@ -99,10 +109,7 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
     """
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
-    parts = [
-        folders[first : first + _RUNS_PER_TASK]
-        for first in range(0, len(folders), _RUNS_PER_TASK)
-    ]
+    parts = _parts(folders)
     with ThreadPoolExecutor(_READERS) as pool:
         ended = [
             (folder, _final_row(folder, last_word))
