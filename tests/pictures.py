@@ -22,7 +22,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import nbkit
-from tests.browser.conftest import ARGUMENTS, Lab
+from tests.browser.conftest import ARGUMENTS, CHROMIUM, Lab
 from tests.browser.sidebar import EXPOSED, open_panel, until
 from tests.jupyter_process import environment_below
 from tests.waiting import wait_until
@@ -53,7 +53,7 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
+            executable_path=shutil.which(CHROMIUM), args=ARGUMENTS
         )
         for name in wanted:
             own = Path(folder) / name

@@ -32,6 +32,9 @@ from tests.server.jupyter import View
 
 __all__ = ["plugins"]
 
+# Debian's package of Chromium without windows, and its command.
+CHROMIUM = "chromium-headless-shell"
+
 # Without these a browser that may reach no other machine tries to, again and again.
 ARGUMENTS = [
     "--no-sandbox",
@@ -169,8 +172,8 @@ class Lab:
 @pytest.fixture(scope="package")
 def browser(lasting: set[int]) -> Iterator[Browser]:
     """Return Debian's Chromium, of which every page has a profile of its own."""
-    path = shutil.which("chromium")
-    assert path, "chromium is not installed; make test installs it"
+    path = shutil.which(CHROMIUM)
+    assert path, f"{CHROMIUM} is not installed; make test installs it"
     before = set(psutil.Process().children())
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
