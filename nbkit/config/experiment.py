@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from nbkit.config.checks import DEFAULT_STEPS, ExperimentChecks
 from nbkit.config.manual import ManualConfig
@@ -42,8 +42,6 @@ class ExperimentConfig(ExperimentChecks):
 
     model_config = ConfigDict(json_schema_extra={"groups": dict(GROUPS)})
 
-    _came_from: Path | None = PrivateAttr(default=None)
-
     # What runs
     name: str = ""
     """Free text that names the run in lists; the model's name if empty."""
@@ -66,6 +64,10 @@ class ExperimentConfig(ExperimentChecks):
     """Where the weights come from: ``random`` makes new ones, ``pretrained`` takes
     torchvision's own for ImageNet (downloaded once; an output layer for other classes
     is made anew); the id of a run takes its newest checkpoint; or the path of one."""
+    weight_perturbation: Annotated[float, Field(ge=0, le=0.1)] = 0.0
+    """By how much of itself every weight is moved, up or down at random, before the
+    first step: 2**-23 is the last bit of fp32. It shows how far rounding alone takes a
+    training."""
 
     # Numbers
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp32"
@@ -274,18 +276,13 @@ class ExperimentConfig(ExperimentChecks):
         for new, old in (("epochs", "steps"), ("steps", "epochs")):
             if changes.get(new) is not None:
                 changes.setdefault(old, None)
-        changed = super().replace(**changes)
-        changed._came_from = self._came_from
-        return changed
-
-    @property
-    def came_from(self) -> Path | None:
-        """The folder of the run that it was read of, if others could write that."""
-        return self._came_from
+        return super().replace(**changes)
 
     def coming_from(self, folder: Path) -> Self:
-        """Note the folder of others that it was read of, here and in its copies."""
-        self._came_from = folder
+        """Note the folder that it was read of where it can execute something."""
+        # The default belongs to all configurations.
+        if self.slurm != SlurmConfig():
+            self.slurm.coming_from(folder)
         return self
 
     @model_validator(mode="after")

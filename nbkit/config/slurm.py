@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from nbkit.config.model import Model, reads_store
 
@@ -67,6 +68,8 @@ class SlurmConfig(Model):
     ----------
     https://slurm.schedmd.com/sbatch.html, https://github.com/facebookincubator/submitit
     """
+
+    _came_from: Path | None = PrivateAttr(default=None)
 
     slurm_partition: str = ""
     """Partition, or several separated by commas."""
@@ -177,6 +180,27 @@ class SlurmConfig(Model):
             if isinstance(value[name], str):
                 _refuse_line_ends(str(value[name]))
         return {names[name]: given for name, given in value.items()}
+
+    @property
+    def came_from(self) -> Path | None:
+        """The folder of the run or study that it was read of, which others may own."""
+        return self._came_from
+
+    def coming_from(self, folder: Path) -> None:
+        """Note the folder that it was read of, here and in copies."""
+        self._came_from = folder
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, validated anew.
+
+        Raises
+        ------
+        ConfigError
+            If the changed configuration is not valid.
+        """
+        changed = super().replace(**changes)
+        changed._came_from = self._came_from
+        return changed
 
     def signal_delay_seconds(self, stop_grace_seconds: float) -> int:
         """Return how long before its time limit a run is told to save and end.

@@ -38,8 +38,8 @@ def resume(
 ) -> None:
     """Start the next attempt of a run that has ended, as `Run.resume` says."""
     check_owner_exit(on_owner_exit)
-    permit = permit_run(run.paths, trust=trust)
     _check_resumable(run, force=force)
+    permit = permit_run(run.paths, trust=trust)
     with held_attempt(run) as attempt:
         # Somebody may have resumed it just before.
         _check_resumable(run, force=force)

@@ -118,10 +118,10 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
         As `permit_run`.
     """
     for config in configs:
-        asks = config.engine == "slurm" and config.slurm != type(config.slurm)()
-        if asks and config.came_from is not None:
-            paths = RunPaths(config.came_from)
-            files = [paths.config, StudyPaths(config.came_from).study]
+        folder, asked = config.slurm.came_from, _asked_of_slurm(config)
+        if config.engine == "slurm" and asked and folder is not None:
+            paths = RunPaths(folder)
+            files = [paths.config, StudyPaths(folder).study]
             told = functools.partial(_configuration, config)
             what = f"a configuration of {paths.root.name}"
             _permit(what, paths, (files, []), trust, told)
@@ -241,9 +241,12 @@ def _configuration(config: ExperimentConfig) -> Lines:
     names = ("task", "engine") if config.has_entry else _NAMED
     for name in names:
         yield name, getattr(config, name)
-    asked = config.slurm.model_dump(mode="json", exclude_defaults=True)
-    for name, value in asked.items():
+    for name, value in _asked_of_slurm(config).items():
         yield f"slurm.{name}", value
+
+
+def _asked_of_slurm(config: ExperimentConfig) -> dict[str, Any]:
+    return config.slurm.model_dump(mode="json", exclude_defaults=True)
 
 
 def _variables(environment: Mapping[str, str]) -> Lines:

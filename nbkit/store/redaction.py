@@ -39,12 +39,20 @@ _NAME = re.compile(
 )
 
 # As a word's end in free text, where `key=len` and `KeyError: 'x'` are no secrets.
-_WORD = (
-    r"(?:[a-z0-9]*passw(?:or)?d|passphrase|secret|token(?!\s*[=:]\s*\d{1,6}(?!\w))|credentials?|cookie|jwt|dsn"
+_PASSWORD = r"(?:[a-z0-9]*passw(?:or)?d|passphrase|secret|credentials?)"
+_TOKEN = (
+    r"(?:token|cookie|jwt|dsn"
     r"|(?:api|access|secret|private|auth|account|encryption|signing)[_-]?key)"
 )
-_MORE = (
-    r"(?:(?<=[a-z]_)pass|[a-z]{0,20}pgpass|(?<=;)pwd|(?<=[a-z]_)pat|sig|signature|auth)"
+_WORD = rf"(?:{_PASSWORD}|{_TOKEN})"
+# The same, where a colon says nothing.
+_PASS = r"(?:(?<=[a-z]_)pass|[a-z]{0,20}pgpass|(?<=;)pwd)"
+_SIGNATURE = r"(?:(?<=[a-z]_)pat|sig|signature|auth)"
+# People choose short passwords; what a machine makes is long: `token=gpt2` is none.
+_LONG = r"(?!\d{1,6}(?!\w))[\"']?[^\s\"'&;,)\]}]{7}"
+_NAMED = (
+    rf"(?:(?:{_PASSWORD}[\"']?\s*[=:]|{_PASS}[\"']?\s*=)\s*"
+    rf"|(?:{_TOKEN}[\"']?\s*[=:]|{_SIGNATURE}[\"']?\s*=)\s*(?={_LONG}))"
 )
 _BEFORE = r"(?<![a-z0-9])(?:[a-z0-9]+[_-]){0,8}"
 _QUOTED = r"\"[^\"\n]+\"|'[^'\n]+'"
@@ -84,14 +92,13 @@ _IN_URL = re.compile(
 )
 _BEARER = re.compile(r"(\b(?:bearer|basic) +)(?!\*\*\*)[\w.~+/=-]{8,}", re.IGNORECASE)
 _ASSIGNED = re.compile(
-    rf"({_BEFORE}(?:(?:{_WORD}[\"']?\s*[=:]|{_MORE}[\"']?\s*=)\s*"
-    rf"|(?<=-){_WORD}\s+))({_VALUE})",
+    rf"({_BEFORE}(?:{_NAMED}|(?<=-){_WORD}\s+))({_VALUE})",
     re.IGNORECASE,
 )
-_KEY = re.compile(rf"{_BEFORE}(?:{_WORD}|{_MORE})", re.IGNORECASE)
+_KEY = re.compile(rf"{_BEFORE}(?:{_WORD}|{_PASS}|{_SIGNATURE})", re.IGNORECASE)
 # In code a name without quotes is a name: only what looks like no word counts.
 _IN_CODE = re.compile(
-    rf"{_BEFORE}(?:{_WORD}|{_MORE})[\"']?\s*[=:]\s*{_NO_VALUE}"
+    rf"{_BEFORE}{_NAMED}{_NO_VALUE}"
     rf"(?:{_QUOTED}|(?=\S*\d)[\w+/=-]{{8,}}(?![\w.(\[]))",
     re.IGNORECASE,
 )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nbkit import statistics
 from nbkit.analysis.compare import (
@@ -20,32 +18,29 @@ from nbkit.analysis.compare import (
     differences,
 )
 from nbkit.analysis.reproduction import Reproduction, compare_losses
-from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError, StoreError
-from nbkit.launch.entry import Entry
 from nbkit.launch.provenance import describe_code, describe_environment
 from nbkit.launch.run import Run, attach
-from nbkit.launch.submit import existing_data, submit
-from nbkit.launch.trust import Permit, permit_run
+from nbkit.launch.submit import submit
+from nbkit.launch.trust import permit_run
 from nbkit.launch.variables import rank_variables
 from nbkit.reading import read_file
 from nbkit.store.paths import RunPaths
-from nbkit.store.private import private_part
-from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import create_run_folder
-from nbkit.study.checkout import Checkout
 from nbkit.study.compare import code_facts, environment_facts, run_facts
 from nbkit.study.progress import Progress
+from nbkit.study.reproduction_plan import (
+    Code,
+    ReproductionPlan,
+    check_reproducible,
+)
 from nbkit.study.study import Study
 from nbkit.telemetry.machine import describe_machine
 
 __all__ = ["reproduce"]
 
-Code = Literal["current", "original"]
 _NOTHING = "–"
 _MOST_WARNED = 20
-_AGAIN = "again: "
-"""Before the name of a run that repeats another, to tell the two apart in lists."""
 
 
 def reproduce(
@@ -116,8 +111,9 @@ def reproduce(
     if not isinstance(original, Run):
         message = f"run={original!r:.60} is no run; pass one, as of runs_by_arm()."
         raise ConfigError(message)
+    check_reproducible(original, repeats, code)
     permit = permit_run(original.paths, trust=trust)
-    plan = _plan(original, repeats, code, permit)
+    plan = ReproductionPlan.of(original, code, permit)
     before = [*_differences_now(plan)]
     if before:
         table = difference_table(before[:_MOST_WARNED], "original", "now")
@@ -139,91 +135,7 @@ def reproduce(
     return _reproduction(plan, runs, before)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be run again."""
-
-    original: Run
-    permit: Permit
-    config: ExperimentConfig
-    entry: Entry | None
-    checkout: Checkout | None
-    """None runs the code that is there now."""
-    cwd: Path
-    """Where the ranks run if the code is that of now."""
-
-
-def _plan(original: Run, repeats: int, code: Code, permit: Permit) -> _Plan:
-    if repeats < 1:
-        message = f"repeats={repeats} runs nothing; use 1 or more."
-        raise ConfigError(message)
-    if code not in ("current", "original"):
-        message = f"code={code!r} is neither 'current' nor 'original'."
-        raise ConfigError(message)
-    if original.state is not RunState.FINISHED:
-        message = (
-            f"run {original.run_id} is {original.state}; reproduce a run that has "
-            "finished."
-        )
-        raise RunError(message)
-    config = original.config
-    title = f"{_AGAIN}{config.title.removeprefix(_AGAIN)}"
-    config = config.replace(data=existing_data(config.data), name=title)
-    checkout = None
-    if code == "original":
-        if not config.has_entry:
-            message = (
-                f"code='original': run {original.run_id} is a {config.task}, which "
-                "executes nbkit's own code and plug-ins; install their versions, which "
-                "the warning names, and use code='current'."
-            )
-            raise ConfigError(message)
-        if {"reproduces", "commit"} <= original.record.get("tags", {}).keys():
-            message = (
-                f"code='original': run {original.run_id} is a reproduction itself; "
-                f"name the run {original.record['tags']['reproduces']} instead."
-            )
-            raise ConfigError(message)
-        checkout = Checkout.of(original)
-    launched_in = Path(original.submission.get("cwd") or ".").absolute()
-    cwd = launched_in if launched_in.is_dir() else Path.cwd()
-    entry = _kept_entry(original) if config.has_entry else None
-    return _Plan(original, permit, config, entry, checkout, cwd)
-
-
-def _kept_entry(run: Run) -> Entry:
-    """Return the function or script of a run from the files that were kept."""
-    paths = run.paths
-    description = read_json(paths.entry)
-    if description is None:
-        message = f"{paths.entry} is missing: run {run.run_id} is not whole."
-        raise RunError(message)
-    private = private_part(paths, description)
-    # In the earlier form they are among what everybody may read.
-    description = {k: v for k, v in description.items() if k not in private}
-    pickled = None
-    try:
-        if description["kind"] == "function":
-            pickled = read_file(paths.entry_pickle, None)
-        files = [one["file"] for one in description["sources"].values()]
-        sources = {file: read_file(paths.source / file) for file in files}
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        message = f"run {run.run_id} is not whole ({error}); import or copy it anew."
-        raise RunError(message) from error
-    made_by, here = str(description.get("python") or ""), sys.version.split()[0]
-    if pickled is not None and made_by.split(".")[:2] != here.split(".")[:2]:
-        message = (
-            f"the function of run {run.run_id} was made by Python {made_by}, and only "
-            f"the same minor version can call it; this is {here}: use that one."
-        )
-        raise RunError(message)
-    task, name = run.config.task, str(description["name"])
-    return Entry(task, name, description, private, pickled, sources)
-
-
-def _run_once(plan: _Plan, shown: Progress) -> Run:
+def _run_once(plan: ReproductionPlan, shown: Progress) -> Run:
     """Launch, and wait for the end."""
     run = _launch(plan)
     try:
@@ -238,7 +150,7 @@ def _run_once(plan: _Plan, shown: Progress) -> Run:
     return run
 
 
-def _launch(plan: _Plan) -> Run:
+def _launch(plan: ReproductionPlan) -> Run:
     original, entry, cwd = plan.original, plan.entry, plan.cwd
     tags = {"reproduces": original.run_id}
     paths = create_run_folder(plan.config)
@@ -268,7 +180,7 @@ def _launch(plan: _Plan) -> Run:
 
 
 def _reproduction(
-    plan: _Plan, runs: Sequence[Run], before: Sequence[Difference]
+    plan: ReproductionPlan, runs: Sequence[Run], before: Sequence[Difference]
 ) -> Reproduction:
     original = plan.original
     beside = [one.summary.images_per_second for one in _same_arm(original)]
@@ -305,7 +217,7 @@ def _same_arm(original: Run) -> list[Run]:
 # What differs
 
 
-def _differences_now(plan: _Plan) -> Iterator[Difference]:
+def _differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
     """Yield what is known to differ before a run starts."""
     record = plan.original.record
     variables = rank_variables(plan.original.config, plan.original.paths)
@@ -331,7 +243,7 @@ def _differences_now(plan: _Plan) -> Iterator[Difference]:
 
 
 def _all_differences(
-    plan: _Plan, runs: Sequence[Run], before: Sequence[Difference]
+    plan: ReproductionPlan, runs: Sequence[Run], before: Sequence[Difference]
 ) -> list[Difference]:
     """Return what the runs have recorded, and what only was seen before them."""
     facts = [run_facts(run) for run in runs]
@@ -340,7 +252,9 @@ def _all_differences(
     return [*found, *(one for one in before if one.part in only_before)]
 
 
-def _counted(plan: _Plan, found: Iterator[Difference]) -> Iterator[Difference]:
+def _counted(
+    plan: ReproductionPlan, found: Iterator[Difference]
+) -> Iterator[Difference]:
     for one in found:
         # Every package is compared apart. The code of then is equal by its making,
         # and lies outside of any checkout.
@@ -366,7 +280,7 @@ def _differences_of_packages(
             yield Difference("packages", name, of_then, of_now)
 
 
-def _differences_of_code(plan: _Plan) -> Iterator[Difference]:
+def _differences_of_code(plan: ReproductionPlan) -> Iterator[Difference]:
     if plan.checkout is not None:
         code: dict[str, Any] = plan.original.record.get("code") or {}
         if code.get("untracked") != 0:

