@@ -1,6 +1,7 @@
-"""What Slurm says of jobs: one question for all runs of a process, and not often.
+"""What Slurm says of jobs: one question for all runs of a user, and not often.
 
-``squeue`` tells of all of this user's jobs at once. It is asked by a thread of its own:
+``squeue`` tells of all of this user's jobs at once, and the user's processes on a host
+share its answers. It is asked by a thread of its own:
 a controller that hangs holds a reader up for a moment, and then the last answer stands.
 A job that squeue has forgotten is looked up by ``sacct``, once, where Slurm keeps
 accounts.
@@ -14,11 +15,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from nbkit.store.shared_answers import ask_shared
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
 __all__ = [
@@ -129,8 +132,9 @@ class _Cluster:
     def __init__(self, name: str | None) -> None:
         self._options = () if name is None else (f"--clusters={name}",)
         self._lock = threading.Lock()
-        self._wanted: set[str] = set()
-        """Asked for since the last question began: only these can be missing in it."""
+        self._wanted: dict[str, float] = {}
+        """Asked for since the last question began, and since when Slurm must know them:
+        only of a later question's answer they can be missing."""
         self._found: dict[str, Job] = {}
         self._gone: dict[str, Job] = {}
         self._heard_at: float | None = None
@@ -143,7 +147,7 @@ class _Cluster:
     def announce(self, job_id: str) -> None:
         with self._lock:
             if job_id not in self._gone:
-                self._wanted.add(job_id)
+                self._wanted.setdefault(job_id, time.monotonic())
 
     def find(
         self, job_id: str, max_age_seconds: float, submitted_at: float | None
@@ -151,7 +155,7 @@ class _Cluster:
         with self._lock:
             if job_id in self._gone:
                 return self._gone[job_id]
-            self._wanted.add(job_id)
+            self._want(job_id, submitted_at)
             if job_id not in self._found and self._was_missing(submitted_at):
                 if not self._has_accounts:
                     return self._gone.setdefault(job_id, Job(job_id, GONE))
@@ -166,6 +170,13 @@ class _Cluster:
                 return None
             return replace(found, age_seconds=time.monotonic() - self._heard_at)
 
+    def _want(self, job_id: str, submitted_at: float | None) -> None:
+        since = now = time.monotonic()
+        if submitted_at is not None:
+            age = time.time() - submitted_at - _OTHER_CLOCK_SECONDS
+            since = now - max(0.0, age)
+        self._wanted[job_id] = min(since, self._wanted.get(job_id, since))
+
     def _was_missing(self, submitted_at: float | None) -> bool:
         """Return whether a job that nobody had asked for is old enough to be gone."""
         if submitted_at is None or self._heard_at is None:
@@ -179,28 +190,42 @@ class _Cluster:
         if self._heard_at is not None and now - self._heard_at < max_age_seconds:
             return None
         if self._question is None and now >= self._rests_until:
-            wanted, self._wanted = self._wanted, set()
+            wanted, self._wanted = self._wanted, {}
             self._asked_at = now
             question = threading.Thread(
-                target=self._ask, args=(wanted,), name="nbkit squeue", daemon=True
+                target=self._ask,
+                args=(wanted, max_age_seconds),
+                name="nbkit squeue",
+                daemon=True,
             )
             question.start()
             self._question = question
         return self._question
 
-    def _ask(self, wanted: set[str]) -> None:
-        asked_at = self._asked_at
+    def _ask(self, wanted: dict[str, float], max_age_seconds: float) -> None:
         try:
-            found = self._queue()
+            answer = ask_shared(
+                f"squeue:{self._options}:{os.environ.get('SLURM_CONF')}"
+                f":{shutil.which('squeue')}",
+                self._queue,
+                max_age_seconds=max_age_seconds,
+                limit_seconds=_LIMIT_SECONDS,
+                clock=time.monotonic,
+            )
         except SlurmSilentError as error:
             with self._lock:
                 self.trouble = str(error)
                 self._rests_until = time.monotonic() + _REST_SECONDS
-                self._wanted |= wanted
+                self._wanted = wanted | self._wanted
         else:
-            missing = wanted - found.keys()
+            found, asked_at = _jobs(answer.text), answer.asked_at
+            lacking = {i: since for i, since in wanted.items() if i not in found}
+            missing = {i for i, since in lacking.items() if since <= asked_at}
             with self._lock:
                 self.trouble = ""
+                # Another process asked before they can have been known.
+                later = {i: s for i, s in lacking.items() if i not in missing}
+                self._wanted = later | self._wanted
                 # Until accounts tell of them, their last word stands.
                 last = {i: job for i, job in self._found.items() if i in missing}
                 self._found = last | found
@@ -213,18 +238,15 @@ class _Cluster:
             with self._lock:
                 self._question = None
 
-    def _queue(self) -> dict[str, Job]:
+    def _queue(self) -> str:
         # Of one user, the controller picks the jobs; else it would send everybody's.
-        text = ask_slurm(
+        return ask_slurm(
             "squeue",
             *self._options,
             *("--noheader", "--states=all", f"--user={os.geteuid()}"),
             f"--format={'|'.join(_FIELDS)}",
             limit_seconds=_LIMIT_SECONDS,
         )
-        rows = (line.split("|", len(_FIELDS) - 1) for line in text.splitlines())
-        jobs = [_job(row) for row in rows if len(row) == len(_FIELDS)]
-        return {job.id: job for job in jobs}
 
     def _look_up(self, missing: Collection[str]) -> dict[str, Job]:
         """Return how jobs ended that squeue has forgotten."""
@@ -263,6 +285,12 @@ _clusters_lock = threading.Lock()
 def _cluster(name: str | None) -> _Cluster:
     with _clusters_lock:
         return _clusters.setdefault(name, _Cluster(name))
+
+
+def _jobs(text: str) -> dict[str, Job]:
+    rows = (line.split("|", len(_FIELDS) - 1) for line in text.splitlines())
+    jobs = [_job(row) for row in rows if len(row) == len(_FIELDS)]
+    return {job.id: job for job in jobs}
 
 
 def _job(row: Sequence[str]) -> Job:

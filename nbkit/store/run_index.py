@@ -7,7 +7,6 @@ that it was made from.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,11 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import platformdirs
-
 from nbkit.errors import StoreError
-from nbkit.store.processes import hostname
 from nbkit.store.record import DAMAGE_ERRORS, read_json, write_json
+from nbkit.store.user_cache import cache_file
 
 __all__ = ["RunIndex", "Stamp", "stamp_of"]
 
@@ -78,12 +75,8 @@ class RunIndex(Generic[Row]):
         make
             Makes a row of its values.
         """
-        key = f"{hostname()}:{runs}".encode()
-        name = f"runs-{hashlib.sha256(key).hexdigest()[:16]}.json"
-        file = None
-        with suppress(RuntimeError):  # this user has no home folder
-            file = platformdirs.user_cache_path("nbkit", appauthor=False) / name
-        if file is None or not file.is_absolute():
+        file = cache_file("runs", str(runs))
+        if file is None:
             return cls(None, {})
         rows = {}
         with suppress(StoreError, *DAMAGE_ERRORS):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,14 @@ def put_slurm(folder: Path) -> Path:
     return calls
 
 
-def calls_a_minute(calls: Path, who: str) -> tuple[float, dict[str, int]]:
-    """Return how often a process asks Slurm, and how often it called which command.
+def calls_a_minute(calls: Path, who: Collection[str]) -> tuple[float, dict[str, int]]:
+    """Return how often processes ask Slurm, and how often they called which command.
 
-    From the time between its first call and its last, so that no part of an interval
-    counts.
+    From the time between their first call and their last, so that no part of an
+    interval counts.
     """
     lines = [line.split() for line in calls.read_text().splitlines()]
-    own = [(float(t), command) for t, name, command in lines if name == who]
+    own = [(float(t), command) for t, name, command in lines if name in who]
     counts: dict[str, int] = {}
     for _, command in own:
         counts[command] = counts.get(command, 0) + 1
