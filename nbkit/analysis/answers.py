@@ -4,7 +4,8 @@ A faster step is worth something only if it trains as well. All arms begin with 
 weights and see the same images in the same order, and are compared repeat by repeat
 with the baseline. An arm whose loss or weights are not finite, whose loss scale fell
 away, whose loss is elsewhere than the baseline's in any repeat, or compares with
-nothing, is suspect; so is a baseline that does not agree with itself.
+nothing, is suspect; so is a baseline that does not agree with itself. Elsewhere is what
+lies further than the tolerance, and further than rounding alone may take the training.
 
 Losses are compared at the end and on the way. The end alone would hide much: the few
 fixed images of synthetic data are learned by heart, and whatever learns at all arrives
@@ -20,13 +21,26 @@ from statistics import median
 from nbkit.analysis.usable import earliest
 from nbkit.store.summary import RunSummary
 
-__all__ = ["LOSS_TOLERANCE", "Answer", "judge_answers"]
+__all__ = ["LOSS_TOLERANCE", "ROUNDING", "Answer", "judge_answers"]
 
 LOSS_TOLERANCE = 0.05
 """Largest difference of losses that is no reason for suspicion, in parts of the first
 loss: a dozen times the spacing of bf16, the coarsest format (2^-8 = 0.4 %). The
 rounding of one step is far below; training amplifies it, so that a baseline whose own
 runs differ by more is suspect itself."""
+
+ROUNDING = {
+    "fp32": 2.0**-23,
+    "tf32": 2.0**-11,
+    "fp16": 2.0**-11,
+    "bf16": 2.0**-8,
+}
+"""By how much of itself a number may change where a format rounds it; of fp32, the
+least by which a weight can change."""
+
+_OF_ONE_RUN = 2.0
+"""A single run with perturbed weights shows how far a training is taken, not how far it
+can be: twice as far is no reason for suspicion."""
 
 _LOWEST_LOSS_SCALE = 1.0
 """Below it GradScaler shrinks the loss instead of scaling it up; torch's own source
@@ -59,6 +73,8 @@ class Answer:
     """Of all runs; None where one does not say."""
     suspicions: tuple[str, ...]
     """Why the answer may be wrong; empty where nothing was found."""
+    limit: float = LOSS_TOLERANCE
+    """Largest difference that is no reason for suspicion."""
 
 
 def judge_answers(
@@ -67,6 +83,7 @@ def judge_answers(
     *,
     control: str | None = None,
     tolerance: float = LOSS_TOLERANCE,
+    perturbed: Mapping[str, RunSummary | None] | None = None,
 ) -> dict[str, Answer]:
     """Return where each arm's training arrived, and what is suspicious about it.
 
@@ -83,6 +100,10 @@ def judge_answers(
     tolerance
         Largest difference of losses that is no reason for suspicion, in parts of the
         loss with which the baseline began.
+    perturbed
+        By arm, the baseline's first repeat with weights that were changed by as little
+        as the arm's format rounds (`ROUNDING`). Where that takes the loss further than
+        half the tolerance, twice as far is no reason for suspicion.
 
     Notes
     -----
@@ -94,8 +115,18 @@ def judge_answers(
     base = arms[baseline]
     same = [*base.values(), *arms.get(control or "", {}).values()]
     own = max(_scatter(same, kind) for kind in _KINDS)
+    limits = {
+        arm: max(tolerance, _OF_ONE_RUN * _moved(run, base.get(0)))
+        for arm, run in (perturbed or {}).items()
+    }
     answers = {
-        arm: _answer(arm, runs, None if arm == baseline else base, tolerance)
+        arm: _answer(
+            arm,
+            runs,
+            None if arm == baseline else base,
+            tolerance,
+            limits.get(arm, tolerance),
+        )
         for arm, runs in arms.items()
     }
     if own > tolerance:
@@ -104,6 +135,14 @@ def judge_answers(
         suspicions = (*answer.suspicions, why)
         answers[baseline] = replace(answer, suspicions=suspicions)
     return answers
+
+
+def _moved(perturbed: RunSummary | None, base: RunSummary | None) -> float:
+    """Return how far a perturbation has taken the loss, in first losses."""
+    if perturbed is None or base is None:
+        return 0.0
+    moved = (_difference(perturbed, base, kind, kind) for kind in _KINDS)
+    return max(map(abs, _known(moved)), default=0.0)
 
 
 def _scatter(same: Sequence[RunSummary], kind: str) -> float:
@@ -118,6 +157,7 @@ def _answer(
     runs: Mapping[int, RunSummary],
     base: Mapping[int, RunSummary] | None,
     tolerance: float,
+    limit: float,
 ) -> Answer:
     differences = [
         _furthest(
@@ -131,7 +171,7 @@ def _answer(
     if base is not None and not suspicions and None in differences:
         suspicions.append("its loss could not be compared with the baseline's")
     for name, difference in zip(_KINDS.values(), differences, strict=True):
-        if difference is not None and abs(difference) > tolerance:
+        if difference is not None and abs(difference) > limit:
             where = "above" if difference > 0 else "below"
             suspicions.append(
                 f"its {name} is {where} the baseline's by "
@@ -148,6 +188,7 @@ def _answer(
         updates_skipped=int(max(skipped)) if skipped else None,
         weights_finite=False if False in finite else None if None in finite else True,
         suspicions=tuple(suspicions),
+        limit=limit,
     )
 
 

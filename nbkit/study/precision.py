@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from nbkit.analysis.answers import LOSS_TOLERANCE, Answer, judge_answers
+from nbkit.analysis.answers import LOSS_TOLERANCE, ROUNDING, Answer, judge_answers
 from nbkit.analysis.charts_arms import arms_chart
 from nbkit.analysis.layouts import (
     Format,
@@ -28,6 +28,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS
+from nbkit.store.summary import RunSummary
 from nbkit.study import source_tables
 from nbkit.study.arms import Arms, arms_of, finished_arms
 from nbkit.study.batch_norms import batch_norm_of, batch_norm_sentence
@@ -336,6 +337,7 @@ def result(study: Study) -> PrecisionResult:
             arms.baseline,
             control=arms.control,
             tolerance=study.plan.get("loss_tolerance", LOSS_TOLERANCE),
+            perturbed=_perturbed(study),
         ),
         plan=study.plan,
         repeats=study.repeats,
@@ -368,6 +370,20 @@ def report(study: Study) -> Report:
         If the baseline has no finished run, or a run no measured step.
     """
     return with_statistics(result(study).report(), by_source(study))
+
+
+def _perturbed(study: Study) -> dict[str, RunSummary | None]:
+    """Return by arm the run whose weights were changed by what its format rounds."""
+    runs = study.runs_by_arm()
+    by_size = {
+        study.arms[name].weight_perturbation: run.summary
+        for name in study.once
+        for run in runs.get(name, [])
+    }
+    return {
+        arm: by_size.get(ROUNDING.get(config.precision, 0.0))
+        for arm, config in study.arms.items()
+    }
 
 
 def _by_repeat(runs: Sequence[Run]) -> dict[int, Any]:

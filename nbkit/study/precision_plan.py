@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nbkit import registry
+from nbkit.analysis.answers import ROUNDING
 from nbkit.analysis.layouts import SIXTEEN_BIT, Format
 from nbkit.analysis.memory import estimate_memory
 from nbkit.config import ExperimentConfig
@@ -77,6 +79,9 @@ class PrecisionPlan:
     """Configuration by the name of its arm, the baseline first."""
     control: str | None
     """The arm that is measured a second time: the baseline, or none."""
+    perturbed: Mapping[str, ExperimentConfig]
+    """The baseline with weights changed by as little as each precision rounds: how far
+    that takes the loss is no fault of a format. Each is started once."""
     devices: Devices
     repeats: int
     loss_tolerance: float
@@ -123,19 +128,21 @@ def plan(parameters: Parameters) -> PrecisionPlan:
             f"{BASELINE.name} alone, with nothing to compare; add a precision."
         )
         raise ConfigError(message)
+    perturbed = _perturbed(formats, arms[BASELINE.name]) if p.control else {}
     # All arms are alike to the engine: it says before the first one if they do not fit.
     config = arms[BASELINE.name]
     registry.resolve("engines", config.engine)().check(config)
     return PrecisionPlan(
         arms=arms,
         control=BASELINE.name if p.control else None,
+        perturbed=perturbed,
         devices=devices,
         repeats=values["repeats"],
         loss_tolerance=p.loss_tolerance,
         notes=(
             *_stand_in(p, devices),
             *left_out,
-            _what(p, formats, values["repeats"]),
+            _what(p, formats, values["repeats"], len(perturbed)),
             _conditions(config),
         ),
         chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
@@ -272,6 +279,18 @@ def _config(
     )
 
 
+def _perturbed(
+    formats: Iterable[Format], baseline: ExperimentConfig
+) -> dict[str, ExperimentConfig]:
+    made = {}
+    for size in sorted({ROUNDING[one.precision] for one in formats}):
+        name = f"weights changed by 2^{math.log2(size):.0f}"
+        made[f"{BASELINE.name}, {name}"] = baseline.replace(
+            weight_perturbation=size, name=f"precision, {name}"
+        )
+    return made
+
+
 def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
     if not devices.is_cpu:
         return
@@ -282,13 +301,17 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
     )
 
 
-def _what(p: Parameters, formats: Sequence[Format], repeats: int) -> str:
+def _what(
+    p: Parameters, formats: Sequence[Format], repeats: int, perturbed: int
+) -> str:
     """Return how much is measured."""
     arms = len(formats) + bool(p.control)
     again = f", among them {BASELINE.name} twice (A/A control)" if p.control else ""
+    first = f"; before them {perturbed} with perturbed weights" if perturbed else ""
     return (
         f"{arms} arms{again}; {repeats} process starts of each in balanced order, "
-        f"{arms * repeats} in all. All are compared with {BASELINE.name}, not compiled."
+        f"{arms * repeats} in all{first}. All are compared with {BASELINE.name}, not "
+        "compiled."
     )
 
 

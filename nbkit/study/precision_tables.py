@@ -52,7 +52,7 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
         f"Is the answer still right after {steps} steps?",
         [
             *("arm", "first loss", f"loss, {which}", "against the baseline"),
-            *("on the way", "gradients", "finding"),
+            *("on the way", "limit", "gradients", "finding"),
         ],
         [
             [
@@ -61,6 +61,7 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
                 None if answer.final_loss is None else f"{answer.final_loss:.3f}",
                 _signed(answer.difference),
                 _signed(answer.difference_on_the_way),
+                f"{answer.limit * 100:.3g} %",
                 gradient_cell(answer),
                 "wrong answer?" if answer.suspicions else "nothing suspicious",
             ]
@@ -71,8 +72,11 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
             "same order. The loss is the mean over the last tenth of the steps, on the "
             "way that over all steps; medians over runs. Differences from the "
             "baseline are in parts of the first loss, of the repeat that is furthest "
-            f"from it, and suspicious beyond {tolerance * 100:g} %. If the baseline's "
-            "own runs differ by more, the baseline is suspect.",
+            "from it, and suspicious beyond the limit: "
+            f"{tolerance * 100:g} % or, where the study has tried it, twice as far as "
+            "weights that are changed by as little as the format rounds take the "
+            f"baseline. If its own runs differ by more than {tolerance * 100:g} %, it "
+            "is suspect itself.",
             "A weight that was once not finite never is again, so finite weights at "
             "the end mean that every gradient that was applied was finite. In fp16 "
             "steps whose gradients are not finite are skipped; a few at the beginning, "
@@ -85,6 +89,7 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
             "difference_on_the_way": [
                 answer.difference_on_the_way for answer in answers.values()
             ],
+            "loss_limit": [answer.limit for answer in answers.values()],
             "updates_skipped": [answer.updates_skipped for answer in answers.values()],
         },
     )

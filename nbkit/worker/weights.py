@@ -68,6 +68,7 @@ def load(
     unknown = ("name", "run_id", "step", "path", "sha256", "seed")
     origin = {**dict.fromkeys(unknown), "new_output_layer": False}
     if config.weights == "random":
+        _perturb(model, config)
         return {**origin, "source": "random", "seed": config.seed}
     if config.weights == "pretrained":
         name, renewed = _load_pretrained(model, config, rank, barrier)
@@ -77,7 +78,23 @@ def load(
         _load_strictly(model, _read(path, config.weights), config, found)
         origin |= {**found, "path": str(path)}
         origin.pop("model", None)
+    _perturb(model, config)
     return {**origin, "sha256": fingerprint(model) if rank.rank == 0 else None}
+
+
+@torch.no_grad()
+def _perturb(model: nn.Module, config: ExperimentConfig) -> None:
+    """Move every weight up or down by ``weight_perturbation`` of it, at random.
+
+    A generator of its own: what is drawn after it stays as it was.
+    """
+    if not config.weight_perturbation:
+        return
+    # The seed of the weights would make the signs depend on the weights.
+    generator = torch.Generator().manual_seed(config.seed + 1)
+    for weight in model.parameters():
+        signs = torch.randint(0, 2, weight.shape, generator=generator) * 2 - 1
+        weight.mul_(1 + config.weight_perturbation * signs.to(weight.device))
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -197,3 +197,33 @@ def test_what_a_run_does_not_say_stays_unknown():
 
     assert answer.weights_finite is None
     assert answer.updates_skipped is None
+
+
+@pytest.mark.parametrize(
+    ("moved", "limit", "suspect"),
+    [(2.1, 0.05, True), (2.4, 0.1, True), (3.0, 0.25, False)],
+)
+def test_how_far_as_small_a_change_of_weights_takes_a_loss_is_no_fault_of_a_format(
+    moved, limit, suspect
+):
+    arms = {
+        "fp32": {0: trained(falling(2.0))},
+        "bf16": {0: trained(falling(3.2))},
+        "fp32, channels_first": {0: trained(falling(3.2))},
+    }
+
+    answers = judge_answers(arms, "fp32", perturbed={"bf16": trained(falling(moved))})
+
+    assert answers["bf16"].limit == pytest.approx(limit)
+    assert bool(answers["bf16"].suspicions) is suspect
+    # What was not seen for an arm excuses nothing of it.
+    assert answers["fp32, channels_first"].limit == 0.05
+    assert answers["fp32, channels_first"].suspicions
+
+
+def test_a_perturbed_run_that_tells_no_loss_excuses_nothing():
+    lost = trained([8.0, None], weights_finite=False)
+    arms = {"fp32": {0: trained(falling(2.0))}, "bf16": {0: trained(falling(3.2))}}
+
+    for run in (lost, None):
+        assert judge_answers(arms, "fp32", perturbed={"bf16": run})["bf16"].limit < 0.06

@@ -93,7 +93,17 @@ def _scaling_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outco
 
 def _precision(here: Planted, p: Parameters) -> Planned:
     found = precision_plan.plan(p)
-    return Planned(found.arms, found.repeats, found.facts, found.control)
+    return Planned(
+        found.arms, found.repeats, found.facts, found.control, once=found.perturbed
+    )
+
+
+def _precision_perturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
+    """Return how runs go where rounding alone takes the loss of bf16 elsewhere."""
+    outcome = usually(arm, config, repeat)
+    far = config.weight_perturbation > 0.001
+    moved = 0.5 if far else 0.7 if config.precision == "bf16" else 0.0
+    return replace(outcome, loss=outcome.loss + moved)
 
 
 def _precision_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
@@ -256,6 +266,11 @@ SPEED: dict[str, Case] = {
                 "memory_format": ["channels_last"],
             },
             _precision_disturbed,
+        ),
+        perturbed=(
+            A100_NODE,
+            {**_PRECISION, "memory_format": ["channels_last"], "repeats": 2},
+            _precision_perturbed,
         ),
     ),
     "precision/older": Case(

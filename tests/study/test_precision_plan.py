@@ -49,10 +49,27 @@ def test_on_cpus_three_arms_and_a_control_stand_in_and_the_plan_says_so_first():
     assert planned.repeats == 2
     assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
     assert "4 arms, among them fp32, channels_last twice" in planned.notes[1]
-    assert "8 in all" in planned.notes[1]
+    assert "8 in all; before them 2 with perturbed weights" in planned.notes[1]
     assert {config.seed for config in planned.arms.values()} == {0}
     assert all(config.stop_on_nonfinite for config in planned.arms.values())
     assert {config.learning_rate for config in planned.arms.values()} == {0.1 * 8 / 256}
+
+
+def test_as_little_as_each_precision_rounds_is_tried_on_the_baselines_weights(drive):
+    drive(FakeGpu("GPU-a"))
+
+    planned = plan(parameters(device="auto", precision=["fp16", "tf32", "bf16"]))
+
+    found = {name: one.weight_perturbation for name, one in planned.perturbed.items()}
+    assert found == {
+        "fp32, channels_last, weights changed by 2^-23": 2.0**-23,
+        "fp32, channels_last, weights changed by 2^-11": 2.0**-11,
+        "fp32, channels_last, weights changed by 2^-8": 2.0**-8,
+    }
+    baseline = planned.arms["fp32, channels_last"]
+    for one in planned.perturbed.values():
+        assert one.replace(weight_perturbation=0.0, name=baseline.name) == baseline
+    assert plan(parameters(control=False)).perturbed == {}
 
 
 def test_on_gpus_every_combination_is_measured(drive):

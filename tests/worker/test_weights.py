@@ -68,6 +68,27 @@ def test_random_weights_stay_as_the_seed_made_them(rank):
     assert (origin["source"], origin["seed"], origin["sha256"]) == ("random", 3, None)
 
 
+@pytest.mark.parametrize("size", [2.0**-23, 2.0**-8])
+def test_perturbed_weights_differ_by_as_much_as_was_asked_for(rank, size):
+    plain = built(taking("random"))
+    changed = built(taking("random", weight_perturbation=size))
+    torch.manual_seed(5)
+    after = torch.rand(3)
+
+    weights.load(plain, taking("random"), rank)
+    torch.manual_seed(5)
+    weights.load(changed, taking("random", weight_perturbation=size), rank)
+
+    assert torch.equal(torch.rand(3), after)
+    each = [[one.double() for one in x.parameters()] for x in (changed, plain)]
+    pairs = zip(*each, strict=True)
+    moved = torch.cat([(one / other - 1)[other != 0].ravel() for one, other in pairs])
+    # The last bit is worth more in one number than in another, at most twice.
+    assert moved.abs().min() >= size / 2
+    assert moved.abs().max() <= size * 2
+    assert 0.4 < (moved > 0).float().mean() < 0.6
+
+
 def test_a_run_gives_the_weights_of_its_newest_checkpoint(rank, trained):
     config = taking(RUN_ID)
     model = built(config)
