@@ -30,7 +30,8 @@ run: setup
 test quick: export PYTHONDONTWRITEBYTECODE =
 test: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 test: check
-	$(BIN)/python -m pytest --numprocesses=3 --durations=20 \
+	# More processes than CPUs: many tests wait for a state.
+	$(BIN)/python -m pytest --numprocesses=4 --durations=20 \
 	  --durations-to=build/durations.tsv
 
 check: setup

@@ -36,6 +36,7 @@ class SlurmPrograms:
         self._folder.mkdir()
         patch.setenv("PATH", str(self._folder))
         patch.setattr(jobs, "_clusters", {})
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
 
     def tell(
         self,

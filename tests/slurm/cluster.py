@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.waiting import wait_until
 
@@ -331,13 +332,11 @@ def _end(process: psutil.Process) -> str:
 
 @contextmanager
 def slurm_variables(cluster: SlurmCluster) -> Iterator[None]:
-    """Let every command of Slurm in this process mean the cluster."""
-    before = os.environ.get("SLURM_CONF")
-    os.environ["SLURM_CONF"] = str(cluster.conf)
-    try:
+    """Let every command of Slurm in this process mean the cluster.
+
+    Answers of Slurm that processes share are not left in the user's own cache.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(cluster.conf))
+        patch.setenv("XDG_CACHE_HOME", str(cluster.conf.parent / "cache"))
         yield
-    finally:
-        if before is None:
-            del os.environ["SLURM_CONF"]
-        else:
-            os.environ["SLURM_CONF"] = before

@@ -18,7 +18,6 @@ NOW = 1_000_000.0
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return SlurmPrograms(tmp_path, monkeypatch)
 
 
