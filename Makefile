@@ -29,8 +29,8 @@ run: setup
 # what it imports where bytecode is not kept.
 test quick: export PYTHONDONTWRITEBYTECODE =
 test: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
+# More processes than CPUs: many tests wait for a state.
 test: check
-	# More processes than CPUs: many tests wait for a state.
 	$(BIN)/python -m pytest --numprocesses=4 --durations=20 \
 	  --durations-to=build/durations.tsv
 
