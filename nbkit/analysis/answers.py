@@ -42,6 +42,10 @@ _OF_ONE_RUN = 2.0
 """A single run with perturbed weights shows how far a training is taken, not how far it
 can be: twice as far is no reason for suspicion."""
 
+_MOST_EXCUSED = 0.25
+"""A loss that rounding takes further, in first losses, says too little of an answer: a
+training that learns nothing is not much further from one that does."""
+
 _LOWEST_LOSS_SCALE = 1.0
 """Below it GradScaler shrinks the loss instead of scaling it up; torch's own source
 says that something is likely wrong then (``GradScaler.update``):
@@ -101,9 +105,10 @@ def judge_answers(
         Largest difference of losses that is no reason for suspicion, in parts of the
         loss with which the baseline began.
     perturbed
-        By arm, the baseline's first repeat with weights that were changed by as little
-        as the arm's format rounds (`ROUNDING`). Where that takes the loss further than
-        half the tolerance, twice as far is no reason for suspicion.
+        By arm, a run of the baseline with weights that were changed by as little as the
+        arm's format rounds (`ROUNDING`). Where that takes the loss further than half
+        the tolerance, twice as far is no reason for suspicion, up to a quarter of the
+        first loss.
 
     Notes
     -----
@@ -115,9 +120,12 @@ def judge_answers(
     base = arms[baseline]
     same = [*base.values(), *arms.get(control or "", {}).values()]
     own = max(_scatter(same, kind) for kind in _KINDS)
+    # All repeats of a baseline are the same but for chance.
+    first = base[min(base)] if base else None
     limits = {
-        arm: max(tolerance, _OF_ONE_RUN * _moved(run, base.get(0)))
+        arm: max(tolerance, min(_OF_ONE_RUN * _moved(run, first), _MOST_EXCUSED))
         for arm, run in (perturbed or {}).items()
+        if arm != baseline
     }
     answers = {
         arm: _answer(

@@ -280,7 +280,7 @@ class ExperimentConfig(ExperimentChecks):
 
     def coming_from(self, folder: Path) -> Self:
         """Note the folder that it was read of where it can execute something."""
-        # The default belongs to all configurations.
+        # The default asks for nothing, and is compared with by many.
         if self.slurm != SlurmConfig():
             self.slurm.coming_from(folder)
         return self

@@ -187,7 +187,10 @@ class SlurmConfig(Model):
         return self._came_from
 
     def coming_from(self, folder: Path) -> None:
-        """Note the folder that it was read of, here and in copies."""
+        """Note the folder that it was read of, here and in copies of this object.
+
+        What somebody spells anew, as from ``model_dump()``, is theirs.
+        """
         self._came_from = folder
 
     def replace(self, **changes: Any) -> Self:

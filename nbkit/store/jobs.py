@@ -18,7 +18,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nbkit.store.shared_answers import ask_shared
@@ -133,8 +133,8 @@ class _Cluster:
         self._options = () if name is None else (f"--clusters={name}",)
         self._lock = threading.Lock()
         self._wanted: dict[str, float] = {}
-        """Asked for since the last question began, and since when Slurm must know them:
-        only of a later question's answer they can be missing."""
+        """Asked for since the last question began, and since when (Unix time) Slurm
+        must know them: they can be missing only in the answer to a later question."""
         self._found: dict[str, Job] = {}
         self._gone: dict[str, Job] = {}
         self._heard_at: float | None = None
@@ -147,7 +147,7 @@ class _Cluster:
     def announce(self, job_id: str) -> None:
         with self._lock:
             if job_id not in self._gone:
-                self._wanted.setdefault(job_id, time.monotonic())
+                self._want({job_id: time.time()})
 
     def find(
         self, job_id: str, max_age_seconds: float, submitted_at: float | None
@@ -155,7 +155,10 @@ class _Cluster:
         with self._lock:
             if job_id in self._gone:
                 return self._gone[job_id]
-            self._want(job_id, submitted_at)
+            since = time.time()
+            if submitted_at is not None:
+                since = min(since, submitted_at + _OTHER_CLOCK_SECONDS)
+            self._want({job_id: since})
             if job_id not in self._found and self._was_missing(submitted_at):
                 if not self._has_accounts:
                     return self._gone.setdefault(job_id, Job(job_id, GONE))
@@ -170,12 +173,9 @@ class _Cluster:
                 return None
             return replace(found, age_seconds=time.monotonic() - self._heard_at)
 
-    def _want(self, job_id: str, submitted_at: float | None) -> None:
-        since = now = time.monotonic()
-        if submitted_at is not None:
-            age = time.time() - submitted_at - _OTHER_CLOCK_SECONDS
-            since = now - max(0.0, age)
-        self._wanted[job_id] = min(since, self._wanted.get(job_id, since))
+    def _want(self, since: Mapping[str, float]) -> None:
+        for job_id, one in since.items():
+            self._wanted[job_id] = min(one, self._wanted.get(job_id, one))
 
     def _was_missing(self, submitted_at: float | None) -> bool:
         """Return whether a job that nobody had asked for is old enough to be gone."""
@@ -203,33 +203,37 @@ class _Cluster:
         return self._question
 
     def _ask(self, wanted: dict[str, float], max_age_seconds: float) -> None:
+        question = self._question_for_squeue()
+        place = f"{os.environ.get('SLURM_CONF')} {shutil.which('squeue')}"
         try:
             answer = ask_shared(
-                f"squeue:{self._options}:{os.environ.get('SLURM_CONF')}"
-                f":{shutil.which('squeue')}",
-                self._queue,
+                f"{place} {question}",
+                lambda: ask_slurm("squeue", *question, limit_seconds=_LIMIT_SECONDS),
                 max_age_seconds=max_age_seconds,
                 limit_seconds=_LIMIT_SECONDS,
-                clock=time.monotonic,
+                error=SlurmSilentError,
             )
         except SlurmSilentError as error:
             with self._lock:
                 self.trouble = str(error)
                 self._rests_until = time.monotonic() + _REST_SECONDS
-                self._wanted = wanted | self._wanted
+                self._want(wanted)
         else:
-            found, asked_at = _jobs(answer.text), answer.asked_at
+            found = _jobs(answer.text)
             lacking = {i: since for i, since in wanted.items() if i not in found}
-            missing = {i for i, since in lacking.items() if since <= asked_at}
             with self._lock:
+                # Another process may have asked before a job can have been known.
+                missing = {
+                    job_id
+                    for job_id, since in lacking.items()
+                    if since <= answer.asked_time or job_id in self._found
+                }
+                self._want({i: s for i, s in lacking.items() if i not in missing})
                 self.trouble = ""
-                # Another process asked before they can have been known.
-                later = {i: s for i, s in lacking.items() if i not in missing}
-                self._wanted = later | self._wanted
                 # Until accounts tell of them, their last word stands.
                 last = {i: job for i, job in self._found.items() if i in missing}
                 self._found = last | found
-                self._heard_at = asked_at
+                self._heard_at = answer.asked_at
             # Accounts may be slow; what squeue has said does not wait for them.
             gone = self._look_up(missing)
             with self._lock:
@@ -238,14 +242,12 @@ class _Cluster:
             with self._lock:
                 self._question = None
 
-    def _queue(self) -> str:
+    def _question_for_squeue(self) -> tuple[str, ...]:
         # Of one user, the controller picks the jobs; else it would send everybody's.
-        return ask_slurm(
-            "squeue",
+        return (
             *self._options,
             *("--noheader", "--states=all", f"--user={os.geteuid()}"),
             f"--format={'|'.join(_FIELDS)}",
-            limit_seconds=_LIMIT_SECONDS,
         )
 
     def _look_up(self, missing: Collection[str]) -> dict[str, Job]:

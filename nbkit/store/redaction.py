@@ -45,14 +45,13 @@ _TOKEN = (
     r"|(?:api|access|secret|private|auth|account|encryption|signing)[_-]?key)"
 )
 _WORD = rf"(?:{_PASSWORD}|{_TOKEN})"
-# The same, where a colon says nothing.
 _PASS = r"(?:(?<=[a-z]_)pass|[a-z]{0,20}pgpass|(?<=;)pwd)"
 _SIGNATURE = r"(?:(?<=[a-z]_)pat|sig|signature|auth)"
-# People choose short passwords; what a machine makes is long: `token=gpt2` is none.
-_LONG = r"(?!\d{1,6}(?!\w))[\"']?[^\s\"'&;,)\]}]{7}"
-_NAMED = (
-    rf"(?:(?:{_PASSWORD}[\"']?\s*[=:]|{_PASS}[\"']?\s*=)\s*"
-    rf"|(?:{_TOKEN}[\"']?\s*[=:]|{_SIGNATURE}[\"']?\s*=)\s*(?={_LONG}))"
+# People choose short passwords; what a machine makes is long: `token=gpt2` is none, nor
+# is a number of up to six digits.
+_LONG = (
+    r"(?!\d{1,6}(?:[\s\"'&;,)\]}/]|$))"
+    r"(?:\"[^\"\n]{7}|'[^'\n]{7}|[^\s\"'&;,)\]}]{7})"
 )
 _BEFORE = r"(?<![a-z0-9])(?:[a-z0-9]+[_-]){0,8}"
 _QUOTED = r"\"[^\"\n]+\"|'[^'\n]+'"
@@ -91,14 +90,18 @@ _IN_URL = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(\b(?:bearer|basic) +)(?!\*\*\*)[\w.~+/=-]{8,}", re.IGNORECASE)
+# In text a colon after some names says nothing.
 _ASSIGNED = re.compile(
-    rf"({_BEFORE}(?:{_NAMED}|(?<=-){_WORD}\s+))({_VALUE})",
+    rf"({_BEFORE}(?:(?:{_PASSWORD}[\"']?\s*[=:]|{_PASS}[\"']?\s*=)\s*"
+    rf"|(?:{_TOKEN}[\"']?\s*[=:]|{_SIGNATURE}[\"']?\s*=)\s*(?={_LONG})"
+    rf"|(?<=-){_WORD}\s+))({_VALUE})",
     re.IGNORECASE,
 )
 _KEY = re.compile(rf"{_BEFORE}(?:{_WORD}|{_PASS}|{_SIGNATURE})", re.IGNORECASE)
 # In code a name without quotes is a name: only what looks like no word counts.
 _IN_CODE = re.compile(
-    rf"{_BEFORE}{_NAMED}{_NO_VALUE}"
+    rf"{_BEFORE}(?:(?:{_PASSWORD}|{_PASS})[\"']?\s*[=:]\s*"
+    rf"|(?:{_TOKEN}|{_SIGNATURE})[\"']?\s*[=:]\s*(?={_LONG})){_NO_VALUE}"
     rf"(?:{_QUOTED}|(?=\S*\d)[\w+/=-]{{8,}}(?![\w.(\[]))",
     re.IGNORECASE,
 )

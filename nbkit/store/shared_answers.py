@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nbkit.errors import StoreError
+from nbkit.errors import NbkitError, StoreError
 from nbkit.store.processes import boot_id
 from nbkit.store.record import DAMAGE_ERRORS, read_json, write_json
 from nbkit.store.user_cache import cache_file
@@ -30,6 +30,14 @@ class Answer:
     text: str
     asked_at: float
     """On this host's monotonic clock."""
+    asked_time: float
+    """The same moment in Unix time, to compare with what others have written down."""
+    ended_at: float
+    """On the monotonic clock."""
+    trouble: str | None = None
+    """Why there is no answer, in words."""
+    boot_id: str = ""
+    """The host's when it was asked: its monotonic clock begins anew."""
 
 
 def ask_shared(
@@ -38,7 +46,7 @@ def ask_shared(
     *,
     max_age_seconds: float,
     limit_seconds: float,
-    clock: Callable[[], float] = time.monotonic,
+    error: type[NbkitError],
 ) -> Answer:
     """Return another process's answer if it is new enough, else ask.
 
@@ -47,46 +55,69 @@ def ask_shared(
     key
         What is asked, and of whom.
     ask
-        Returns the answer; what it raises is raised, and shared with nobody.
+        Returns the answer.
     max_age_seconds
         How long before this call the question may have been put.
     limit_seconds
         How long another process that is asking is waited for.
-    clock
-        Seconds on a clock that all processes of the host have.
+    error
+        What `ask` raises where there is no answer. It is raised here too, and by those
+        that have waited for this question.
     """
-    least = clock() - max_age_seconds
-    file = cache_file("answer", f"{boot_id()}:{key}")
+    began = time.monotonic()
+    file = cache_file("answer", key)
     if file is None:
-        return _asked(ask, clock)
-    if (known := _kept(file, least, clock())) is not None:
-        return known
-    with _one_at_a_time(file.with_suffix(".lock"), limit_seconds):
-        if (known := _kept(file, least, clock())) is not None:
-            return known
-        answer = _asked(ask, clock)
-        # A cache that cannot be written is none.
-        with suppress(OSError, StoreError):
-            write_json(file, {"text": answer.text, "asked_at": answer.asked_at}, 0o600)
-        return answer
+        return _told(_asked(ask, error), error)
+    known = _kept(file)
+    if known is None or not _is_new(known, began, max_age_seconds):
+        with _one_at_a_time(file.with_suffix(".lock"), limit_seconds):
+            known = _kept(file)
+            if known is None or not _is_new(known, began, max_age_seconds):
+                known = _asked(ask, error)
+                # A cache that cannot be written is none.
+                with suppress(OSError, StoreError):
+                    write_json(file, asdict(known), 0o600)
+    return _told(known, error)
 
 
-def _asked(ask: Callable[[], str], clock: Callable[[], float]) -> Answer:
-    began = clock()
-    return Answer(ask(), began)
+def _asked(ask: Callable[[], str], error: type[NbkitError]) -> Answer:
+    text, trouble = "", None
+    asked_at, asked_time = time.monotonic(), time.time()
+    try:
+        text = ask()
+    except error as found:
+        trouble = str(found)
+    return Answer(text, asked_at, asked_time, time.monotonic(), trouble, boot_id())
 
 
-def _kept(file: Path, least: float, now: float) -> Answer | None:
+def _is_new(known: Answer, began: float, max_age_seconds: float) -> bool:
+    if known.trouble is not None:
+        # Only of a question that this call has waited for.
+        return known.ended_at > began
+    return known.asked_at > began - max_age_seconds
+
+
+def _told(answer: Answer, error: type[NbkitError]) -> Answer:
+    if answer.trouble is not None:
+        raise error(answer.trouble)
+    return answer
+
+
+def _kept(file: Path) -> Answer | None:
+    """Return the last answer; None if there is none of this boot of the host."""
     with suppress(StoreError, *DAMAGE_ERRORS):
-        found = read_json(file) or {}
-        answer = Answer(str(found["text"]), float(found["asked_at"]))
-        return answer if least < answer.asked_at <= now else None
+        found = Answer(**(read_json(file) or {}))
+        times = float(found.asked_at), float(found.ended_at), float(found.asked_time)
+        is_text = isinstance(found.text, str)
+        now = time.monotonic()
+        if is_text and found.boot_id == boot_id() and max(times[:2]) <= now:
+            return found
     return None
 
 
 @contextmanager
 def _one_at_a_time(lock: Path, limit_seconds: float) -> Iterator[None]:
-    """Hold a lock; without it after a while: whoever has it may have been stopped."""
+    """Hold a lock; without it where there are none, or its holder was stopped."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,13 +127,19 @@ def _one_at_a_time(lock: Path, limit_seconds: float) -> Iterator[None]:
         return
     try:
         ends = time.monotonic() + limit_seconds
-        while time.monotonic() < ends:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                time.sleep(_LOOK_SECONDS)
-            else:
-                break
+        while not _is_locked(descriptor) and time.monotonic() < ends:
+            time.sleep(_LOOK_SECONDS)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Return whether there is nothing to wait for: a lock, or no locks at all."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this file system has none
+    return True

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunNotFoundError
 from nbkit.launch.run import Run, attach
+from nbkit.launch.submit import refusals
 from nbkit.store.record import RunState
 from nbkit.study.order import Slot
 
 __all__ = [
     "check_together",
+    "checked",
     "end_all",
     "finished_runs",
     "grouped",
@@ -93,6 +96,23 @@ def grouped(
             found.append([slot])
     place = {arm: number for group in together for number, arm in enumerate(group)}
     return [sorted(slots, key=lambda slot: place.get(slot.arm, 0)) for slots in found]
+
+
+def checked(
+    starts: Sequence[Sequence[Slot]], arms: Mapping[str, ExperimentConfig]
+) -> Sequence[Sequence[Slot]]:
+    """Return starts none of which would be refused: the last one may be hours away.
+
+    Raises
+    ------
+    ConfigError, DeviceError, LaunchError
+        As `launch`; a note names the arm.
+    """
+    for arm in dict.fromkeys(slot.arm for slots in starts for slot in slots):
+        for error in refusals(arms[arm]):
+            error.add_note(f"Arm {arm!r} of the study asks for it.")
+            raise error
+    return starts
 
 
 def finished_runs(

@@ -37,6 +37,7 @@ from nbkit.study.progress import Progress
 from nbkit.study.quiet import wait_for
 from nbkit.study.starts import (
     check_together,
+    checked,
     end_all,
     grouped,
     new_study_id,
@@ -208,7 +209,7 @@ class Study(StoredStudy):
         """
         permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
         with self._executing(force=force):
-            starts = grouped(self.missing, self.together)
+            starts = checked(grouped(self.missing, self.together), self.arms)
             shown = Progress(self.name, len(starts), quiet=not progress)
             if wait_for_quiet and starts:
                 wait = wait_for(self.arms.values(), wait_for_quiet, shown.say)

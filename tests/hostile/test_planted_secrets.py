@@ -275,6 +275,11 @@ SECRETS = [
     f"PGPASSWORD={MARK} psql",
     f"PGPASS={MARK}",
     f"GITHUB_PAT={MARK}",
+    f"AccountKey=9+{MARK}==",
+    f"https://host/x?sv=1&sig=1%2B{MARK}%3D",
+    f"api_key=1234-{MARK}-5678",
+    f'cookie="sid=1; session={MARK}"',
+    f"api_key='my key {MARK}'",
     f"SENTRY_DSN={MARK}",
     f"password={MARK}",
     f"{{'api_key': '{MARK} {MARK}'}}",
@@ -297,6 +302,20 @@ def test_a_secret_is_known_by_its_name_form_or_place(text):
     assert MARK not in json.dumps(redacted({"a": [text]}))
     # What has passed once is not changed again.
     assert redacted(redacted(text)) == redacted(text)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'config = {"db_pass": "hunter2"}',
+        'x = {"auth": "abcdef12345678"}',
+        '{"signature": "abcdef12345678", "github_pat": "abc123456789"}',
+        "db_pass: hunter2hunter2",
+        "token = 'ab;cdefghij'",
+    ],
+)
+def test_a_line_of_code_that_holds_a_secret_is_named(code):
+    assert secret_lines(f"import os\n{code}\n") == [2]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.store import jobs
+from nbkit.store import jobs, shared_answers
 from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import GONE, Job, find_job, why_unknown
 from nbkit.store.record import RunState, write_json
@@ -38,8 +38,11 @@ def slurm(tmp_path, monkeypatch):
 def clock(monkeypatch):
     """Return a clock that only the test moves, in a list."""
     now = [1000.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
-    monkeypatch.setattr(jobs, "time", clock)
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
+    )
+    for module in (jobs, shared_answers):
+        monkeypatch.setattr(module, "time", clock)
     return now
 
 

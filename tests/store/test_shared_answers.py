@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
 import os
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from nbkit.store import jobs
+from nbkit.store import jobs, shared_answers
 from nbkit.store.jobs import find_job
 from nbkit.store.shared_answers import ask_shared
+from nbkit.store.slurm import SlurmSilentError
 from tests.slurm_programs import SlurmPrograms
+from tests.waiting import wait_until
 
 NOW = 1_000_000.0
 
@@ -24,8 +30,11 @@ def slurm(tmp_path, monkeypatch):
 @pytest.fixture
 def clock(monkeypatch):
     now = [NOW]
-    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
-    monkeypatch.setattr(jobs, "time", clock)
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
+    )
+    for module in (jobs, shared_answers):
+        monkeypatch.setattr(module, "time", clock)
     return now
 
 
@@ -84,52 +93,123 @@ def test_an_old_job_is_missing_in_anothers_answer_at_once(
     assert len(slurm.calls("squeue")) == 1
 
 
-def test_those_that_ask_at_once_wait_for_one(tmp_path, monkeypatch):
+def test_a_job_that_squeue_has_named_is_never_unknown_again(
+    slurm, clock, another_process, monkeypatch
+):
+    slurm.tell("squeue", "7|RUNNING|1795371329|n1|None")
+    find_job("7")
+    mine = jobs._clusters
+    clock[0] += 5
+    slurm.tell("squeue")
+    slurm.tell("sacct", status=1, words="Slurm accounting storage is disabled")
+    another_process()
+    find_job("8")
+    clock[0] += 1
+    monkeypatch.setattr(jobs, "_clusters", mine)
+
+    assert find_job("7") is not None
+    assert wait_until(lambda: find_job("7").state == jobs.GONE, "its end")
+    assert len(slurm.calls("squeue")) == 2
+
+
+def shared(ask, *, limit_seconds: float = 60.0) -> str:
+    return ask_shared(
+        "x",
+        ask,
+        max_age_seconds=5,
+        limit_seconds=limit_seconds,
+        error=SlurmSilentError,
+    ).text
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """Return how often a lock was held by others."""
+    real, refused = fcntl.flock, []
+
+    def flock(descriptor: int, how: int) -> None:
+        try:
+            real(descriptor, how)
+        except BlockingIOError:
+            refused.append(descriptor)
+            raise
+
+    monkeypatch.setattr(shared_answers.fcntl, "flock", flock)
+    return refused
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_those_that_ask_at_once_wait_for_one(tmp_path, monkeypatch, waiting, fails):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked, go = [], threading.Event()
 
     def ask() -> str:
         asked.append(1)
-        go.wait(60)
-        return "answer"
+        assert go.wait(60)
+        return fail() if fails else "answer"
+
+    def fail() -> str:
+        message = "squeue has not answered"
+        raise SlurmSilentError(message)
 
     def look() -> None:
-        found.append(ask_shared("x", ask, max_age_seconds=5, limit_seconds=60).text)
+        try:
+            found.append(shared(ask))
+        except SlurmSilentError as error:
+            found.append(str(error))
 
     found: list[str] = []
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
         thread.start()
+    wait_until(lambda: asked and len(set(waiting)) == 3, "three that wait")
     go.set()
     for thread in threads:
         thread.join()
 
-    assert found == ["answer"] * 4
+    assert found == ["squeue has not answered" if fails else "answer"] * 4
     assert len(asked) == 1
 
 
-def test_a_failure_is_shared_with_nobody_and_who_was_stopped_holds_nobody(
-    tmp_path, monkeypatch
-):
+def test_a_failure_is_not_told_to_those_that_come_after_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def fail() -> str:
         message = "no answer"
-        raise OSError(message)
+        raise SlurmSilentError(message)
 
-    def stopped() -> str:
-        # Another one comes while this one has the lock.
-        found = ask_shared("x", lambda: "b", max_age_seconds=5, limit_seconds=0.01)
-        return f"after {found.text}"
-
-    with pytest.raises(OSError, match="no answer"):
-        ask_shared("x", fail, max_age_seconds=5, limit_seconds=1)
-    text = ask_shared("x", stopped, max_age_seconds=5, limit_seconds=1).text
-
-    assert text == "after b"
+    with pytest.raises(SlurmSilentError, match="no answer"):
+        shared(fail)
+    assert shared(lambda: "a") == "a"
 
 
-@pytest.mark.parametrize("content", ["[", "{}", '{"text": "a", "asked_at": "x"}', None])
+def test_a_process_that_was_stopped_with_the_lock_holds_nobody(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    # The other one comes while this one has the lock.
+    assert (
+        shared(lambda: f"after {shared(lambda: 'b', limit_seconds=0.01)}") == "after b"
+    )
+
+
+def test_a_file_system_without_locks_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tries = []
+
+    def flock(descriptor: int, how: int) -> None:
+        tries.append(how)
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(shared_answers.fcntl, "flock", flock)
+
+    assert shared(lambda: "a") == "a"
+    assert len(tries) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[", "{}", '{"text": "a", "asked_at": "x"}', None, "future", "boot", "pipe"],
+)
 def test_a_cache_that_is_damaged_or_cannot_be_written_is_none(
     tmp_path, monkeypatch, content
 ):
@@ -137,22 +217,17 @@ def test_a_cache_that_is_damaged_or_cannot_be_written_is_none(
     if content is None:
         (tmp_path / "cache").write_text("a file")
     else:
-        ask_shared("x", lambda: "a", max_age_seconds=5, limit_seconds=1)
+        shared(lambda: "a")
         [file] = (tmp_path / "cache" / "nbkit").glob("*.json")
-        file.write_text(content)
+        known = json.loads(file.read_text())
+        if content == "pipe":
+            file.unlink()
+            os.mkfifo(file)
+        elif content == "future":
+            file.write_text(json.dumps({**known, "asked_at": known["asked_at"] + 1e6}))
+        elif content == "boot":
+            file.write_text(json.dumps({**known, "boot_id": "another"}))
+        else:
+            file.write_text(content)
 
-    found = ask_shared("x", lambda: "b", max_age_seconds=5, limit_seconds=1)
-
-    assert found.text == "b"
-
-
-def test_a_pipe_in_the_place_of_an_answer_holds_nobody(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    ask_shared("x", lambda: "a", max_age_seconds=5, limit_seconds=1)
-    [file] = (tmp_path / "nbkit").glob("*.json")
-    file.unlink()
-    os.mkfifo(file)
-
-    found = ask_shared("x", lambda: "b", max_age_seconds=5, limit_seconds=1)
-
-    assert found.text == "b"
+    assert shared(lambda: "b") == "b"

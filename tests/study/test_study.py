@@ -15,6 +15,7 @@ import pytest
 import nbkit
 from nbkit.errors import (
     ConfigError,
+    DeviceError,
     RunError,
     RunFailedError,
     RunStoppedError,
@@ -196,6 +197,26 @@ def test_nothing_to_run_is_refused(small):
         nbkit.Study.create("demo", {})
     with pytest.raises(ConfigError, match="repeats=0"):
         nbkit.Study.create("demo", {"a": small()}, repeats=0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "words"),
+    [
+        ({"data": "/nowhere"}, ConfigError, "is not a folder or CSV file"),
+        ({"nnodes": 2}, ConfigError, "engine='local' is one machine"),
+        ({"device": "cuda"}, DeviceError, "GPU"),
+    ],
+)
+def test_what_a_later_arm_is_refused_for_is_said_before_the_first_start(
+    small, asked, kind, words
+):
+    study = nbkit.Study.create("s", {"a": small(), "b": small(**asked)})
+
+    with pytest.raises(kind, match=words) as refused:
+        study.run(progress=False)
+
+    assert refused.value.__notes__[0] == "Arm 'b' of the study asks for it."
+    assert list(nbkit.runs()) == []
 
 
 def test_a_study_that_does_not_exist_says_where_studies_are(store):
