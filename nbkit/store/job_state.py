@@ -134,18 +134,22 @@ def _job(
         return None
     is_running = written is RunState.RUNNING
     age_seconds = _RUNNING_SECONDS if is_running else ANSWER_SECONDS
-    job, submitted = submission["job"], submission.get("time")
-    moment = None
-    if submitted and is_urgent:
-        moment = datetime.datetime.fromisoformat(submitted).timestamp()
+    job = submission["job"]
+    moment = _submitted_at(submission) if is_urgent else None
     return find_job(str(job["id"]), job.get("cluster"), age_seconds, moment)
 
 
 def announce(paths: RunPaths) -> None:
     """Say that `standing` will be asked of a run: one question will answer for many."""
-    job = (read_json(paths.submission) or {}).get("job")
+    submission = read_json(paths.submission) or {}
+    job = submission.get("job")
     if job and _can_ask(paths):
-        announce_job(str(job["id"]), job.get("cluster"))
+        announce_job(str(job["id"]), job.get("cluster"), _submitted_at(submission))
+
+
+def _submitted_at(submission: Line) -> float | None:
+    text = submission.get("time")
+    return datetime.datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _can_ask(paths: RunPaths) -> bool:

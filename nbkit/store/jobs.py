@@ -18,8 +18,9 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nbkit.store.shared_answers import ask_shared
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
@@ -105,7 +106,7 @@ def find_job(
         An answer of that age will do.
     submitted_at
         Unix time; a job that is older than the last question, and missing in its
-        answer, is looked up at once.
+        answer, is looked up in the accounts at once.
 
     Returns
     -------
@@ -116,9 +117,11 @@ def find_job(
     return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
 
 
-def announce_job(job_id: str, cluster: str | None = None) -> None:
+def announce_job(
+    job_id: str, cluster: str | None = None, submitted_at: float | None = None
+) -> None:
     """Let the next question be about this job, too, without asking it now."""
-    _cluster(cluster).announce(job_id)
+    _cluster(cluster).announce(job_id, submitted_at)
 
 
 def why_unknown(cluster: str | None = None) -> str:
@@ -138,16 +141,18 @@ class _Cluster:
         self._found: dict[str, Job] = {}
         self._gone: dict[str, Job] = {}
         self._heard_at: float | None = None
+        self._heard_time: float | None = None
+        """The same moment in Unix time."""
         self._rests_until = 0.0
         self._question: threading.Thread | None = None
         self._asked_at = 0.0
         self._has_accounts = True
         self.trouble = ""
 
-    def announce(self, job_id: str) -> None:
+    def announce(self, job_id: str, submitted_at: float | None) -> None:
         with self._lock:
             if job_id not in self._gone:
-                self._want({job_id: time.time()})
+                self._want({job_id: _known_since(submitted_at)})
 
     def find(
         self, job_id: str, max_age_seconds: float, submitted_at: float | None
@@ -155,15 +160,13 @@ class _Cluster:
         with self._lock:
             if job_id in self._gone:
                 return self._gone[job_id]
-            since = time.time()
-            if submitted_at is not None:
-                since = min(since, submitted_at + _OTHER_CLOCK_SECONDS)
-            self._want({job_id: since})
-            if job_id not in self._found and self._was_missing(submitted_at):
+            if self._is_missing(job_id, submitted_at):
                 if not self._has_accounts:
                     return self._gone.setdefault(job_id, Job(job_id, GONE))
-                max_age_seconds = 0.0
-            question = self._begin_if_due(max_age_seconds)
+                question = self._begin(self._tell_ends, {job_id})
+            else:
+                self._want({job_id: _known_since(submitted_at)})
+                question = self._begin_if_due(max_age_seconds)
             left = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
         if question is not None and left > 0:
             question.join(left)
@@ -177,12 +180,11 @@ class _Cluster:
         for job_id, one in since.items():
             self._wanted[job_id] = min(one, self._wanted.get(job_id, one))
 
-    def _was_missing(self, submitted_at: float | None) -> bool:
-        """Return whether a job that nobody had asked for is old enough to be gone."""
-        if submitted_at is None or self._heard_at is None:
+    def _is_missing(self, job_id: str, submitted_at: float | None) -> bool:
+        """Return whether the last answer should have named a job, and did not."""
+        if job_id in self._found or submitted_at is None or self._heard_time is None:
             return False
-        heard_at = time.time() - (time.monotonic() - self._heard_at)
-        return submitted_at < heard_at - _OTHER_CLOCK_SECONDS
+        return _known_since(submitted_at) <= self._heard_time
 
     def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
         """Return the question that is to be waited for; None needs no other answer."""
@@ -191,15 +193,17 @@ class _Cluster:
             return None
         if self._question is None and now >= self._rests_until:
             wanted, self._wanted = self._wanted, {}
-            self._asked_at = now
-            question = threading.Thread(
-                target=self._ask,
-                args=(wanted, max_age_seconds),
-                name="nbkit squeue",
-                daemon=True,
+            return self._begin(self._ask, wanted, max_age_seconds)
+        return self._question
+
+    def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread:
+        """Return the thread that asks; another one if that has begun before."""
+        if self._question is None:
+            self._asked_at = time.monotonic()
+            self._question = threading.Thread(
+                target=ask, args=about, name="nbkit squeue", daemon=True
             )
-            question.start()
-            self._question = question
+            self._question.start()
         return self._question
 
     def _ask(self, wanted: dict[str, float], max_age_seconds: float) -> None:
@@ -234,7 +238,15 @@ class _Cluster:
                 last = {i: job for i, job in self._found.items() if i in missing}
                 self._found = last | found
                 self._heard_at = answer.asked_at
+                self._heard_time = answer.asked_time
             # Accounts may be slow; what squeue has said does not wait for them.
+            self._tell_ends(missing)
+        finally:
+            with self._lock:
+                self._question = None
+
+    def _tell_ends(self, missing: Collection[str]) -> None:
+        try:
             gone = self._look_up(missing)
             with self._lock:
                 self._gone |= gone
@@ -287,6 +299,14 @@ _clusters_lock = threading.Lock()
 def _cluster(name: str | None) -> _Cluster:
     with _clusters_lock:
         return _clusters.setdefault(name, _Cluster(name))
+
+
+def _known_since(submitted_at: float | None) -> float:
+    """Return since when Slurm must know a job, in Unix time."""
+    now = time.time()
+    return (
+        now if submitted_at is None else min(now, submitted_at + _OTHER_CLOCK_SECONDS)
+    )
 
 
 def _jobs(text: str) -> dict[str, Job]:
