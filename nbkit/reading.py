@@ -256,7 +256,7 @@ def _unreadable(path: str, error: OSError) -> StoreError:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         why = "it is a link, or reached through one"
     denied = error.errno in (errno.EACCES, errno.EPERM)
-    remedy = f"ask its owner for the permission, or {_DROP}" if denied else _DROP
+    remedy = "it is for its owner alone: ask them" if denied else _DROP
     if _OWN.search(path) is None:
         remedy = "name a regular file that you may read"
     message = f"{path} cannot be read ({why}); {remedy}."

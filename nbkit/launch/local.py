@@ -20,7 +20,7 @@ from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.sweep import sweep
 from nbkit.launch.variables import CONTRACT
 from nbkit.packages import packages_of, pip_install
-from nbkit.store.ownership import make_folder
+from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.telemetry.storage import describe_storage
@@ -136,6 +136,7 @@ def detach(
     LaunchError
         If it is gone already.
     """
+    open_to_append(log).close()  # the shell's own would follow the umask
     shell = subprocess.run(
         ["/bin/sh", "-c", _DETACH, str(log), *argv],
         env={**passed_on(), RUN_ID_VARIABLE: run_id},

@@ -20,6 +20,7 @@ from nbkit.launch.meeting import LOOPBACK, Meeting
 from nbkit.launch.queue import Place
 from nbkit.launch.ranks import RankProcess, start_ranks
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, Beat, HeartbeatBoard
+from nbkit.store.ownership import open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.runs import StoredRun
@@ -212,7 +213,7 @@ class LocalRanks:
             rank.kernel_ran_out_of_memory = before is not None and now > before
 
     def _start_sampler(self) -> SamplerProcess:
-        with self._paths.supervisor_log(self._attempt).open("ab") as log:
+        with open_to_append(self._paths.supervisor_log(self._attempt)) as log:
             return start_sampler(
                 self._paths.system(self._node.system_name),
                 gpu_uuids=self._devices,

@@ -36,6 +36,7 @@ from nbkit.launch.node_messages import beats_lines, line, parse
 from nbkit.launch.ranks import collect_orphans
 from nbkit.launch.supervisor import become_supervisor
 from nbkit.launch.sweep import end_processes, marked_processes
+from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.runs import StoredRun
@@ -94,7 +95,7 @@ class Agent:
             )
             raise DeviceError(message)
         folder = self._paths.system(self._node.system_name)
-        folder.parent.mkdir(exist_ok=True)
+        folder.parent.mkdir(FOLDER_MODE, exist_ok=True)
         folder.touch()  # whether the supervisor sees this is the other half of the look
         if self._node.rank == 0:
             self._meeting = Meeting.here("")

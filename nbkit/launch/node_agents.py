@@ -17,7 +17,7 @@ from nbkit.launch.node_messages import line, parse, read_beats
 from nbkit.launch.ranks import RemoteRank, signal_number
 from nbkit.launch.sbatch import srun_environment
 from nbkit.store.heartbeat import Beat, Phase
-from nbkit.store.ownership import make_folder
+from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.telemetry.software import software_differences
 
@@ -112,7 +112,7 @@ class NodeAgents:
         """
         log = self._paths.supervisor_log(self._attempt)
         make_folder(log.parent)
-        with log.open("ab") as errors:
+        with open_to_append(log) as errors:
             # Its own session: Slurm's signals to the job are answered by the
             # supervisor, and srun would end the step by itself.
             self._srun = subprocess.Popen(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from nbkit.config import ExperimentConfig
 from nbkit.launch.command import RankPlan, rank_environment
 from nbkit.launch.variables import rank_variables
-from nbkit.store.ownership import make_folder
+from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 
@@ -208,7 +208,7 @@ def _start_rank(
     inherited = [plan.lifeline_fd, plan.heartbeat_fd, *plan.lease_fds]
     if rank == 0 and plan.listen_fd is not None:
         inherited.append(plan.listen_fd)
-    with files.stdout.open("ab") as out, files.stderr.open("ab") as err:
+    with open_to_append(files.stdout) as out, open_to_append(files.stderr) as err:
         popen = subprocess.Popen(
             argv,
             env=rank_environment(config, paths, plan, local_rank, variables),

@@ -215,6 +215,11 @@ def _fields_of_entry(entry: Entry, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_labels(name: str, labels: Mapping[str, str]) -> None:
+    if not isinstance(labels, Mapping):
+        message = (
+            f"{name}={labels!r:.80} is of type {type(labels).__name__}; pass a dict."
+        )
+        raise ConfigError(message)
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
             message = f"{name}[{key!r}]={value!r} is not text; use str() of it."

@@ -46,8 +46,10 @@ class JsonLinesWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            path.parent.mkdir(0o755, parents=True, exist_ok=True)
+            # Not through a link, which others may have made in an older folder.
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            self._fd = os.open(path, flags, 0o644)
             _cut_half_line(self._fd)
         except OSError as error:
             raise store_error(path, error) from error

@@ -25,6 +25,7 @@ __all__ = [
     "is_of_others",
     "make_folder",
     "open_new",
+    "open_to_append",
     "what_others_own",
     "write_file",
 ]
@@ -69,6 +70,18 @@ def open_new(path: Path) -> BinaryIO:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, OWNERS), "wb")
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file for writing at its end, and not what a link leads to.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, OWNERS), "ab")
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -41,12 +41,12 @@ _NAME = re.compile(
 # As a word's end in free text, where `key=len` and `KeyError: 'x'` are no secrets.
 _PASSWORD = r"(?:[a-z0-9]*passw(?:or)?d|passphrase|secret|credentials?)"
 _TOKEN = (
-    r"(?:token|cookie|jwt|dsn"
+    r"(?:token|cookie|jwt|dsn|(?-i:(?<=[A-Z0-9]_)KEY)"
     r"|(?:api|access|secret|private|auth|account|encryption|signing)[_-]?key)"
 )
 _WORD = rf"(?:{_PASSWORD}|{_TOKEN})"
-_PASS = r"(?:(?<=[a-z]_)pass|[a-z]{0,20}pgpass|(?<=;)pwd)"
-_SIGNATURE = r"(?:(?<=[a-z]_)pat|sig|signature|auth)"
+_PASS = r"(?:(?<=[a-z]_)pass|[a-z]{0,20}pgpass|(?<=;)pwd|pwd(?!\s*=\s*[\"']?[/~.$]))"
+_SIGNATURE = r"(?:(?<=[a-z]_)pat|sig|signature|auth|pass)"
 # People choose short passwords; what a machine makes is long: `token=gpt2` is none, nor
 # is a number of up to six digits.
 _LONG = (
@@ -76,6 +76,9 @@ _FORMS = [
     r"npm_[a-z0-9]{30,}",
     r"pypi-[\w-]{20,}",
     r"nvapi-[\w-]{20,}",
+    r"ya29\.[\w-]{20,}",
+    r"dop_v1_[a-f0-9]{32,}",
+    r"rpa_[a-z0-9]{20,}",
     r"(?<=[?&]key=)[\w-]{16,}",
     r"eyJ[\w-]{8,512}\.[\w-]{8,}(?:\.[\w-]*)?",
 ]
@@ -94,9 +97,12 @@ _BEARER = re.compile(r"(\b(?:bearer|basic) +)(?!\*\*\*)[\w.~+/=-]{8,}", re.IGNOR
 _ASSIGNED = re.compile(
     rf"({_BEFORE}(?:(?:{_PASSWORD}[\"']?\s*[=:]|{_PASS}[\"']?\s*=)\s*"
     rf"|(?:{_TOKEN}[\"']?\s*[=:]|{_SIGNATURE}[\"']?\s*=)\s*(?={_LONG})"
-    rf"|(?<=-){_WORD}\s+))({_VALUE})",
+    rf"|(?<=-){_WORD}\s+)"
+    rf"|(?<!\S)--?(?:[a-z0-9]+[_-]){{0,8}}(?:{_WORD}|pw)\s+)({_VALUE})",
     re.IGNORECASE,
 )
+# curl's and wget's; numbers are a user and group of docker's.
+_USER = re.compile(r"((?<!\S)(?:-u|--user)[ =][^\s:/]{1,64}:)(?!\d+\b|\*\*\*)[^\s:/]+")
 _KEY = re.compile(rf"{_BEFORE}(?:{_WORD}|{_PASS}|{_SIGNATURE})", re.IGNORECASE)
 # In code a name without quotes is a name: only what looks like no word counts.
 _IN_CODE = re.compile(
@@ -217,6 +223,7 @@ def _redacted_text(text: str) -> str:
     text = _FORM.sub(REDACTED, text)
     text = _PRIVATE_KEY.sub(rf"\1 {REDACTED} ", text)
     text = _BEARER.sub(rf"\1{REDACTED}", text)
+    text = _USER.sub(rf"\1{REDACTED}", text)
     return _ASSIGNED.sub(rf"\1{REDACTED}", text)
 
 

@@ -8,7 +8,6 @@ of a study.
 
 from __future__ import annotations
 
-import html
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from nbkit.errors import StoreError
 from nbkit.statistics import NoiseFloor
 from nbkit.store.metrics import store_error
 from nbkit.store.record import new_beside, read_json, write_json
-from nbkit.study.report_parts import Figure, MimeBundle, Note, Source, Table
+from nbkit.study.report_parts import Figure, MimeBundle, Note, Source, Table, escape
 from nbkit.visible import visible
 
 __all__ = [
@@ -114,16 +113,16 @@ class Report:
 
     def to_html(self) -> str:
         """Return the report as a page of its own."""
-        title = html.escape(self.title)
+        title = escape(self.title)
         figures = [figure.to_html() for figure in self.figures]
-        next_step = html.escape(self.next_step)
+        next_step = escape(self.next_step)
         sources = "".join(f"<li>{source.to_html()}</li>" for source in self.sources)
         parts = [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width">',
             f"<title>{title}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{title}</h1>",
-            f'<p class="answer">{html.escape(self.answer)}</p>',
+            f'<p class="answer">{escape(self.answer)}</p>',
             *figures[:1],
             Note(self.notes).to_html() if self.notes else "",
             *(table.to_html() for table in self.tables),
@@ -216,7 +215,7 @@ class SavedReport:
         if report.next_step:
             rest.append(f"Next: {report.next_step}")
         return {
-            "text/html": f"<p><strong>{html.escape(report.answer)}</strong></p>"
+            "text/html": f"<p><strong>{escape(report.answer)}</strong></p>"
             f"{Note(rest).to_html()}",
             "text/plain": "\n".join([report.answer, *rest]),
             REPORT_MIME: {

@@ -18,8 +18,9 @@ from typing import Any
 
 from nbkit.analysis import charts
 from nbkit.study.wording import UNKNOWN
+from nbkit.visible import visible
 
-__all__ = ["Figure", "MimeBundle", "Note", "Source", "Table"]
+__all__ = ["Figure", "MimeBundle", "Note", "Source", "Table", "escape"]
 
 MimeBundle = dict[str, Any]
 
@@ -32,6 +33,11 @@ _RIGHT = 'style="text-align: right"'
 _ONE_LINE = 'style="text-align: right; white-space: nowrap"'
 
 
+def escape(text: str) -> str:
+    """Return a text for a page, on which it can only be read."""
+    return html.escape(visible(text, lines=True))
+
+
 @dataclass(frozen=True)
 class Note:
     """Sentences a reader should see, such as what could not be measured."""
@@ -41,8 +47,8 @@ class Note:
     def to_html(self) -> str:
         """Return a paragraph, or a list of several sentences."""
         if len(self.sentences) == 1:
-            return f"<p>{html.escape(self.sentences[0])}</p>"
-        items = (f"<li>{html.escape(sentence)}</li>" for sentence in self.sentences)
+            return f"<p>{escape(self.sentences[0])}</p>"
+        items = (f"<li>{escape(sentence)}</li>" for sentence in self.sentences)
         return f"<ul>{''.join(items)}</ul>"
 
     def to_text(self) -> str:
@@ -62,10 +68,10 @@ class Source:
 
     def to_html(self) -> str:
         """Return a link; the text alone where there is no address of the web."""
-        text = html.escape(self.text)
+        text = escape(self.text)
         if self.url is None or not self.url.startswith(("https://", "http://")):
-            return text if self.url is None else f"{text}, {html.escape(self.url)}"
-        return f'<a href="{html.escape(self.url)}">{text}</a>'
+            return text if self.url is None else f"{text}, {escape(self.url)}"
+        return f'<a href="{escape(self.url)}">{text}</a>'
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Table:
 
     def to_html(self) -> str:
         """Return a table that needs no style sheet to be read."""
-        caption = html.escape(self.caption)
+        caption = escape(self.caption)
         head = _row(self.columns, 'th scope="col"', "th", _RIGHT)
         body = "".join(_row(row, "td", "td", _ONE_LINE) for row in self._filled())
         notes = Note(self.notes).to_html() if self.notes else ""
@@ -166,7 +172,7 @@ class Figure:
 
     def to_html(self) -> str:
         """Return the picture inside the text; its title is part of it."""
-        caption = html.escape(self.caption)
+        caption = escape(self.caption)
         data = base64.b64encode(self.png).decode()
         return (
             f'<figure><img alt="{caption}" width="{self.size["width"]}" '
@@ -183,6 +189,6 @@ class Figure:
 
 
 def _row(cells: Sequence[str], opened: str, tag: str, style: str) -> str:
-    first, *others = map(html.escape, cells)
+    first, *others = map(escape, cells)
     row = "".join(f"<{opened} {style}>{cell}</{tag}>" for cell in others)
     return f"<tr><{opened} {_LEFT}>{first}</{tag}>{row}</tr>"

@@ -148,14 +148,12 @@ class StoredStudy:
         With ``diverged``, also those that were ended because they were not finite.
         """
         content, finished = self._content, self._finished(diverged=diverged)
-        return {
-            arm: [
-                finished[Slot(arm, repeat)]
-                for repeat in range(content["repeats"])
-                if Slot(arm, repeat) in finished
-            ]
-            for arm in content["arms"]
-        }
+        found: dict[str, list[Run]] = {arm: [] for arm in content["arms"]}
+        # By what has finished: a file may say any number of repeats.
+        for slot in sorted(finished, key=lambda slot: slot.repeat):
+            if slot.arm in found and 0 <= slot.repeat < content["repeats"]:
+                found[slot.arm].append(finished[slot])
+        return found
 
     def __repr__(self) -> str:
         done, planned = len(self._finished()), len(self.order)

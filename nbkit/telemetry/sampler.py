@@ -145,8 +145,10 @@ class _LineFile:
 
     def __init__(self, path: Path) -> None:
         # Only the last folder: a run folder that vanished is not made anew.
-        path.parent.mkdir(exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        path.parent.mkdir(0o755, exist_ok=True)
+        # Not through a link, which others may have made in an older folder.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        self._fd = os.open(path, flags, 0o644)
         status = os.fstat(self._fd)
         self._is_file = stat.S_ISREG(status.st_mode)
         if self._is_file:

@@ -27,6 +27,7 @@ import psutil
 
 from nbkit.errors import NvmlUnavailableError, StoreError
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard
+from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import read_json, write_json
@@ -109,7 +110,7 @@ class NodeWatch:
         StoreError
             If the run's folder cannot be written.
         """
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.file.parent)
         write_json(self.file, self._told)
         threading.Thread(target=self._run, name="nbkit-node", daemon=True).start()
 

@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from nbkit.config import ExperimentConfig
 from nbkit.config.checks import PROFILED_STEPS
+from nbkit.store.ownership import make_folder
 from nbkit.store.record import write_json
 from nbkit.worker.rank import Rank
 
@@ -82,7 +83,7 @@ class StepProfile:
 
     def _write(self, traced: Any) -> None:
         path = self._paths.profile
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         # Its name's end says that it is compressed.
         temporary = path.with_name(f".{path.name}")
         traced.export_chrome_trace(str(temporary))

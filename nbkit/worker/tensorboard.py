@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nbkit.store.ownership import make_folder
 from nbkit.worker.rank import Rank
 
 __all__ = ["TensorBoard"]
@@ -30,8 +31,9 @@ class TensorBoard:
             from torch.utils.tensorboard.writer import SummaryWriter
 
             purge = step if self._rank.attempt else None
-            folder = str(self._rank.paths.tensorboard)
-            self._writer = SummaryWriter(folder, purge_step=purge, flush_secs=5)
+            folder = self._rank.paths.tensorboard
+            make_folder(folder)
+            self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=5)
         for name, value in values.items():
             if value is not None:
                 self._writer.add_scalar(name, value, step)

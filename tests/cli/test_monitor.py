@@ -69,6 +69,20 @@ def test_a_command_line_of_others_moves_no_cursor_of_this_terminal():
     assert line.endswith("eve, pid 7: python [2J a b .py")
 
 
+def test_a_holder_stands_on_the_instance_whose_line_has_its_number():
+    holder = {"kind": "outside", "name": None, "path": None, "run_id": None}
+    holder |= {"user": "eve", "pid": 7, "idle_since": None, "mig_uuid": "MIG-b"}
+    holder["command"] = "python"
+    instances = [{"uuid": f"MIG-{name}", "memory_total_mib": 9} for name in "abc"]
+    gpu = {"holders": [holder], "mig_instances": instances, "unavailable": {}}
+    sample = {"t": 0.0, "mig": [[1, 2, 3]], "holders": [[1024]]}
+
+    lines = [line.strip() for line in gpu_table._held(gpu, sample, 0)]
+
+    [held] = [line for line in lines if "eve" in line]
+    assert "MIG 1" in held
+
+
 def test_table_follows_table_where_no_terminal_is(nbkit_command):
     with subprocess.Popen(
         [*COMMAND, "monitor", "--interval", "0.25"],

@@ -27,6 +27,7 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.study.study import Study
 from nbkit.telemetry.past import read_past
 from nbkit.telemetry.system import summarise_system
 from nbkit.widgets.table import _saved
@@ -315,6 +316,14 @@ def test_a_study_that_cannot_be_read_is_refused_with_a_sentence(attack, in_time)
             return str(error)
 
     assert "study.json" in in_time(refused)
+
+
+def test_a_study_of_any_number_of_repeats_is_read_by_what_has_finished(in_time, whole):
+    study = Study.create("s", {"a": ExperimentConfig()})
+    content = json.loads(study.paths.study.read_text())
+    write_json(study.paths.study, {**content, "repeats": 10**12})
+
+    assert in_time(Study.open(study.study_id).runs_by_arm) == {"a": []}
 
 
 def test_a_file_of_lines_is_read_whatever_its_length_but_no_endless_line(whole):

@@ -11,13 +11,23 @@ import pytest
 
 import nbkit
 from nbkit.config import ExperimentConfig
+from nbkit.errors import StoreError
 from nbkit.launch.resume import held_attempt
 from nbkit.launch.trust import permit_run
-from nbkit.store.ownership import make_folder, open_new, what_others_own, write_file
+from nbkit.store.metrics import JsonLinesWriter
+from nbkit.store.ownership import (
+    make_folder,
+    open_new,
+    open_to_append,
+    what_others_own,
+    write_file,
+)
 from nbkit.store.paths import store_folder
 from nbkit.store.record import write_json
 from nbkit.study.checkout import Checkout
+from nbkit.telemetry.sampler import _LineFile
 from tests.hostile.written import imported, store_at, write_run
+from tests.training import train_here
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +78,35 @@ def test_nobody_else_can_write_what_a_launched_function_leaves(umask):
     assert run.returns == [5]
     permit_run(run.paths, trust=False)
     whole = [run.paths.code, run.paths.checkpoints]
-    assert what_others_own([run.paths.root, run.paths.logs], whole) is None
+    whole += [run.paths.logs, run.paths.root / "system"]
+    assert what_others_own([run.paths.root, run.paths.metrics], whole) is None
     returned = run.paths.rank(0, 0).returned
     assert [_mode(path) for path in (returned, run.paths.entry_pickle)] == [0o600] * 2
+
+
+def test_nobody_else_can_write_what_a_training_leaves(umask):
+    umask(0)
+    config = ExperimentConfig(model="resnet18", image_size=32, batch_size_per_gpu=2)
+
+    run = train_here(config.replace(device="cpu", steps=2, warmup_steps=0))
+
+    paths = run.paths
+    assert what_others_own([paths.root, paths.metrics, paths.tensorboard], []) is None
+    assert any(paths.tensorboard.iterdir())
+
+
+def test_nothing_is_appended_to_what_a_link_leads_to(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    link = tmp_path / "system" / "host.jsonl"
+    link.parent.mkdir()
+    link.symlink_to(mine)
+
+    for write in (JsonLinesWriter, _LineFile, open_to_append):
+        with pytest.raises((OSError, StoreError), match=r"link|symbolic"):
+            write(link)
+
+    assert mine.read_text() == "mine"
 
 
 def test_nobody_else_can_write_a_study_or_a_new_attempt(umask):

@@ -227,6 +227,7 @@ def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(
     [
         ({"what": 50}, "pass an ExperimentConfig"),
         ({"tags": {"day": 21}}, r"tags\['day'\]=21 is not text"),
+        ({"tags": ["day=21"]}, r"tags=\['day=21'\] is of type list; pass a dict"),
         ({"on_owner_exit": "maybe"}, "neither 'keep' nor 'stop'"),
     ],
 )

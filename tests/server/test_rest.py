@@ -105,6 +105,19 @@ def test_a_run_of_another_version_is_stopped_by_what_is_known_of_it(start, store
     assert json.loads((folder / "stop.json").read_text())["grace_seconds"] == 7
 
 
+@pytest.mark.parametrize("grace_seconds", [0, 0.5])
+def test_a_stop_with_a_time_of_its_own_takes_that_even_if_it_is_none(
+    start, store, grace_seconds
+):
+    folder = store_run(store, RUN_ID, "running", stop_grace_seconds=7)
+    body = {"grace_seconds": grace_seconds}
+
+    assert start().request(f"nbkit/api/runs/{RUN_ID}/stop", body).status == 202
+
+    told = json.loads((folder / "stop.json").read_text())["grace_seconds"]
+    assert told == grace_seconds
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -187,6 +200,7 @@ def test_a_folder_has_no_path_in_contents_that_are_no_files(start, store):
         {"grace_seconds": -1},
         {"grace_seconds": "5"},
         {"grace_seconds": True},
+        {"grace_seconds": False},
         {"grace_seconds": 1e9},
         {"grace": 5},
         [],

@@ -112,6 +112,16 @@ def test_the_page_loads_nothing_and_leads_to_its_sources_only():
         assert part in page
 
 
+def test_control_and_direction_characters_of_others_are_shown_on_the_page():
+    table = Table("a\x1b[2J", ["b\u202e"], [["c\x07"]])
+
+    page = Report("t\x1b", "d\x1b", notes=["e\u202e"], tables=[table]).to_html()
+
+    assert not set(page) & set("\x1b\x07\u202e")
+    for shown in ("t\\x1b", "d\\x1b", "e\\u202e", "a\\x1b[2J", "b\\u202e", "c\\x07"):
+        assert shown in page
+
+
 def test_an_address_that_is_none_of_the_web_is_no_link():
     source = Source("odd", "javascript:alert(1)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
+from nbkit.store.paths import RunPaths
 from nbkit.worker import checkpoint
+from nbkit.worker.context import Context
 from nbkit.worker.generators import pack, random_state, restore_random_state, unpack
+from nbkit.worker.rank import Rank
 
 BITS = [np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox]
 MADE: dict[str, Callable[[], Any]] = {
@@ -99,3 +104,29 @@ def test_what_a_checkpoint_cannot_hold_is_named_with_its_place(tmp_path):
 
     with pytest.raises(ConfigError, match=r"\(state\['best'\]\['at'\] is a ndarray\)"):
         saved(tmp_path, state)
+
+
+def test_each_rank_goes_on_with_the_generators_of_its_own_state(tmp_path, monkeypatch):
+    both = threading.Barrier(2)
+    monkeypatch.setattr(Context, "_barrier", lambda self: both.wait)
+    paths = RunPaths(tmp_path / "runs" / "20260101-000000-two-aaaa")
+    paths.root.mkdir(parents=True)
+    config = ExperimentConfig(task="function", gpus=2, device="cpu")
+    ranks = [
+        Context(Rank(paths, number, number, 2, 2, 0, None), config, torch.device("cpu"))
+        for number in range(2)
+    ]
+    generators = [np.random.default_rng(number) for number in range(2)]
+    saving = [
+        threading.Thread(target=rank.save_checkpoint, args=({"rng": generator}, 1))
+        for rank, generator in zip(ranks, generators, strict=True)
+    ]
+    for thread in saving:
+        thread.start()
+    for thread in saving:
+        thread.join()
+
+    for rank, generator in zip(ranks, generators, strict=True):
+        state = rank.load_checkpoint()
+        assert state is not None
+        assert draw(state["rng"]) == draw(generator)

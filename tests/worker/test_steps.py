@@ -27,6 +27,21 @@ def test_shuffle_keeps_every_element_and_moves_none_further_ahead_than_the_buffe
     assert shuffled == list(steps.shuffle(range(100), 10, random.Random(1)))
 
 
+@pytest.mark.parametrize("buffer_size", [10, 100])
+def test_what_the_buffer_holds_at_the_end_comes_in_random_order_too(buffer_size):
+    shuffled = list(steps.shuffle(range(100), buffer_size, random.Random(1)))
+
+    # Of ten in their order, or in that in which they were put there, one in millions.
+    held = sorted(shuffled[-buffer_size:])
+    assert shuffled[-buffer_size:] != held
+    random_state = random.Random(1)
+    kept = list(range(buffer_size))
+    for element in range(buffer_size, 100):
+        kept[random_state.randrange(buffer_size)] = element
+    assert sorted(kept) == held
+    assert shuffled[-buffer_size:] != kept
+
+
 @pytest.mark.parametrize("buffer_size", [1, 5, 50])
 def test_a_buffer_of_any_size_will_do(buffer_size):
     assert sorted(steps.shuffle("abcde", buffer_size, random.Random(1))) == [*"abcde"]
