@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+_ALWAYS = {"browser", "notebooks", "slurm", "endings"}
+"""Folders of tests."""
 _EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
 
@@ -27,9 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out tests that would leave a thread waiting for what never starts."""
+    """Leave out what starts processes for sure, or would wait for what never starts.
+
+    Playwright is left with a loop in which nothing else runs.
+    """
     if config.getoption("without_processes"):
-        items[:] = [item for item in items if not item.get_closest_marker("waiting")]
+        items[:] = [
+            item
+            for item in items
+            if not item.get_closest_marker("waiting")
+            and not _ALWAYS.intersection(item.path.parts)
+        ]
 
 
 class _Watch:

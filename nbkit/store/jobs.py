@@ -201,10 +201,17 @@ class _Cluster:
         if self._question is None:
             self._asked_at = time.monotonic()
             self._question = threading.Thread(
-                target=ask, args=about, name="nbkit squeue", daemon=True
+                target=self._run, args=(ask, *about), name="nbkit squeue", daemon=True
             )
             self._question.start()
         return self._question
+
+    def _run(self, ask: Callable[..., None], *about: Any) -> None:
+        try:
+            ask(*about)
+        finally:
+            with self._lock:
+                self._question = None
 
     def _ask(self, wanted: dict[str, float], max_age_seconds: float) -> None:
         question = self._question_for_squeue()
@@ -241,18 +248,11 @@ class _Cluster:
                 self._heard_time = answer.asked_time
             # Accounts may be slow; what squeue has said does not wait for them.
             self._tell_ends(missing)
-        finally:
-            with self._lock:
-                self._question = None
 
     def _tell_ends(self, missing: Collection[str]) -> None:
-        try:
-            gone = self._look_up(missing)
-            with self._lock:
-                self._gone |= gone
-        finally:
-            with self._lock:
-                self._question = None
+        gone = self._look_up(missing)
+        with self._lock:
+            self._gone |= gone
 
     def _question_for_squeue(self) -> tuple[str, ...]:
         # Of one user, the controller picks the jobs; else it would send everybody's.

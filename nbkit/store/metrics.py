@@ -208,17 +208,16 @@ def to_json_line(values: dict[str, Any]) -> str:
         return json.dumps(_finite(values), separators=(",", ":")) + "\n"
 
 
-def store_error(
-    path: Path, error: OSError, instead: str = "set NBKIT_HOME to a folder"
-) -> StoreError:
+def store_error(path: Path, error: OSError, instead: str | None = None) -> StoreError:
     """Return the error that says what to do about a file that cannot be written.
 
     Parameters
     ----------
     instead
-        How to name another folder, which the words "that you may write" go after.
+        How to name another folder, which the words "that you may write" go after; None
+        is another store.
     """
-    another = f"{instead} that you may write"
+    another = f"{instead or 'set NBKIT_HOME to a folder'} that you may write"
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
         errno.EDQUOT: "your quota is used up: free some space, or set NBKIT_HOME",
@@ -226,7 +225,7 @@ def store_error(
         errno.EROFS: f"read-only file system: {another}",
     }
     if error.errno == errno.EACCES:
-        remedy = f"{_whose(path)}{another}"
+        remedy = _of_owner(path, another, is_of_store=instead is None)
     else:
         remedy = remedies.get(error.errno or 0, another)
     message = f"{path} cannot be written ({error.strerror or error}): {remedy}."
@@ -235,14 +234,18 @@ def store_error(
     return wrapped
 
 
-def _whose(path: Path) -> str:
+def _of_owner(path: Path, another: str, *, is_of_store: bool) -> str:
     with suppress(OSError, StopIteration):
         folder = next(one for one in path.parents if os.access(one, os.F_OK))
         owner, me = folder.stat().st_uid, os.geteuid()
         if owner != me:
+            # Another store is of no use to a run or study that is there.
+            above = {one.parent.name for one in (folder, *folder.parents)}
+            is_there = not above.isdisjoint({"runs", "studies"})
             whose = f"{folder} belongs to uid {owner}, and this is uid {me}"
-            return f"{whose}: ask them, or "
-    return "no permission: "
+            go_on = "export and import it" if is_of_store and is_there else another
+            return f"{whose}: ask them, or {go_on}"
+    return f"no permission: {another}"
 
 
 def _cut_half_line(fd: int) -> None:

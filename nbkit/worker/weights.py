@@ -184,8 +184,11 @@ def _read(path: Path, named: str) -> State:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises many kinds
+        # torch's own words advise to execute what the file says.
+        is_code = type(error).__name__ == "UnpicklingError"
+        why = "it holds not only tensors, numbers and text" if is_code else error
         message = (
-            f"weights={named!r}: {path} cannot be loaded ({error}); save the model's "
+            f"weights={named!r}: {path} cannot be loaded ({why}); save the model's "
             "state_dict() with torch.save."
         )
         raise ConfigError(message) from error

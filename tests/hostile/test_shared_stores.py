@@ -208,7 +208,7 @@ def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_
     words = rf"belongs to uid {os.geteuid()}, and this is uid {STRANGER}: ask them, or "
 
     with as_stranger(paths.root):
-        with pytest.raises(StoreError, match=f"{words}set NBKIT_HOME to a folder that"):
+        with pytest.raises(StoreError, match=f"{words}export and import it"):
             write_json_once(paths.stop, {})
         with pytest.raises(StoreError, match=rf"{words}name a folder \(nbkit report"):
             _replace(paths.root / "report.html", b"")

@@ -1,6 +1,7 @@
 """Where a model's weights come from, and what is said of those that do not fit."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -148,6 +149,10 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(rank, trained):
     [
         (None, "is no run of .* and no checkpoint"),
         (b"no weights", "cannot be loaded"),
+        (
+            {"a": Path("/x")},
+            r"\(it holds not only tensors, numbers and text\); save the",
+        ),
         ({"model": 3}, "holds no weights by name"),
     ],
 )
