@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-_ALWAYS = {"browser", "notebooks", "slurm", "endings"}
-"""Folders of tests."""
+_ALWAYS = {"browser", "endings", "notebooks", "server", "slurm"}
+"""Folders of tests most of which start one; a loop of asyncio swallows the skip."""
 _EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
 
