@@ -11,7 +11,8 @@ BROWSER := chromium-headless-shell
 LOWER := $(shell sed -n 's/^ *"\(torch[a-z]*\)>=\([0-9.]*\)",/\1==\2/p' pyproject.toml)
 
 .DEFAULT_GOAL := run
-.PHONY: run test quick lab check types python typescript golden bench bench-peers soak
+.PHONY: run test quick lab check types python typescript without-processes
+.PHONY: golden bench bench-peers soak
 .PHONY: audiences pictures gpu gpu-kit wheel lock
 .PHONY: clean setup setup-lower setup-lock setup-peers
 
@@ -62,11 +63,10 @@ lab: setup
 
 # While one works: what starts no process.
 quick: setup
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/pyright
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest --numprocesses=2 --without-processes -q
+	@$(MAKE) --no-print-directory --jobs --output-sync types python without-processes
+
+without-processes:
+	$(BIN)/python -m pytest --numprocesses=2 --dist worksteal --without-processes --quiet
 
 # nbkit's own budgets; writes build/bench.json. Images are read from the built-in set, or
 # from another: make bench DATA=/path/to/images.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,25 +22,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Watch in the processes that run tests: pytest-xdist's first one starts them."""
-    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses")
+    runs_tests = hasattr(config, "workerinput") or not config.getoption(
+        "numprocesses", None
+    )
     if config.getoption("without_processes") and runs_tests:
         config.pluginmanager.register(_Watch())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what starts processes for sure, and not even import it.
+
+    Playwright is left with a loop in which nothing else runs.
+    """
+    leaves_out = config.getoption("without_processes")
+    return True if leaves_out and collection_path.name in _ALWAYS else None
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out what starts processes for sure, or would wait for what never starts.
-
-    Playwright is left with a loop in which nothing else runs.
-    """
+    """Leave out what would wait for what never starts."""
     if config.getoption("without_processes"):
-        items[:] = [
-            item
-            for item in items
-            if not item.get_closest_marker("waiting")
-            and not _ALWAYS.intersection(item.path.parts)
-        ]
+        items[:] = [item for item in items if not item.get_closest_marker("waiting")]
 
 
 class _Watch:

@@ -152,7 +152,12 @@ def _beside_plain_loops(slot: Slot) -> dict[str, ExperimentConfig]:
     configs = {
         "lars": slot.config(precision="fp16", optimizer="lars"),
         # What is divided by its own size shows every rounding: in 16 bits too much.
-        "adamw": slot.config(precision="fp32", optimizer="adamw", learning_rate=1e-4),
+        "adamw": slot.config(
+            precision="fp32",
+            optimizer="adamw",
+            learning_rate=1e-4,
+            batch_size_per_gpu=half,
+        ),
         "accumulation": slot.config(
             batch_size_per_gpu=half, gradient_accumulation_steps=2
         ),

@@ -208,6 +208,7 @@ def test_a_job_is_named_by_digits_alone(whole):
 def test_control_and_direction_characters_of_a_name_are_shown(whole, capsys):
     name = "\x1b]0;pwned\x07\x9b2J\u202eevil\nRun"
     bad = stored(name=name, state="failed", cause={"message": name})
+    write_json(bad.paths.submission, {**SUBMISSION, "supervisor": None})
 
     assert main(["runs"]) == 0
     assert main(["show", bad.run_id]) == 0

@@ -38,7 +38,10 @@ def write_run(
     config = ExperimentConfig.from_store(json.dumps(fields))
     paths = create_run_folder(config)
     if config.has_entry:
-        function_entry(os.getcwd).write(paths)
+        with pytest.MonkeyPatch.context() as patch:
+            # Here every module of every test is a loaded module of the user's.
+            patch.setattr("nbkit.launch.entry._local_modules", list)
+            function_entry(os.getcwd).write(paths)
         public, private = (read_json(one) or {} for one in (paths.entry, paths.private))
         for name, value in (entry or {}).items():
             (private if name in private else public)[name] = value

@@ -29,6 +29,12 @@ def _sample(t, utilization=50, filler=""):
     return {"kind": "sample", **Sample(t, (gpu,), host=host).to_dict()}
 
 
+def _samples(times):
+    """Return many that differ in their time alone."""
+    one = _sample(0.0)
+    return [{**one, "t": t} for t in times]
+
+
 def _header(t):
     return {"kind": "header", "schema": 1, "t": t, "devices": []}
 
@@ -56,7 +62,7 @@ def test_what_a_gpu_did_not_tell_stays_unknown(tmp_path):
 @pytest.mark.parametrize("interval", [0.5, 1, 7, 45])
 def test_the_newest_half_hour_is_whole_and_what_is_older_is_thin(tmp_path, interval):
     times = [NOW - 3 * 3600 + n * interval for n in range(int(3 * 3600 / interval))]
-    path = _write(tmp_path / "a.jsonl", [_header(times[0]), *map(_sample, times)])
+    path = _write(tmp_path / "a.jsonl", [_header(times[0]), *_samples(times)])
 
     found = [row[0] for row in read_past(path, NOW)]
 
@@ -85,7 +91,7 @@ def looks(monkeypatch):
 
 def test_what_is_older_than_a_day_is_passed_over(tmp_path, looks):
     times = [NOW - 30 * 3600 + n * 20 for n in range(30 * 180)]
-    path = _write(tmp_path / "a.jsonl", map(_sample, times))
+    path = _write(tmp_path / "a.jsonl", _samples(times))
 
     rows = read_past(path, NOW)
     first = next(rows)

@@ -1,5 +1,6 @@
 """The largest batch: which sizes are tried, and who may ask."""
 
+import gc
 import json
 import os
 import subprocess
@@ -15,6 +16,13 @@ from nbkit.worker import batch_size
 from nbkit.worker.rank import Rank
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect():
+    """Leave what is alive out of the collections of garbage that every probe makes."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.mark.parametrize(
