@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
+import random
 import socket
 import subprocess
 import urllib.request
@@ -17,9 +20,19 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def free_port() -> int:
-    """Return a port at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Return a port at which nobody listens, and that the system gives to nobody.
+
+    A server that is started anew at its port must find it free.
+    """
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    first, last = map(int, given)
+    ports = [*range(10_000, first), *range(last + 1, 65_536)] or range(10_000, 65_536)
+    # Other processes of pytest may have begun with the same seed.
+    chance = random.SystemRandom()
+    while True:
+        port = chance.choice(ports)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def environment_below(folder: Path) -> dict[str, str]:
@@ -45,7 +58,7 @@ def wait_until_it_answers(
         try:
             with _opener.open(request, timeout=60):
                 return True
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
 
     wait_until(answers, f"the server; {log.read_text()[-2000:]}")
