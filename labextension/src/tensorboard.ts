@@ -133,7 +133,7 @@ export class TensorBoards {
    */
   async open(curves: ICurves): Promise<void> {
     const shell = this._shell;
-    if (shell === null) {
+    if (shell === null || !(await this._mayBeFramed())) {
       await this._openInBrowser(curves);
       return;
     }
@@ -160,12 +160,36 @@ export class TensorBoards {
 
   /** Bring a tab back; Lab does not wait for its TensorBoard. */
   bringBack({ key, label }: ReadonlyPartialJSONObject): void {
-    if (this._shell && typeof key === 'string' && key && !this._tabs.has(key)) {
+    const shell = this._shell;
+    if (shell && typeof key === 'string' && key) {
       const curves = ofKey(key, String(label), this._trans);
-      this._addTab(curves, this._shell).catch(error => {
-        console.warn(`nbkit: ${curves.label} did not come back`, error);
-      });
+      this._mayBeFramed()
+        .then(async isFramed => {
+          if (isFramed && !this._tabs.has(key)) {
+            await this._addTab(curves, shell);
+          }
+        })
+        .catch(error => {
+          console.warn(`nbkit: ${curves.label} did not come back`, error);
+        });
     }
+  }
+
+  /**
+   * Whether Lab's page may show another one of its server: in a hub it may not.
+   *
+   * Asked once: an answer that comes late might come after the time in which a click
+   * may open a tab of the browser.
+   */
+  private async _mayBeFramed(): Promise<boolean> {
+    if (this._isFramed === null) {
+      const { may_be_framed } = await request<{ may_be_framed: boolean }>(
+        this._settings,
+        'status'
+      );
+      this._isFramed = may_be_framed;
+    }
+    return this._isFramed;
   }
 
   /** Start a TensorBoard that has ended, of which a tab has the page. */
@@ -279,6 +303,7 @@ export class TensorBoards {
     return { url, started, idleSeconds: idle_seconds, note };
   }
 
+  private _isFramed: boolean | null = null;
   private _tabs = new Map<string, MainAreaWidget<IFrame>>();
   private _keys = new WeakMap<MainAreaWidget<IFrame>, string>();
 }

@@ -23,7 +23,7 @@ from nbkit.server.notebooks import copy_notebook, describe_notebooks
 from nbkit.server.run_row import devices_of, nodes_of
 from nbkit.server.runs import NEWEST, find_exactly, is_own
 from nbkit.server.stream import SCHEMA
-from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES
+from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES, may_be_framed
 from nbkit.server.websocket import StreamHandler
 from nbkit.store.runs import StoredRun
 from nbkit.study.notebooks import notebook
@@ -52,6 +52,7 @@ class StatusHandler(ApiHandler):
                 "schema": SCHEMA,
                 "read_only": settings.read_only,
                 "interval_seconds": settings.interval_seconds,
+                "may_be_framed": may_be_framed(self.settings),
             }
         )
 

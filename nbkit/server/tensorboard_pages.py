@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
@@ -24,7 +24,7 @@ from nbkit.server.tensorboard_groups import (
 )
 from nbkit.store.paths import RunPaths
 
-__all__ = ["TENSORBOARD_ROUTES"]
+__all__ = ["TENSORBOARD_ROUTES", "may_be_framed"]
 
 _LONGEST_REQUEST_SECONDS = 600.0
 
@@ -55,6 +55,23 @@ _POLICY = "Content-Security-Policy"
 _OWN_PAGES = ("text/html", "application/javascript", "text/javascript")
 """What TensorBoard itself is made of. All else may be of somebody's run: a drawing that
 is opened by itself must not run scripts as the visitor."""
+
+
+def may_be_framed(settings: Mapping[str, Any]) -> bool:
+    """Tell whether a server's pages may be shown inside of its other pages.
+
+    Parameters
+    ----------
+    settings
+        Of its web application. JupyterHub sets a policy that forbids it.
+    """
+    policy = (settings.get("headers") or {}).get(_POLICY, "")
+    for directive in str(policy).split(";"):
+        words = directive.split()
+        if words and words[0].lower() == "frame-ancestors":
+            return not {"'self'", "*"}.isdisjoint(words)
+    # Jupyter's own policy, where nobody has set another, names 'self'.
+    return True
 
 
 class _Opener(ApiHandler):
@@ -157,8 +174,31 @@ class PageHandler(NbkitHandler, JupyterHandler):
         try:
             super().check_xsrf_cookie()
         except web.HTTPError:
-            if "Origin" not in self.request.headers or not self.check_origin():
+            if not self._is_asked_by_own_page():
                 raise
+
+    def skip_check_origin(self) -> bool:
+        """Tell whether the request brings a token, so that its origin is no matter."""
+        try:
+            return super().skip_check_origin()
+        except RuntimeError:
+            # JupyterHub asks while it finds out who the user is.
+            return False
+
+    def _is_asked_by_own_page(self) -> bool:
+        """Tell whether a browser says that a page of this very server asks.
+
+        In a hub without subdomains the pages of all users have one origin, and differ
+        in their paths alone.
+        """
+        headers = self.request.headers
+        page = unquote(urlsplit(headers.get("Referer", "")).path) or "/"
+        return (
+            "Origin" in headers
+            and headers.get("Sec-Fetch-Site", "same-origin") == "same-origin"
+            and page.startswith(unquote(self.base_url))
+            and self.check_origin()
+        )
 
     @web.authenticated
     @authorized("read")

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from nbkit.errors import ParameterError
@@ -17,6 +18,8 @@ _ANNOTATION = re.compile(
     r"(?:(?P<list>list\[)?(?P<scalar>int|float|str|bool)(?(list)\])|(?P<dict>dict))"
     r"(?P<optional> \| None)?"
 )
+_MOST_DIGITS = 30
+"""Of an integer: a text such as 1e999999999 would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,14 @@ def coerce(name: str, value: Any, kind: Kind) -> Any:
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return the items of a list, of a text with commas, or of a single value."""
-    parts = value.split(",") if isinstance(value, str) else value
+    """Return the items of a list, its JSON, a text with commas, or one value."""
+    parts = value
+    if isinstance(value, str):
+        is_json = value.startswith("[") and value.endswith("]")
+        try:
+            parts = json.loads(value) if is_json else value.split(",")
+        except json.JSONDecodeError:
+            raise _DoesNotFitError from None
     parts = list(parts) if isinstance(parts, list | tuple) else [parts]
     parts = [part.strip() if isinstance(part, str) else part for part in parts]
     if not parts or "" in parts:
@@ -86,20 +95,29 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _to_int(value: Any) -> int:
-    number = _to_float(value)
-    if not number.is_integer():
+    # A float would round what has more than 16 digits.
+    number = _to_decimal(value)
+    if number.adjusted() > _MOST_DIGITS or number != number.to_integral_value():
         raise _DoesNotFitError
-    return int(value) if isinstance(value, int) else int(number)
+    return int(number)
 
 
 def _to_float(value: Any) -> float:
+    exact = _to_decimal(value)
+    number = float(exact)
+    if not math.isfinite(number) or (isinstance(value, int) and number != value):
+        raise _DoesNotFitError
+    return number
+
+
+def _to_decimal(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise _DoesNotFitError
     try:
-        number = float(value)
-    except ValueError:
+        number = Decimal(value)
+    except InvalidOperation:
         raise _DoesNotFitError from None
-    if not math.isfinite(number):
+    if not number.is_finite():
         raise _DoesNotFitError
     return number
 

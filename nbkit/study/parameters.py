@@ -144,9 +144,25 @@ def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Para
 def papermill_command(notebook: str, chosen: Mapping[str, Any]) -> str:
     """Return the command that makes a notebook's report with these parameters."""
     options = "".join(
-        f" -p {name} {shlex.quote(_as_text(value))}" for name, value in chosen.items()
+        f" {_option(value)} {name} {shlex.quote(_as_text(value))}"
+        for name, value in chosen.items()
     )
     return f"papermill {as_typed(notebook)} out.ipynb{options}"
+
+
+def _option(value: Any) -> str:
+    """Return papermill's option: ``-r`` keeps a text that looks like a number."""
+    first = value[0] if isinstance(value, list) and value else value
+    if not isinstance(first, str):
+        return "-p"
+    text = _as_text(value)
+    if text in ("True", "False", "None"):
+        return "-r"
+    try:
+        float(text)  # so does every integer
+    except ValueError:
+        return "-p"
+    return "-r"
 
 
 def _as_text(value: Any) -> str:

@@ -57,6 +57,10 @@ class RunTable(anywidget.AnyWidget):
     _esm = WORDS + static_text("page.js", "view_charts.js", "table.js")
     _css = static_text("view.css", "table.css")
 
+    def __repr__(self) -> str:
+        count = f"{len(self._list)} run{'s'[: len(self._list) != 1]}"
+        return f"<table of {count}: shown while its kernel runs>"
+
     def __init__(self, runs: RunList, below: ipywidgets.Box) -> None:
         super().__init__()
         self._list = runs

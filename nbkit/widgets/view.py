@@ -67,6 +67,9 @@ class RunView(anywidget.AnyWidget):
     run_id = traitlets.Unicode().tag(sync=True)
     """Of the run that is shown."""
 
+    def __repr__(self) -> str:
+        return f"<live view of run {self.run_id}: shown while its kernel runs>"
+
     def __init__(self, run: Run) -> None:
         # First: of a run that cannot be read, no page is told.
         live = LiveRun(run)

@@ -18,6 +18,7 @@ from nbkit.readspeed import health as readspeed_health
 from nbkit.server import health as server_health
 from nbkit.store import health as store_health
 from nbkit.store.paths import store_folder
+from nbkit.study import health as study_health
 from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
 from tests.hostile.strangers import STRANGER, needs_root
 from tests.slurm_programs import SlurmPrograms
@@ -219,6 +220,35 @@ def test_a_default_store_that_others_can_enter_is_a_warning(tmp_path, monkeypatc
 
     assert (open_to_others.state, closed.state) == ("warning", "ok")
     assert f"chmod 700 {store}" in open_to_others.remedy
+
+
+@pytest.mark.parametrize(
+    ("python", "state"),
+    [
+        (f"{sys.base_prefix}/bin/python3", "failure"),
+        ("/nowhere/bin/python", "failure"),
+        (sys.executable, "ok"),
+        ("python", "ok"),
+    ],
+)
+def test_a_kernel_of_an_environment_without_nbkit_is_a_failure(
+    tmp_path, monkeypatch, python, state
+):
+    folder = tmp_path / "data" / "kernels" / "python3"
+    folder.mkdir(parents=True)
+    argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "Python 3", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("PYTHONPATH")
+
+    [kernel] = [one for one in study_health.findings() if one.what == "Kernel"]
+
+    assert kernel.state == state
+    if state == "failure":
+        assert f"starts {python}, which has no nbkit" in kernel.found
+        assert kernel.remedy == f"{sys.executable} -m ipykernel install --user"
 
 
 def test_slurm_is_told_by_partition_or_by_why_it_is_silent(tmp_path, monkeypatch):

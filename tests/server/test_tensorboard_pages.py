@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nbkit.server.tensorboard_pages import may_be_framed
 from tests.server.curves import (
     ECHO,
     TAGS,
@@ -190,6 +191,42 @@ def test_scripts_of_the_page_may_ask_where_a_hub_tells_who_asks(start):
     assert status_of(browser, f"{server.url}{path}{TAGS}", Sec_Fetch_Mode="cors") == 200
     assert status_of(browser, series, b"requests=%5B%5D", **own) == 200
     assert status_of(browser, series, b"requests=%5B%5D", **foreign) in (403, 404)
+
+
+def test_a_page_of_another_users_server_at_the_same_address_may_not_post(start):
+    server = start(base_url="/user/alice/")
+    store_curves(server)
+    path = open_board(server).body["path"]
+    browser = log_in(server)
+    url = f"{server.url}{path}experiment/x/data/plugin/timeseries/timeSeries"
+    origin = server.url.partition("/user")[0]
+
+    def post(referer: str, site: str = "same-origin") -> int:
+        told = {"Origin": origin, "Referer": referer, "Sec_Fetch_Site": site}
+        return status_of(browser, url, b"requests=%5B%5D", **told)
+
+    assert post(f"{server.url}{path}") == 200
+    assert post(f"{origin}/user/bob/lab") == 403
+    assert post("") == 403
+    assert post(f"{server.url}{path}", site="same-site") == 403
+
+
+@pytest.mark.parametrize(
+    ("policy", "framed"),
+    [
+        (None, True),
+        ("default-src 'none'", True),
+        ("frame-ancestors 'self' https://portal.example; report-uri /x", True),
+        ("default-src *; Frame-Ancestors *", True),
+        ("frame-ancestors 'none'; report-uri /hub/security/csp-report", False),
+        ("frame-ancestors https://portal.example", False),
+        ("", True),
+    ],
+)
+def test_whether_pages_may_be_framed_is_told_by_the_servers_policy(policy, framed):
+    headers = {} if policy is None else {"Content-Security-Policy": policy}
+
+    assert may_be_framed({"headers": headers}) is framed
 
 
 def test_looking_is_no_activity_and_is_allowed_where_all_is_read_only(start):

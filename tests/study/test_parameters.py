@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from decimal import Decimal
 
 import pytest
 
@@ -55,6 +56,44 @@ def test_a_list_takes_lists_and_single_values():
     assert check_parameters(*injected(precision="bf16")).precision == ["bf16"]
 
 
+def test_a_list_comes_as_json_too():
+    asked = '["fp32", "fp16"]'
+
+    assert check_parameters(*injected(precision=asked)).precision == ["fp32", "fp16"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**53 + 1, pytest.param(str(2**53 + 1), id="text"), "1e3", 2**64 - 1, "-9e18"],
+)
+def test_an_integer_is_taken_to_its_last_digit(value):
+    assert check_parameters(*injected(gpus=value)).gpus == int(Decimal(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [
+        ("2024", "-r"),
+        ("0123", "-r"),
+        ("1e5", "-r"),
+        ("nan", "-r"),
+        ("None", "-r"),
+        ("True", "-r"),
+        (["08"], "-r"),
+        ("photos", "-p"),
+        (["a", "b"], "-p"),
+        (8, "-p"),
+        ([8], "-p"),
+        (True, "-p"),
+        (None, "-p"),
+    ],
+)
+def test_a_command_says_of_a_text_what_papermill_would_not_keep_as_one(value, option):
+    command = shlex.split(papermill_command("scaling", {"data": value}))
+
+    assert command[-3:-1] == [option, "data"]
+
+
 def test_a_default_of_none_makes_a_parameter_optional():
     assert check_parameters(*injected(steps=None)).steps is None
     assert check_parameters(*injected(steps=20.0)).steps == 20
@@ -103,6 +142,14 @@ def test_every_error_is_told_at_once_with_what_to_do():
         ("precision", []),
         ("slurm", "high"),
         ("slurm", "[1]"),
+        ("precision", '["fp32", '),
+        ("precision", "[fp32]"),
+        ("gpus", 10**400),
+        ("gpus", "1e999999999"),
+        ("gpus", "inf"),
+        ("learning_rate", 10**400),
+        ("learning_rate", 2**53 + 1),
+        ("learning_rate", "1e400"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(name, value):

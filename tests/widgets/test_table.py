@@ -18,6 +18,7 @@ from nbkit.store.record import RunState
 from nbkit.widgets import table as table_module
 from nbkit.widgets.picture import picture
 from nbkit.widgets.table import RunTable, show_table
+from nbkit.widgets.view import RunView
 from tests.waiting import wait_until
 from tests.widgets.stored_run import WrittenRun, step
 
@@ -82,6 +83,14 @@ def test_a_refresh_asks_the_question_again_and_a_slice_stays(written, asked):
     shutil.rmtree(written.run.paths.root)
     assert asked(some, kind="refresh")["rows"] == []
     assert run_numbers(written.run) is None
+
+
+def test_a_page_without_widgets_is_told_what_is_missing(written):
+    runs = nbkit.runs()
+
+    assert repr(RunTable(runs, VBox())).startswith("<table of 1 run: ")
+    assert repr(RunTable(runs[:0], VBox())).startswith("<table of 0 runs: ")
+    assert written.run.run_id in repr(RunView(written.run))
 
 
 def test_the_rate_is_of_the_last_steps_and_then_the_summarys_everywhere(written):
