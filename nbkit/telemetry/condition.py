@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpu import Gpu, nvml_reason
+from nbkit.telemetry.questions import as_told
 
 __all__ = ["GpuCondition", "read_condition"]
 
@@ -42,15 +44,15 @@ def read_condition(pynvml: Any, gpu: Gpu) -> GpuCondition:
         return GpuCondition(gpu.index)
 
     def ask(read: Callable[[], Any]) -> Any:
-        # An older binding lacks some of these functions.
         try:
-            return read()
-        except (pynvml.NVMLError, AttributeError):
+            # A wrong type or size is no answer either.
+            return as_told(read())
+        except (pynvml.NVMLError, *UNREADABLE):
             return None
 
     handle = gpu.handle
-    rows = ask(lambda: pynvml.nvmlDeviceGetRemappedRows(handle))
-    if rows is not None:
+    rows = ask(lambda: tuple(pynvml.nvmlDeviceGetRemappedRows(handle)))
+    if rows is not None and len(rows) == 4:
         pending, failed = bool(rows[2]), bool(rows[3])
     else:  # before Ampere whole pages are retired
         pages = ask(lambda: pynvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))

@@ -10,8 +10,9 @@ import functools
 import time
 from typing import Any, Self
 
+from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpm import GPM_FIELDS, Gpm
-from nbkit.telemetry.questions import Query, questions_for
+from nbkit.telemetry.questions import Query, as_told, questions_for
 from nbkit.telemetry.sample import (
     FIRST_READING,
     GpuDevice,
@@ -53,6 +54,9 @@ _SAME_FOREVER = (
 
 _WHOLE_GPU = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 """Answers that speak of the GPU, not of the field."""
+
+_UNREADABLE = "unreadable answer"
+_MOST_MIG_SLOTS = 64
 
 _DETAIL_SECONDS = 30.0
 """How often the details that hardly ever change are asked for."""
@@ -105,10 +109,15 @@ class Gpu:
         gpu = cls(pynvml, index, detailed=detailed)
         try:
             gpu.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            gpu.uuid = pynvml.nvmlDeviceGetUUID(gpu.handle)
-            gpu.name = pynvml.nvmlDeviceGetName(gpu.handle)
+            uuid = pynvml.nvmlDeviceGetUUID(gpu.handle)
+            if not isinstance(uuid, str):
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+            gpu.uuid = uuid
+            gpu.name = gpu._ask(gpu._questions.name, gpu.handle)["name"]
         except pynvml.NVMLError as error:
             gpu.error = nvml_reason(pynvml, error.value)
+        except _WholeGpuError as error:
+            gpu.error = str(error)
         return gpu
 
     def read(self) -> GpuSample:
@@ -183,6 +192,8 @@ class Gpu:
             return unknown
         try:
             values = self._gpm.read(self.handle)
+        except UNREADABLE:
+            reason = _UNREADABLE
         except self._pynvml.NVMLError as error:
             reason = self._reason_unless_lost(error)
             if error.value in _codes(self._pynvml, _SAME_FOREVER):
@@ -201,7 +212,12 @@ class Gpu:
             function, *arguments = query.forms[form]
             try:
                 answer = getattr(self._pynvml, function)(handle, *arguments)
-                return dict(zip(query.fields, query.values(answer), strict=True))
+                values = [as_told(value) for value in query.values(answer)]
+                return dict(zip(query.fields, values, strict=True))
+            except UNREADABLE:
+                unread = {prefix + field: _UNREADABLE for field in query.fields}
+                self._reasons |= unread
+                break
             except self._pynvml.NVMLError as error:
                 reason = self._reason_unless_lost(error)
                 self._reasons |= {prefix + field: reason for field in query.fields}
@@ -248,11 +264,15 @@ class Gpu:
         nvml = self._pynvml
         found: list[tuple[Any, str, str]] = []
         slots = self._ask(self._questions.mig_slots, self.handle)["mig_slots"]
-        for slot in range(slots or 0):
+        for slot in range(min(slots or 0, _MOST_MIG_SLOTS)):
             try:
                 handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, slot)
-                name = nvml.nvmlDeviceGetName(handle)
-                found.append((handle, nvml.nvmlDeviceGetUUID(handle), name))
+                name, uuid = (
+                    nvml.nvmlDeviceGetName(handle),
+                    nvml.nvmlDeviceGetUUID(handle),
+                )
+                if isinstance(name, str) and isinstance(uuid, str):
+                    found.append((handle, uuid, name))
             except nvml.NVMLError as error:
                 # An empty slot says "not found", and an instance may be destroyed
                 # between two of these calls; only a lost GPU ends the reading.
@@ -268,6 +288,8 @@ class Gpu:
             except nvml.NVMLError as error:
                 self._reason_unless_lost(error)
                 break  # The GPU has no link of this number, nor any above it.
+            if state not in (nvml.NVML_FEATURE_ENABLED, nvml.NVML_FEATURE_DISABLED):
+                return None
             count = (count or 0) + (state == nvml.NVML_FEATURE_ENABLED)
         return count
 

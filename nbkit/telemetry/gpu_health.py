@@ -80,7 +80,8 @@ def _kind(gpu: GpuDevice) -> str:
     size = "unknown memory"
     if gpu.memory_total_bytes is not None:
         size = f"{gpu.memory_total_bytes / 2**30:.1f} GiB"
-    return f"{gpu.name}, {size}, compute capability {gpu.compute_capability}"
+    name = gpu.name or "name unknown"
+    return f"{name}, {size}, compute capability {gpu.compute_capability}"
 
 
 def _oddities(gpu: GpuDevice) -> Iterator[Finding]:

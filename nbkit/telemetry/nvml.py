@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.packages import pip_install
+from nbkit.telemetry.binding import binding_of
 from nbkit.telemetry.condition import GpuCondition, read_condition
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import GpuDevice, GpuSample
@@ -47,6 +48,8 @@ _REMEDIES = {
     "dmesg",
     "driver too old": "the driver's library lacks nvmlInitWithFlags; install a driver "
     "of release 450 or later",
+    "other pynvml": "pip uninstall --yes pynvml, then pip install --force-reinstall "
+    "nvidia-ml-py, which brings the module",
 }
 
 _TOPOLOGY_WORDS = {
@@ -58,6 +61,8 @@ _TOPOLOGY_WORDS = {
     50: "SYS",
 }
 """``nvmlGpuTopologyLevel_t`` in the words of ``nvidia-smi topo -m``."""
+
+_MOST_GPUS = 4096
 
 _P2P_WORDS = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS"}
 """``nvmlGpuP2PStatus_t`` in the words of ``nvidia-smi topo -p2p``."""
@@ -86,8 +91,8 @@ def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
     ------
     NvmlUnavailableError
         If NVML cannot be used. ``reason`` is ``no library``, ``driver not loaded``,
-        ``version mismatch``, ``no permission``, ``gpu lost``, ``no gpu`` or
-        ``driver too old``; for rarer failures, NVML's own words.
+        ``version mismatch``, ``no permission``, ``gpu lost``, ``no gpu``,
+        ``driver too old`` or ``other pynvml``; for rarer failures, NVML's own words.
     """
     try:
         import pynvml
@@ -95,7 +100,15 @@ def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
         remedy = pip_install("nvidia-ml-py")
         message = f"GPUs cannot be read ({error}): {remedy}."
         raise NvmlUnavailableError(message, reason="no library") from error
-    binding: Any = pynvml
+    module: Any = pynvml
+    binding: Any = binding_of(module)
+    if missing := binding.missing():
+        message = (
+            f"GPUs cannot be read: {binding.file} is another pynvml than that of "
+            f"nvidia-ml-py, or an old one (it lacks {missing[0]}); "
+            f"{_REMEDIES['other pynvml']}."
+        )
+        raise NvmlUnavailableError(message, reason="other pynvml")
     try:
         binding.nvmlInit()
         try:
@@ -172,6 +185,8 @@ class Nvml:
     ) -> None:
         self._pynvml = pynvml
         count = pynvml.nvmlDeviceGetCount()
+        if type(count) is not int or not 0 <= count <= _MOST_GPUS:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
         self._gpus = [
             Gpu.find(pynvml, index, detailed=detailed) for index in range(count)
         ]
@@ -191,13 +206,16 @@ class Nvml:
     @property
     def driver_version(self) -> str | None:
         """Version of the driver, such as ``570.86.15`` (``driver_version``)."""
-        return self._ask_system("nvmlSystemGetDriverVersion")
+        version = self._ask_system("nvmlSystemGetDriverVersion")
+        return version if isinstance(version, str) else None
 
     @property
     def cuda_driver_version(self) -> str | None:
         """Newest CUDA that the driver runs, such as ``12.8`` (``nvidia-smi``)."""
         version = self._ask_system("nvmlSystemGetCudaDriverVersion")
-        return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
+        if type(version) is not int or not 0 < version < 1_000_000:
+            return None
+        return f"{version // 1000}.{version % 1000 // 10}"
 
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return what does not change about each GPU, in NVML's order."""
@@ -287,7 +305,7 @@ class Nvml:
             level = nvml.nvmlDeviceGetTopologyCommonAncestor(a.handle, b.handle)
         except nvml.NVMLError:
             return None
-        return _TOPOLOGY_WORDS.get(level)
+        return _TOPOLOGY_WORDS.get(level) if isinstance(level, int) else None
 
     def _p2p(self, a: Gpu, b: Gpu, constant: str) -> str | None:
         if a is b:
@@ -302,4 +320,4 @@ class Nvml:
             status = nvml.nvmlDeviceGetP2PStatus(a.handle, b.handle, way)
         except nvml.NVMLError:
             return None
-        return _P2P_WORDS.get(status)
+        return _P2P_WORDS.get(status) if isinstance(status, int) else None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from nbkit.telemetry.sample import CLOCK_EVENT_WORDS, GpuProcess
 
-__all__ = ["Query", "Questions", "questions_for"]
+__all__ = ["Query", "Questions", "as_told", "questions_for"]
 
 _ALL_NVLINKS = 0xFFFFFFFF
 """Scope of an NVLink field that sums over all links (``UINT_MAX`` in nvml.h)."""
@@ -24,6 +24,8 @@ _VIRTUALIZATION_WORDS = {
     "NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU": "host vgpu",
     "NVML_GPU_VIRTUALIZATION_MODE_HOST_VSGA": "host vsga",
 }
+_LARGEST = 2**63
+"""In any unit; a driver that does not know a number may say the largest there is."""
 _NVLINK_VERSIONS = ("1_0", "2_0", "2_2", "3_0", "3_1", "4_0", "5_0", "6_0")
 
 
@@ -40,6 +42,7 @@ class Query(NamedTuple):
 class Questions(NamedTuple):
     """Everything that is asked of a GPU."""
 
+    name: Query
     sample: tuple[Query, ...]
     counters: tuple[Query, ...]
     detail: tuple[Query, ...]
@@ -62,6 +65,7 @@ def questions_for(pynvml: Any) -> Questions:
         value=lambda info: info.total,
     )
     return Questions(
+        name=_single("name", ("nvmlDeviceGetName",), value=_text),
         sample=(*_gauges(pynvml), power_limit),
         counters=_counters(pynvml),
         detail=(
@@ -88,7 +92,8 @@ def questions_for(pynvml: Any) -> Questions:
             ("nvmlDeviceGetComputeRunningProcesses_v3",),
             ("nvmlDeviceGetComputeRunningProcesses_v2",),
             value=lambda found: tuple(
-                GpuProcess(process.pid, process.usedGpuMemory) for process in found
+                GpuProcess(as_told(process.pid), as_told(process.usedGpuMemory))
+                for process in found
             ),
         ),
         mig_enabled=_single(
@@ -161,17 +166,24 @@ def _facts(pynvml: Any) -> tuple[Query, ...]:
         _single(
             "compute_capability",
             ("nvmlDeviceGetCudaComputeCapability",),
-            value=lambda version: ".".join(map(str, version)),
+            value=_version,
         ),
         _single("sm_clock_max_mhz", (max_clock, pynvml.NVML_CLOCK_SM)),
         _single("memory_clock_max_mhz", (max_clock, pynvml.NVML_CLOCK_MEM)),
-        _single("pci_bus_id", ("nvmlDeviceGetPciInfo",), value=lambda info: info.busId),
+        _single(
+            "pci_bus_id",
+            ("nvmlDeviceGetPciInfo",),
+            value=lambda info: _text(info.busId),
+        ),
         _single("pcie_generation", ("nvmlDeviceGetMaxPcieLinkGeneration",)),
         _single("pcie_width", ("nvmlDeviceGetMaxPcieLinkWidth",)),
         _single(
             "persistence_mode",
             ("nvmlDeviceGetPersistenceMode",),
-            value=lambda mode: mode == pynvml.NVML_FEATURE_ENABLED,
+            value={
+                pynvml.NVML_FEATURE_ENABLED: True,
+                pynvml.NVML_FEATURE_DISABLED: False,
+            }.get,
         ),
         _single(
             "virtualization",
@@ -214,6 +226,32 @@ def _words_of(pynvml: Any, words: dict[str, str]) -> dict[int, str]:
     }
 
 
+def as_told(value: Any) -> Any:
+    """Return a value if it may be one of a field.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is of a type that no field has, or a number beyond all of them.
+    """
+    if isinstance(value, int | float):
+        if not -_LARGEST <= value <= _LARGEST:  # nor NaN
+            message = f"{value!r:.40} is no reading"
+            raise ValueError(message)
+    elif value is not None and not isinstance(value, str | tuple):
+        message = f"a {type(value).__name__} is no reading"
+        raise TypeError(message)
+    return value
+
+
+def _text(value: Any) -> str:
+    text = value.decode() if isinstance(value, bytes) else value
+    if not isinstance(text, str):
+        message = f"a {type(text).__name__} is no text"
+        raise TypeError(message)
+    return text
+
+
 def _single(
     field: str, *forms: tuple[Any, ...], value: Callable[[Any], Any] = lambda it: it
 ) -> Query:
@@ -223,7 +261,14 @@ def _single(
 
 def _thousandth(number: float) -> float:
     """Return watts for milliwatts, joules for millijoules."""
-    return number / 1000
+    return as_told(number) / 1000
+
+
+def _version(numbers: tuple[int, int]) -> str:
+    if not isinstance(numbers, tuple):
+        message = f"a {type(numbers).__name__} is no version"
+        raise TypeError(message)
+    return "{:d}.{:d}".format(*numbers)
 
 
 def _field_counters(
@@ -254,6 +299,7 @@ def _counts(pynvml: Any, answers: Any) -> list[int]:
 
 
 def _clock_event_words(bits: int) -> tuple[str, ...]:
+    as_told(bits)
     known = [(1 << bit, word) for bit, word in enumerate(CLOCK_EVENT_WORDS)]
     words = tuple(word for bit, word in known if bits & bit)
     rest = bits & ~sum(bit for bit, _ in known)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import Xid
 
@@ -65,8 +66,11 @@ class XidEvents:
                 silent = error.value == nvml.NVML_ERROR_TIMEOUT
                 self._hear_none(None if silent else nvml_reason(nvml, error.value))
                 return
-            gpu = self._gpus.get(bytes(event.device))
-            code = int(event.eventData)
+            try:
+                gpu = self._gpus.get(bytes(event.device))
+                code = int(event.eventData)
+            except UNREADABLE:
+                continue
             if gpu is None or (gpu in heard and code in _ECHOES):
                 continue
             heard.add(gpu)
