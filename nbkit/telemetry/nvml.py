@@ -48,8 +48,6 @@ _REMEDIES = {
     "dmesg",
     "driver too old": "the driver's library lacks nvmlInitWithFlags; install a driver "
     "of release 450 or later",
-    "other pynvml": "pip uninstall --yes pynvml, then pip install --force-reinstall "
-    "nvidia-ml-py, which brings the module",
 }
 
 _TOPOLOGY_WORDS = {
@@ -103,10 +101,11 @@ def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
     module: Any = pynvml
     binding: Any = binding_of(module)
     if missing := binding.missing():
+        remedy = pip_install("nvidia-ml-py", options="--force-reinstall")
         message = (
             f"GPUs cannot be read: {binding.file} is another pynvml than that of "
             f"nvidia-ml-py, or an old one (it lacks {missing[0]}); "
-            f"{_REMEDIES['other pynvml']}."
+            f"pip uninstall --yes pynvml, then {remedy}."
         )
         raise NvmlUnavailableError(message, reason="other pynvml")
     try:
