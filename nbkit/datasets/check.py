@@ -5,19 +5,18 @@ Pillow decides for everybody: what it decodes to its last row is readable.
 
 from __future__ import annotations
 
-import io
-
 from PIL import Image
 
-from nbkit.datasets.rgb import to_rgb
+from nbkit.datasets.rgb import is_deep, is_deep_and_coarse, open_image, to_rgb
 from nbkit.datasets.samples import Decoding
+from nbkit.datasets.whole import is_whole_jpeg, is_whole_png
 
 __all__ = ["ORIENTATION_TAG", "UnreadableImageError", "look_at"]
 
 ORIENTATION_TAG = 0x0112
 _TURNED = {5, 6, 7, 8}
 """EXIF orientations in which width and height change places."""
-_FIRST_MARKER, _START_OF_SCAN = b"\xc0", b"\xda"
+_OUT_OF_MEMORY = "out of memory"
 
 
 class UnreadableImageError(ValueError):
@@ -36,63 +35,62 @@ def look_at(data: bytes) -> Decoding:
     ------
     UnreadableImageError
         If Pillow cannot decode it to its end.
+    MemoryError, ImportError, OSError
+        If this machine cannot: that says nothing of the image.
     """
     if not data:
         message = "the file is empty"
         raise UnreadableImageError(message)
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             plain = _is_plain(image, data)
             width, height = image.size
             image.load()
+            deep, coarse = is_deep(image), False
             if not plain:
-                to_rgb(image)  # as whoever shows it will
+                shown = to_rgb(image)  # as whoever shows it will
+                coarse = deep and is_deep_and_coarse(image, shown)
             orientation = _orientation(image)
+    except (MemoryError, ImportError):
+        raise
     except Exception as error:  # decoders raise many kinds
+        _raise_what_the_machine_lacks(error)
         raise UnreadableImageError(_reason(error)) from error
     if orientation in _TURNED:
         width, height = height, width
-    return Decoding(width, height, orientation, plain)
+    return Decoding(width, height, orientation, plain, deep, coarse)
+
+
+def _raise_what_the_machine_lacks(error: Exception) -> None:
+    if isinstance(error, OSError):
+        if error.errno is not None:
+            raise error
+        if str(error).startswith(_OUT_OF_MEMORY):
+            raise MemoryError from error
 
 
 def _is_plain(image: Image.Image, data: bytes) -> bool:
     if image.mode not in ("L", "RGB"):
         return False
     if image.format == "JPEG":
-        return _is_seamless(data)
+        return is_whole_jpeg(data)
     if image.format != "PNG" or "transparency" in image.info:
         return False
-    return getattr(image, "n_frames", 1) == 1
-
-
-def _is_seamless(data: bytes) -> bool:
-    """Return whether a JPEG's segments follow one another up to its pixels.
-
-    Pillow looks for the next segment where one ends too early or too late; the parser
-    of nvImageCodec, which is DALI's, gives up there.
-    """
-    place = 2
-    while data[place : place + 1] == b"\xff":
-        marker = data[place + 1 : place + 2]
-        if marker == _START_OF_SCAN:
-            return True
-        if marker < _FIRST_MARKER:
-            return False
-        place += 2 + int.from_bytes(data[place + 2 : place + 4])
-    return False
+    return getattr(image, "n_frames", 1) == 1 and is_whole_png(data)
 
 
 def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation; damaged EXIF data count as upright."""
     try:
         orientation = image.getexif().get(ORIENTATION_TAG, 1)
+        # It may be a fraction or a float, and as good as the integer.
+        return int(orientation) if orientation in range(1, 9) else 1
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - the parsers of EXIF data raise many kinds
         return 1
-    return orientation if orientation in range(1, 9) else 1
 
 
 def _reason(error: Exception) -> str:
-    if type(error).__name__ == "UnidentifiedImageError":
-        return "not a format that Pillow knows"
     text = str(error) or type(error).__name__
     return text.splitlines()[0]

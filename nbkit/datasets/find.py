@@ -12,9 +12,9 @@ from nbkit.datasets.listing import Listing
 from nbkit.datasets.made_labels import LABELS, made_labels_folder
 from nbkit.datasets.multi_label import list_multi_label
 from nbkit.datasets.nih import is_nih, list_nih, nih_table
-from nbkit.datasets.packed import shards_below
 from nbkit.datasets.photos import photos_folder
 from nbkit.datasets.recordio import is_recordio, list_recordio
+from nbkit.datasets.shards import shards_below
 from nbkit.datasets.tfrecord import is_tfrecord, list_tfrecord
 from nbkit.datasets.webdataset import is_webdataset, list_webdataset
 from nbkit.errors import ConfigError
@@ -72,9 +72,10 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
         )
         raise ConfigError(message) from error
     if len(layouts) > 1:
+        found = " and ".join(layouts.values())
         message = (
-            f"data={data!r} holds {' and '.join(layouts)}, but which of them is meant "
-            "cannot be told; move all but one elsewhere."
+            f"data={data!r} holds {found}, but which of them is meant cannot be told; "
+            "move all but one elsewhere."
         )
         raise ConfigError(message)
     for name, (_, list_packed) in _PACKED.items():
@@ -91,11 +92,15 @@ def _built_in(name: str, on_wait: Callable[[], None] | None) -> Listing:
     return list_image_folder(downloaded_folder(name, on_wait=on_wait))
 
 
-def _layouts(root: Path) -> list[str]:
-    """Return what a folder could be read as, other than images in folders alone."""
-    layouts = [
-        name for name, (is_shard, _) in _PACKED.items() if shards_below(root, is_shard)
-    ]
+def _layouts(root: Path) -> dict[str, str]:
+    """Return what a folder could be read as, and the first file that says so.
+
+    A folder of images in folders alone could be nothing else, and is not named.
+    """
+    layouts: dict[str, str] = {}
+    for name, (is_shard, _) in _PACKED.items():
+        if shards := shards_below(root, is_shard):
+            layouts[name] = f"{name}: {shards[0]}"
     if layouts and has_images_in_folders(root):
-        layouts.append("images in folders")
+        layouts["images"] = "images in folders"
     return layouts

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
-from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
+from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing, is_one_by_link
+from nbkit.datasets.passed_over import kind_of, remedy
 from nbkit.datasets.samples import Sample
+from nbkit.datasets.splits import TRAINING, split_of, splits_in
 from nbkit.errors import ConfigError
 
 __all__ = ["has_images_in_folders", "list_image_folder"]
+
+_NAMED_IN_MESSAGE = 3
 
 
 def list_image_folder(root: Path) -> Listing:
     """Return the images in class folders.
 
     Either ``train/<class>/`` and, for evaluation, ``val/<class>/``; or ``<class>/``
-    alone, which has no evaluation images. Folders inside a class belong to it. Names
-    that begin with a dot are passed over.
+    alone, which has no evaluation images. The splits may have any of their usual names,
+    in any case; test is for evaluation where there is no val, and it has no other
+    classes than train. Folders inside a class belong to it, and links are followed.
+    Names that begin with a dot are passed over.
 
     Parameters
     ----------
@@ -28,7 +35,8 @@ def list_image_folder(root: Path) -> Listing:
     Raises
     ------
     ConfigError
-        If the folder is missing, unreadable, or not laid out as above.
+        If the folder is missing, unreadable, or not laid out as above, if a class
+        looks like a split, or if links make images count more than once.
     """
     if not root.is_dir():
         found = "is a file" if root.exists() else "does not exist"
@@ -38,93 +46,313 @@ def list_image_folder(root: Path) -> Listing:
         )
         raise ConfigError(message)
     try:
-        contents = _list(root)
+        contents, passed_over = _list(root)
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
             f"({error.strerror}); mend its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
-    return Listing("image folder", root, lambda: contents)
+    return Listing("image folder", root, lambda: contents, beside=passed_over)
 
 
 def has_images_in_folders(root: Path) -> bool:
     """Tell whether any subfolder holds an image; stops at the first."""
-    return any(True for folder in _subfolders(root) for _ in _walk(root, root / folder))
+    return any(_holds_image(root / name) for name in _subfolders(root))
 
 
-def _list(root: Path) -> Contents:
-    # A class may be called "train": it then holds images, not classes.
-    split = (root / "train").is_dir() and bool(_subfolders(root / "train"))
-    base = root / "train" if split else root
+def _list(root: Path) -> tuple[Contents, Counter[str]]:
+    train, evaluation = _splits(root)
+    base = root / train if train else root
     classes = _subfolders(base)
+    _check_classes(root, base, classes)
+    files = _Files(root)
+    training = _samples(root, files, base, classes)
+    tested: list[Sample] = []
+    if evaluation:
+        if split_of(evaluation) == "validation":
+            _check_known(root, evaluation, train, classes)
+        tested = _samples(root, files, root / evaluation, classes, may_be_empty=True)
+    passed_over = files.passed_over + _outside(root, train, evaluation)
+    return Contents(classes, training, tested), passed_over
+
+
+def _splits(root: Path) -> tuple[str, str]:
+    """Return the folders for training and evaluation; nothing for those not there."""
+    found: dict[str | None, list[str]] = {}
+    for name in _subfolders(root):
+        found.setdefault(split_of(name), []).append(name)
+    others = found.pop(None, [])
+    for split, folders in found.items():
+        if len(folders) > 1:
+            folders[:] = [one for one in folders if _holds_image(root / one)] or folders
+        if len(folders) > 1:
+            both = "both" if len(folders) == 2 else "all"
+            problem = f"{' and '.join(folders)} {both} name the {split} split"
+            raise _unclear(root, problem, "put their images into one folder")
+    train, *tested = (
+        found.get(split, [""])[0] for split in ("train", "validation", "test")
+    )
+    evaluation = [name for name in tested if name]
+    if train and _subfolders(root / train):
+        if not evaluation:
+            _check_is_split(root, train, others)
+        return train, _evaluation(root, train, evaluation)
+    if evaluation and (train or not _is_class(root, evaluation, others)):
+        name = evaluation[0]
+        missing = f"no folder is called {' or '.join(TRAINING)}"
+        missing = f"{train}/ has no folder of a class" if train else missing
+        problem = f"{name}/ looks like a split, but {missing}"
+        how = f"put images into train/<class>/, or rename {name}/ if it is a class"
+        raise _unclear(root, problem, how)
+    return "", ""  # A class may be called "train": it then holds images, not classes.
+
+
+def _check_is_split(root: Path, train: str, others: list[str]) -> None:
+    """Refuse classes beside a folder that may be one itself, with folders in it."""
+    if len(_subfolders(root / train)) > 1 and not _images_in(root / train):
+        return
+    beside = [name for name in others if _holds_image(root / name)]
+    if beside:
+        problem = (
+            f"{train}/ looks like a split, since it has folders, and like a class "
+            f"beside others with images ({_few(beside)})"
+        )
+        how = f"move those elsewhere, or rename {train}/ if it is a class"
+        raise _unclear(root, problem, how)
+
+
+def _is_class(root: Path, names: list[str], others: list[str]) -> bool:
+    """Tell whether a folder with the name of a split is a class, beside others."""
+    return (
+        len(names) == 1
+        and bool(_images_in(root / names[0]))
+        and not has_images_in_folders(root / names[0])
+        and any(_images_in(root / name) for name in others)
+    )
+
+
+def _evaluation(root: Path, train: str, names: list[str]) -> str:
+    """Return the first folder that has classes; those of a test may be others."""
+    for name in names:
+        folders = _subfolders(root / name)
+        if split_of(name) == "test":
+            tested = {one for one in folders if _holds_image(root / name / one)}
+            if tested and tested <= set(_subfolders(root / train)):
+                return name
+            continue
+        if folders:
+            return name
+        if _holds_image(root / name):
+            problem = f"{name}/ holds images, but no folder of a class"
+            raise _unclear(root, problem, f"put them into {name}/<class>/")
+    return ""
+
+
+def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
     if len(classes) < 2:
+        there = (base, *(base / name for name in classes))
+        counts = Counter(kind_of(name) for here in there for name in _names_in(here)[1])
         message = (
             f"data={str(root)!r} has {len(classes)} class folders in {base}, but "
-            "a classifier needs 2 or more; put the images of each class into a "
-            "subfolder of its own, or into train/<class>/ and val/<class>/."
+            f"a classifier needs 2 or more{remedy(counts)}; put the images of each "
+            "class into a subfolder of its own, or into train/<class>/ and "
+            "val/<class>/."
         )
         raise ConfigError(message)
-    train = _samples(root, base, classes)
-    evaluation: list[Sample] = []
-    if split and (root / "val").is_dir():
-        _check_known(root, _subfolders(root / "val"), classes)
-        evaluation = _samples(root, root / "val", classes, may_be_empty=True)
-    return Contents(classes, train, evaluation)
+    # Below train/, a class may have such a word in its name.
+    alike = splits_in if base == root else split_of
+    if all(map(alike, classes)):
+        problem = f"the class folders look like splits ({_few(classes)})"
+        how = "call those of splits train and val, or put classes into train/"
+        raise _unclear(root, problem, how)
+
+
+def _unclear(root: Path, problem: str, how: str) -> ConfigError:
+    return ConfigError(
+        f"data={str(root)!r}: {problem}, so which folders are classes cannot be told; "
+        f"{how}."
+    )
+
+
+def _few(names: list[str]) -> str:
+    more = ", ..." if len(names) > _NAMED_IN_MESSAGE else ""
+    return ", ".join(names[:_NAMED_IN_MESSAGE]) + more
 
 
 def _subfolders(folder: Path) -> list[str]:
+    return sorted(_names_in(folder)[0])
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    # A link to itself is none, and not an error.
+    if entry.is_symlink():
+        return os.path.isdir(entry.path)  # noqa: PTH112 - a million entries
+    return entry.is_dir()
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+class _Files:
+    """Walks the classes of a data set, in which each folder counts once.
+
+    Parameters
+    ----------
+    root
+        What names are relative to.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.passed_over: Counter[str] = Counter()
+        self._seen = {_identity(root): str(root)}
+
+    def enter(self, base: Path) -> None:
+        """Begin with another folder of classes, which is none itself."""
+        if base != self._root:
+            self._see(str(base))
+
+    def images(self, folder: Path) -> list[str]:
+        """Return the images of a class, also those in folders further down.
+
+        Raises
+        ------
+        ConfigError
+            If a link leads to a folder again, or the class holds splits.
+        """
+        names: list[str] = []
+        # os.walk calls itself for each folder within a folder, which has an end.
+        waiting = [str(folder)]
+        while waiting:
+            here = waiting.pop()
+            self._see(here)
+            folders, files = _names_in(here)
+            waiting += (f"{here}/{name}" for name in folders)
+            if len({split_of(name) for name in folders} - {None}) > 1:
+                problem = f"{here} looks like a class, but holds splits"
+                how = "put images into train/<class>/ and val/<class>/"
+                raise _unclear(self._root, problem, how)
+            relative = os.path.relpath(here, self._root)
+            for name in files:
+                if _is_image(name):
+                    names.append(f"{relative}/{name}")
+                else:
+                    self.passed_over[kind_of(name)] += 1
+        return names
+
+    def _see(self, folder: str) -> None:
+        identity = _identity(folder)
+        first = self._seen.setdefault(identity, folder)
+        # Some file systems number no folder, or several alike.
+        if identity[1] and first != folder and is_one_by_link(first, folder):
+            message = (
+                f"data={str(self._root)!r}: {first} and {folder} are one folder, "
+                "by a link, so that its images would count more than once; remove the "
+                "link."
+            )
+            raise ConfigError(message)
+
+
+def _identity(folder: Path | str) -> tuple[int, int]:
+    found = os.stat(folder)  # noqa: PTH116 - of text, as scandir gives it
+    return found.st_dev, found.st_ino
+
+
+def _names_in(folder: Path | str) -> tuple[list[str], list[str]]:
+    """Return the names of folders, and of everything else."""
+    folders: list[str] = []
+    files: list[str] = []
     with os.scandir(folder) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if entry.is_dir() and not entry.name.startswith(".")
-        )
+        for entry in entries:
+            if not entry.name.startswith("."):
+                (folders if _is_folder(entry) else files).append(entry.name)
+    return folders, files
+
+
+def _images_in(folder: Path) -> list[str]:
+    """Return the names of images directly in a folder that may be none of the data's.
+
+    One that may not be read, such as ``lost+found``, or has just gone, has none.
+    """
+    with suppress(PermissionError, FileNotFoundError):
+        return list(filter(_is_image, _names_in(folder)[1]))
+    return []
+
+
+def _holds_image(folder: Path) -> bool:
+    """Tell whether there is an image in a folder or further down, as `_images_in`.
+
+    Links further down are not followed, which may lead anywhere.
+    """
+    top = str(folder)
+    waiting = [top]
+    while waiting:
+        here = waiting.pop()
+        with suppress(PermissionError, FileNotFoundError):
+            folders, files = _names_in(here)
+            if any(map(_is_image, files)):
+                return True
+            below = [f"{here}/{name}" for name in folders]
+            waiting += (one for one in below if here == top or not _is_link(one))
+    return False
+
+
+def _is_link(path: str) -> bool:
+    return os.path.islink(path)  # noqa: PTH114 - of text
+
+
+def _outside(root: Path, train: str, evaluation: str) -> Counter[str]:
+    """Count images that lie in no class that is used; not all the way down."""
+    counts: Counter[str] = Counter()
+    splits = [name for name in (train, evaluation) if name]
+    for name in (".", *splits):
+        counts.update(f"{kind_of(one)} in {name}/" for one in _images_in(root / name))
+    for name in _subfolders(root) if splits else ():
+        if name in splits or (root / name).is_symlink():
+            continue
+        folders = [root / name]
+        if split_of(name):
+            folders += (root / name / one for one in _subfolders(root / name))
+        images = (image for folder in folders for image in _images_in(folder))
+        counts.update(f"{kind_of(image)} in {name}/" for image in images)
+    return counts
 
 
 def _samples(
-    root: Path, base: Path, classes: list[str], *, may_be_empty: bool = False
+    root: Path,
+    files: _Files,
+    base: Path,
+    classes: list[str],
+    *,
+    may_be_empty: bool = False,
 ) -> list[Sample]:
-    """Return the images of every class, also those in folders further down."""
+    """Return the images of every class."""
     samples: list[Sample] = []
     empty: list[str] = []
+    files.enter(base)
     for label, name in enumerate(classes):
-        before = len(samples)
-        samples += (Sample(path, label, None) for path in _walk(root, base / name))
-        if len(samples) == before:
+        images = files.images(base / name) if (base / name).is_dir() else []
+        samples += (Sample(path, label, None) for path in images)
+        if not images:
             empty.append(name)
     if empty and not may_be_empty:
         message = (
             f"data={str(root)!r} has {len(empty)} classes without images "
-            f"({', '.join(empty[:3])}{', ...' if len(empty) > 3 else ''}), but each "
-            f"needs 1 or more ({' '.join(IMAGE_SUFFIXES)}); add images or remove them."
+            f"({_few(empty)}), but each needs 1 or more ({' '.join(IMAGE_SUFFIXES)})"
+            f"{remedy(files.passed_over)}; add images or remove them."
         )
         raise ConfigError(message)
     samples.sort(key=lambda sample: sample.name)
     return samples
 
 
-def _walk(root: Path, folder: Path) -> Iterator[str]:
-    if not folder.is_dir():
-        return
-    for parent, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        relative = os.path.relpath(parent, root)
-        for name in files:
-            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
-                yield f"{relative}/{name}"
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _check_known(root: Path, names: list[str], classes: list[str]) -> None:
-    unknown = sorted(set(names) - set(classes))
+def _check_known(root: Path, evaluation: str, train: str, classes: list[str]) -> None:
+    unknown = sorted(set(_subfolders(root / evaluation)) - set(classes))
     if unknown:
         message = (
-            f"data={str(root)!r}: val/ has {len(unknown)} classes that train/ has not "
-            f"({', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}); "
-            "use the same class folders in both."
+            f"data={str(root)!r}: {evaluation}/ has {len(unknown)} classes that "
+            f"{train}/ has not ({_few(unknown)}); use the same class folders in both."
         )
         raise ConfigError(message)

@@ -6,12 +6,10 @@ can learn from these alone is no evidence that it recognises anything *in* an im
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 from PIL import Image
 
-from nbkit.datasets.rgb import to_rgb
+from nbkit.datasets.rgb import open_image, to_rgb
 
 __all__ = ["STATISTICS", "image_statistics"]
 
@@ -58,7 +56,7 @@ def image_statistics(data: bytes) -> list[float]:
     OSError
         If the file cannot be decoded.
     """
-    with Image.open(io.BytesIO(data)) as image:
+    with open_image(data) as image:
         stored_pixels = image.width * image.height
         grey = to_rgb(image).convert("L")
     most = _MOST_PIXELS_A_SIDE

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.samples import Decoding, Sample, Samples
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file
 
-__all__ = ["IMAGE_SUFFIXES", "Contents", "Fingerprint", "Listing"]
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "Contents",
+    "Fingerprint",
+    "Listing",
+    "is_one_by_link",
+    "leads_nowhere",
+]
 
 # What torchvision's ImageFolder takes:
 # https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.ImageFolder.html
@@ -54,6 +64,8 @@ class Contents:
     """In words, what says which images are for evaluation; None where folders do."""
     unused_columns: Sequence[str] = ()
     """Of a table of labels those that are no label, and nothing else that is known."""
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    """How many files in packed files make no image, by their suffix."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,11 @@ class Listing:
     rule: str | None = None
     """Name of the rules by which nbkit made the split; part of the stamp, so that
     nobody goes on with a manifest that followed others."""
+    beside: Mapping[str, int] = field(default_factory=dict)
+    """How many files beside the images or shards are passed over, by their suffix."""
+    check: Callable[[Path, int], str | None] | None = None
+    """Says what is wrong with the record at an image's offset in a shard, which its
+    bytes alone do not show."""
 
     @functools.cached_property
     def contents(self) -> Contents:
@@ -115,6 +132,12 @@ class Listing:
     def unused_columns(self) -> Sequence[str]:
         """See `Contents`."""
         return self.contents.unused_columns
+
+    @property
+    def passed_over(self) -> dict[str, int]:
+        """How many files are no part of the data, by their suffix."""
+        counts = Counter(self.beside) + Counter(self.contents.passed_over)
+        return most_frequent(counts)
 
     @property
     def files(self) -> list[str]:
@@ -172,7 +195,14 @@ class Listing:
         """Return lines of paths and sizes, the files' times, and all their bytes."""
         lines, times, total_bytes = [], [], 0
         for name in names:
-            found = (self.root / name).stat()
+            try:
+                found = (self.root / name).stat()
+            except OSError:
+                if not leads_nowhere(self.root / name):
+                    raise
+                # It is left out by whoever looks at the images.
+                lines.append(os.fsencode(name) + b"\0link\n")
+                continue
             if not stat.S_ISREG(found.st_mode):
                 message = (
                     f"data={str(self.root)!r}: {name} is no regular file, but a pipe "
@@ -189,6 +219,12 @@ class Listing:
         yield "train", self.train
         yield "evaluation", self.evaluation
 
+    def damage(self, sample: Sample) -> str | None:
+        """Return what is wrong with the record that holds a packed image."""
+        if self.check is None or sample.shard is None:
+            return None
+        return self.check(self.root / self.shards[sample.shard], sample.pieces[0][0])
+
     def open(self) -> Samples:
         """Return all images, those for training first, to read their files.
 
@@ -204,6 +240,20 @@ class Listing:
                 for sample in samples
             ),
         )
+
+
+def leads_nowhere(path: Path) -> bool:
+    """Tell whether a path is a link to nothing, or to itself."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink()
+    return False
+
+
+def is_one_by_link(one: Path | str, other: Path | str) -> bool:
+    """Tell whether two paths are one by a symbolic link."""
+    return Path(one).resolve() == Path(other).resolve()
 
 
 @dataclass(frozen=True)

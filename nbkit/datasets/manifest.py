@@ -1,41 +1,49 @@
 """The manifest: every readable image of a data set, decided once for all loaders.
 
 Looking at a data set means to decode every image once. The outcome is a file of JSON
-lines in the store, named by the data set's stamp, so that this happens once for as long
-as nobody touches the data. A run has the file in its own folder as well; it is the one
-place where its loaders learn which images there are, what their labels are, and in
-which order they are counted.
+lines in the store, named by the data set's stamp and by what decoded it, so that this
+happens once for as long as nobody touches the data or installs another Pillow. A run
+has the file in its own folder as well; it is the one place where its loaders learn
+which images there are, what their labels are, and in which order they are counted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nbkit.datasets.check import UnreadableImageError, look_at
-from nbkit.datasets.listing import Fingerprint, Listing
+from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
+from nbkit.datasets.rgb import decoder_version
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
 
 __all__ = [
+    "Deep",
     "Manifest",
     "Unreadable",
     "known_manifest",
+    "manifest_name",
     "read_manifest",
     "write_manifest",
 ]
 
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
+
+_RULES = "rules 2"
+"""By which images are looked at: another number as soon as others follow."""
+_NAMED_COARSE = 100
 
 Progress = Callable[[int, int], None]
 """Called with the number of images looked at and of all."""
@@ -53,6 +61,17 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
+class Deep:
+    """Greyscale images of more than 8 bits, which are shown in 8."""
+
+    count: int = 0
+    coarse: int = 0
+    """Of these, images of which 16 grey levels or fewer are left of many."""
+    first: Sequence[str] = ()
+    """Names of the first of the coarse ones."""
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a data set consists of, for every loader alike."""
 
@@ -66,6 +85,19 @@ class Manifest:
     """Empty if the data set has no evaluation images."""
     unreadable: Sequence[Unreadable]
     """Images that are left out; their run says whether that ends it."""
+    deep: Deep = field(default_factory=Deep)
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    """How many files are no part of the data, by their suffix."""
+
+
+def manifest_name(fingerprint: Fingerprint) -> str:
+    """Return what the store calls the manifest of a data set.
+
+    What cannot be decoded here may be readable for another version of Pillow, or for
+    other rules of nbkit: each has a manifest of its own.
+    """
+    text = f"{fingerprint.stamp} {_RULES} {decoder_version()}"
+    return f"{hashlib.sha256(text.encode()).hexdigest()}.jsonl"
 
 
 def write_manifest(
@@ -94,13 +126,15 @@ def write_manifest(
     Raises
     ------
     ConfigError
-        If a file has gone since the listing.
+        If a file has gone since the listing, or this machine cannot decode one for
+        want of memory: that is no property of the image, and nothing is kept.
     StoreError
         If the target cannot be written.
     """
     lines: list[str] = []
     unreadable: list[dict[str, str]] = []
     counts = {"train": 0, "evaluation": 0}
+    deep, coarse = 0, list[str]()
     reader = _Reader(listing)
     total = len(reader.images)
     parts = [
@@ -122,6 +156,10 @@ def write_manifest(
                         unreadable.append(asdict(left_out))
                     else:
                         counts[split] += 1
+                        assert looked.decoding is not None
+                        deep += looked.decoding.is_deep
+                        if looked.decoding.is_coarse:
+                            coarse.append(sample.name)
                         lines.append(json.dumps(_to_row(looked)))
                 if on_progress is not None:
                     on_progress(part.stop, total)
@@ -140,6 +178,9 @@ def write_manifest(
         "fingerprint": fingerprint.to_dict(),
         **counts,
         "unreadable": unreadable,
+        "deep": asdict(Deep(deep, len(coarse), coarse[:_NAMED_COARSE])),
+        # As of now: later runs find these counts too, though such files come and go.
+        "passed_over": listing.passed_over,
     }
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"
@@ -196,6 +237,9 @@ def read_manifest(path: Path) -> Manifest:
         train,
         evaluation,
         [Unreadable(**entry) for entry in header["unreadable"]],
+        # A run that is resumed may have begun before this was counted.
+        Deep(**header.get("deep", {})),
+        header.get("passed_over", {}),
     )
 
 
@@ -259,6 +303,7 @@ class _Reader:
             (split, sample) for split, images in listing.splits() for sample in images
         ]
         self._root = listing.root
+        self._listing = listing
         self._samples = listing.open()
 
     def look(self, part: range) -> list[Sample | str]:
@@ -269,16 +314,23 @@ class _Reader:
         self._samples.close()
 
     def _look(self, index: int) -> Sample | str:
+        _, sample = self.images[index]
         try:
+            if damage := self._listing.damage(sample):
+                return damage
             data = self._samples.read(index)
             decoding = look_at(data)
         except FileNotFoundError as error:
+            if sample.shard is None and leads_nowhere(self._root / sample.name):
+                return "a link to nothing"
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} is gone; "
                 "leave the data in place while a run uses it."
             )
             raise ConfigError(message) from error
         except OSError as error:
+            if sample.shard is None and leads_nowhere(self._root / sample.name):
+                return "a link to itself"
             # This says nothing of the image: what is kept must not depend on it.
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
@@ -286,7 +338,14 @@ class _Reader:
                 "server, and start again."
             )
             raise ConfigError(message) from error
+        except (MemoryError, ImportError) as error:
+            lacks = "memory" if isinstance(error, MemoryError) else str(error)
+            message = (
+                f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
+                f"decoded on this machine, which lacks what that takes ({lacks}); "
+                "provide it, or remove the image, and start again."
+            )
+            raise ConfigError(message) from error
         except UnreadableImageError as error:
             return str(error)
-        _, sample = self.images[index]
         return replace(sample, size_bytes=len(data), decoding=decoding)

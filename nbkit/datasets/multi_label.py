@@ -18,6 +18,7 @@ from nbkit.datasets.patients import (
     patients_in_both,
 )
 from nbkit.datasets.samples import Sample
+from nbkit.datasets.splits import EVALUATION, TRAINING
 from nbkit.errors import ConfigError
 from nbkit.reading import open_regular
 
@@ -25,11 +26,8 @@ __all__ = ["check_patients", "list_multi_label", "missing_files", "read_columns"
 
 _FILE, _SPLIT, _PATIENT = "file", "split", "patient_id"
 _SPLITS = {
-    "train": "train",
-    "val": "evaluation",
-    "valid": "evaluation",
-    "validation": "evaluation",
-    "test": "evaluation",
+    **dict.fromkeys(TRAINING, "train"),
+    **dict.fromkeys(EVALUATION, "evaluation"),
 }
 _STAT_THREADS = 16
 """For disks that answer slowly."""
@@ -47,7 +45,7 @@ def list_multi_label(csv_path: Path) -> Listing:
     ----------
     csv_path
         Its column ``file`` holds paths relative to the CSV file's folder. A column
-        ``split`` may hold train, or val, valid, validation or test for evaluation.
+        ``split`` may hold train, or val, test or another usual name for evaluation.
         Without it a column ``patient_id`` decides: a fifth of the patients, always the
         same ones, are for evaluation. Without both everything is for training. Of the
         other columns those are labels that hold nothing but 0 and 1 (or 0.0 and 1.0).
@@ -255,7 +253,7 @@ def _repeated(
 def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of a row's last line, and the row."""
     for row in reader:
-        if row:
+        if any(map(str.strip, row)):
             yield reader.line_num, row
 
 

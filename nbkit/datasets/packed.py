@@ -7,18 +7,21 @@ besides, because two of the three formats have no place for the names of classes
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nbkit.datasets.listing import Contents, Listing
+from nbkit.datasets.passed_over import kind_of, remedy
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
+from nbkit.datasets.shards import shards_below, shards_elsewhere, use_of
+from nbkit.datasets.splits import EVALUATION
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file
 
@@ -26,19 +29,19 @@ __all__ = [
     "DESCRIPTION",
     "Description",
     "Packed",
-    "damaged",
-    "is_for_evaluation",
     "list_packed",
-    "shards_below",
 ]
 
 DESCRIPTION = "dataset.json"
 _SCHEMA = "nbkit.pack/1"
 
-_EVALUATION = {"val", "valid", "validation", "test"}
 _LISTING_THREADS = 16
 """Shards listed at once, for disks that answer slowly."""
 _BETWEEN_CALLS_SECONDS = 1.0
+
+_MOST_WITH_GAPS, _MOST_PER_DISTINCT = 100_000, 10
+"""Numbers of classes may leave gaps, as those of a part of a larger set do; beyond the
+first limit, no more than so many for each that occurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,57 +101,14 @@ class Description:
             raise ConfigError(message) from error
 
 
-def damaged(path: Path, offset: int, what: str) -> ConfigError:
-    """Return the error of a shard that is not as its format wants it.
-
-    Parameters
-    ----------
-    path
-        The shard.
-    offset
-        Where, in bytes.
-    what
-        What is wrong there.
-    """
-    return ConfigError(
-        f"{path} is damaged at byte {offset:,}: {what}; copy it again, or pack the "
-        "images anew."
-    )
-
-
-def shards_below(root: Path, is_shard: Callable[[str], bool]) -> list[str]:
-    """Return the shards in a folder and in its folders of splits, sorted.
-
-    Parameters
-    ----------
-    root
-        The folder; one that it holds counts if it is called train, val, valid,
-        validation or test.
-    is_shard
-        Tells a shard by its file name.
-    """
-    folders = [root, *(root / name for name in ("train", *_EVALUATION))]
-    return sorted(
-        path.relative_to(root).as_posix()
-        for folder in folders
-        if folder.is_dir()
-        for path in folder.iterdir()
-        if is_shard(path.name) and not path.name.startswith(".") and path.is_file()
-    )
-
-
-def is_for_evaluation(shard: str) -> bool:
-    """Tell what a shard is for by the words of its path, such as ``val-00000.tar``."""
-    return not _EVALUATION.isdisjoint(re.split(r"[\W_\d]+", shard.lower()))
-
-
 def list_packed(
     kind: str,
     root: Path,
     is_shard: Callable[[str], bool],
-    read_shard: Callable[[Path], Iterable[Packed]],
+    read_shard: Callable[[Path], Iterable[Packed | str]],
     on_wait: Callable[[], None] | None,
     beside: str | None = None,
+    check: Callable[[Path, int], str | None] | None = None,
 ) -> Listing:
     """Return what the shards in a folder hold; they are read when it is asked for.
 
@@ -161,20 +121,26 @@ def list_packed(
     is_shard
         Tells a shard by its file name.
     read_shard
-        Gives a shard's images. Reading raises `ConfigError` if a shard is damaged, or
-        if labels do not fit together.
+        Gives a shard's images, and names of files in it that belong to none. Reading
+        raises `ConfigError` if a shard is damaged, or if labels do not fit together.
     on_wait
         Called every second while shards are read; what it raises ends that.
     beside
         Suffix of files beside the shards that are asked for names.
+    check
+        See `Listing`.
 
     Raises
     ------
     ConfigError
-        If the folder cannot be read.
+        If the folder cannot be read, or names of shards do not say what they are for.
     """
     with _readable(root):
-        shards = shards_below(root, is_shard)
+        there = shards_below(root, is_shard, is_pack=True)
+        use = use_of(root, there)
+        shards = [shard for shard in there if use[shard]]
+        unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
+        unused += shards_elsewhere(root, is_shard)
         described_by = [DESCRIPTION]
         if beside is not None:
             described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]
@@ -182,13 +148,15 @@ def list_packed(
 
     def read() -> Contents:
         with _readable(root):
-            found = _read_all([root / shard for shard in shards], read_shard, on_wait)
-        return _contents(kind, root, shards, found)
+            paths = [root / shard for shard in shards]
+            found, passed_over = _read_all(paths, read_shard, on_wait)
+        images = list(zip(map(use.__getitem__, shards), shards, found, strict=True))
+        return _contents(kind, root, images, passed_over)
 
-    return Listing(kind, root, read, shards, described_by)
+    return Listing(kind, root, read, shards, described_by, beside=unused, check=check)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _readable(root: Path) -> Iterator[None]:
     """Say what to do when something cannot be read."""
     try:
@@ -203,18 +171,23 @@ def _readable(root: Path) -> Iterator[None]:
 
 def _read_all(
     paths: Sequence[Path],
-    read_shard: Callable[[Path], Iterable[Packed]],
+    read_shard: Callable[[Path], Iterable[Packed | str]],
     on_wait: Callable[[], None] | None,
-) -> list[list[Packed]]:
+) -> tuple[list[list[Packed]], Counter[str]]:
+    """Return the images of each shard, and how many files of a kind are in none."""
     is_over = threading.Event()
 
-    def read(path: Path) -> list[Packed]:
-        images = []
-        for image in read_shard(path):
+    def read(path: Path) -> tuple[list[Packed], Counter[str]]:
+        images: list[Packed] = []
+        others: Counter[str] = Counter()
+        for found in read_shard(path):
             if is_over.is_set():
                 break
-            images.append(image)
-        return images
+            if isinstance(found, Packed):
+                images.append(found)
+            else:
+                others[kind_of(found)] += 1
+        return images, others
 
     with ThreadPoolExecutor(_LISTING_THREADS) as pool:
         futures = [pool.submit(read, path) for path in paths]
@@ -232,35 +205,68 @@ def _read_all(
             is_over.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return [future.result() for future in futures]
+    results = [future.result() for future in futures]
+    passed_over: Counter[str] = Counter()
+    for _, others in results:
+        passed_over += others
+    return [images for images, _ in results], passed_over
 
 
 def _contents(
-    kind: str, root: Path, shards: Sequence[str], found: list[list[Packed]]
+    kind: str,
+    root: Path,
+    shards: Sequence[tuple[str | None, str, list[Packed]]],
+    passed_over: Counter[str],
 ) -> Contents:
+    """Return the contents of shards: their use, path and images."""
+    found = [images for _, _, images in shards]
+    if not any(found):
+        message = (
+            f"data={str(root)!r} has no image in {len(shards)} {kind} files"
+            f"{remedy(passed_over)}; pack images with their labels."
+        )
+        raise ConfigError(message)
     description = Description.read(root)
     if description is not None:
         is_multi_label = description.is_multi_label
     else:
         is_multi_label = any(len(image.labels) != 1 for part in found for image in part)
-    train: list[Sample] = []
-    evaluation: list[Sample] = []
-    for number, (shard, images) in enumerate(zip(shards, found, strict=True)):
-        samples = evaluation if is_for_evaluation(shard) else train
+    samples: dict[str | None, list[Sample]] = {"train": [], "evaluation": []}
+    for number, (use, shard, images) in enumerate(shards):
         for index, image in enumerate(images):
             name = image.name or f"{shard}/{index}"
-            samples.append(_sample(name, image, number, is_multi_label))
-    if not train:
+            samples[use].append(_sample(name, image, number, is_multi_label))
+    if not samples["train"]:
         message = (
             f"data={str(root)!r} has no training images: none in {len(shards)} {kind} "
-            f"files but those named {', '.join(sorted(_EVALUATION))}; give the folder "
-            "that holds the training files too."
+            f"files but those named {', '.join(EVALUATION)}; give the folder that "
+            "holds the training files too."
         )
         raise ConfigError(message)
-    for samples in (train, evaluation):
-        samples.sort(key=lambda sample: (sample.name, sample.shard, sample.pieces))
+    for images in samples.values():
+        images.sort(key=lambda sample: (sample.name, sample.shard, sample.pieces))
     classes = _classes(root, found, description, is_multi_label)
-    return Contents(classes, train, evaluation, is_multi_label)
+    if not is_multi_label:
+        _check_several(root, samples["train"], classes)
+    return Contents(
+        classes,
+        samples["train"],
+        samples["evaluation"],
+        is_multi_label,
+        passed_over=passed_over,
+    )
+
+
+def _check_several(root: Path, train: list[Sample], classes: list[str]) -> None:
+    there = {sample.label for sample in train}
+    if len(there) < 2:
+        only = ", ".join(classes[label] for label in there if isinstance(label, int))
+        message = (
+            f"data={str(root)!r} has training images of 1 class ({only}), but a "
+            "classifier needs 2 or more; add the files of the others, or pack the "
+            "images with other labels."
+        )
+        raise ConfigError(message)
 
 
 def _sample(name: str, image: Packed, shard: int, is_multi_label: bool) -> Sample:
@@ -279,6 +285,8 @@ def _classes(
     """Return the names of classes or labels, after a look at every label."""
     count = _count_labels(root, found, is_multi_label)
     if description is None:
+        if not is_multi_label:
+            _check_that_labels_count(root, found, count)
         names = [str(number) for number in range(count)]
         for part in found:
             for image in part:
@@ -293,6 +301,22 @@ def _classes(
         )
         raise ConfigError(message)
     return list(description.classes)
+
+
+def _check_that_labels_count(root: Path, found: list[list[Packed]], count: int) -> None:
+    """Refuse labels that number something else than classes, such as products."""
+    if count <= _MOST_WITH_GAPS:
+        return
+    images = sum(map(len, found))
+    distinct = len({image.labels[0] for part in found for image in part})
+    if count > _MOST_PER_DISTINCT * distinct:
+        message = (
+            f"data={str(root)!r}: labels go up to {count - 1:,}, but only {distinct:,} "
+            f"of them occur, in {images:,} images, and a model has an output for each "
+            f"(limit {max(_MOST_WITH_GAPS, _MOST_PER_DISTINCT * distinct):,}); number "
+            "the classes from 0, without gaps."
+        )
+        raise ConfigError(message)
 
 
 def _count_labels(root: Path, found: list[list[Packed]], is_multi_label: bool) -> int:

@@ -185,7 +185,7 @@ def _write(
             shards = _Shards(listing, folder, format, split, shard_bytes)
             try:
                 for number, sample in numbered:
-                    shards.add(sample, _read(images, number))
+                    shards.add(sample, _read(listing, images, number, sample))
                     done += 1
                     on_progress(done, total)
             finally:
@@ -195,8 +195,15 @@ def _write(
     Description(listing.classes, listing.is_multi_label).write(folder)
 
 
-def _read(images: Samples, number: int) -> bytes:
+def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> bytes:
     try:
+        if damage := listing.damage(sample):
+            # Its own pack would have the right checksum for what is wrong.
+            message = (
+                f"{images.place(number)} cannot be packed ({damage}); copy the packed "
+                "file again."
+            )
+            raise ConfigError(message)
         return images.read(number)
     except OSError as error:
         message = (

@@ -15,6 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from nbkit.datasets.cache import cached_folder
+from nbkit.datasets.rgb import open_image
 from nbkit.errors import ConfigError
 
 __all__ = ["photos_folder"]
@@ -70,7 +71,7 @@ def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
 def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:
     source = _source()
     for class_name, file_name in _PHOTOS.items():
-        with Image.open(source / file_name) as photo:
+        with open_image((source / file_name).read_bytes()) as photo:
             photo.load()
         for split, count in _IMAGES.items():
             target = folder / split / class_name

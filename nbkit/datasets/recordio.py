@@ -11,14 +11,16 @@ https://github.com/apache/mxnet/blob/master/python/mxnet/recordio.py
 from __future__ import annotations
 
 import os
+import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from nbkit.datasets.listing import Listing
-from nbkit.datasets.packed import Packed, damaged, list_packed
+from nbkit.datasets.packed import Packed, list_packed
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
+from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file
 
@@ -31,6 +33,11 @@ _WORD = struct.Struct("<II")
 """Magic number; flag (3 bits) and length in bytes (29 bits)."""
 _HEADER = struct.Struct("<IfQQ")
 """Number of labels that follow, label, and two numbers of the image."""
+_SAGEMAKER = re.compile(
+    rb"[\x0a\x12][\x80-\xff]{0,4}[\0-\x7f]\x0a\x06values", re.DOTALL
+)
+"""How a message begins that maps names to arrays:
+https://docs.aws.amazon.com/sagemaker/latest/dg/cdf-training.html"""
 _MAGIC = int.from_bytes(RECORDIO_MAGIC, "little")
 _LONGEST = 1 << 29
 
@@ -44,16 +51,16 @@ def list_recordio(root: Path, *, on_wait: Callable[[], None] | None = None) -> L
     ----------
     root
         Holds ``*.rec``, also in folders train and val, and for their images' names
-        ``*.lst``. Those with val, valid, validation or test as a word in their path are
-        for evaluation.
+        ``*.lst``. Those with a usual name of a split for evaluation as a word in their
+        path are for evaluation.
     on_wait
         Called every second while the files are read; what it raises ends that.
 
     Returns
     -------
     Listing
-        To read it raises `ConfigError` if a file is damaged, or a label is no
-        whole number.
+        To read it raises `ConfigError` if a file is damaged, a label is no whole
+        number, or a list gives a record other labels than it has.
 
     Raises
     ------
@@ -65,19 +72,33 @@ def list_recordio(root: Path, *, on_wait: Callable[[], None] | None = None) -> L
 
 def is_recordio(name: str) -> bool:
     """Tell by its name whether a file is a RecordIO file."""
-    return name.endswith(SUFFIX)
+    return name.lower().endswith(SUFFIX)
 
 
 def _read(path: Path) -> Iterator[Packed]:
-    names = _names(path.with_suffix(_LIST_SUFFIX))
+    list_path = path.with_suffix(_LIST_SUFFIX)
+    listed = _listed(list_path)
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         offset = 0
         while offset < size:
             pieces, following = _record(path, file.fileno(), offset, size)
             labels, number, pieces = _open(path, file.fileno(), offset, pieces)
-            yield Packed(names.get(number), labels, pieces)
+            name, expected = listed.get(number, (None, ()))
+            # im2rec may list several labels and keep the first alone.
+            if expected and expected[: len(labels)] != labels:
+                message = (
+                    f"{list_path}: {name!r} has the label {_shown(expected)}, but "
+                    f"its record {number} in {path} has {_shown(labels)}; the list is "
+                    "of other records: remove it, and images are named by number."
+                )
+                raise ConfigError(message)
+            yield Packed(name, labels, pieces)
             offset = following
+
+
+def _shown(labels: Sequence[float]) -> str:
+    return " ".join(f"{label:g}" for label in labels)
 
 
 def _record(path: Path, descriptor: int, offset: int, size: int) -> tuple[Pieces, int]:
@@ -109,6 +130,12 @@ def _open(
 ) -> tuple[tuple[int, ...], int, Pieces]:
     """Return a record's labels and number, and the pieces of its image."""
     head = _head(descriptor, pieces, _HEADER.size)
+    if _SAGEMAKER.match(head):
+        message = (
+            f"{path}: the record at byte {offset:,} holds numbers as Amazon SageMaker "
+            "writes them, but no image; pack image files with nbkit or MXNet's im2rec."
+        )
+        raise ConfigError(message)
     if len(head) < _HEADER.size:
         raise damaged(path, offset, "a record too short for an image's header")
     count, label, number, _ = _HEADER.unpack(head)
@@ -150,17 +177,19 @@ def _without(pieces: Pieces, length: int) -> Pieces:
     return ()
 
 
-def _names(path: Path) -> dict[int, str]:
-    """Return the paths that a list has for the numbers of its images."""
+def _listed(path: Path) -> dict[int, tuple[str, tuple[float, ...]]]:
+    """Return the paths and labels that a list has for the numbers of its images."""
     try:
         lines = read_file(path, None).splitlines()
     except FileNotFoundError:
         return {}
-    names: dict[int, str] = {}
+    listed: dict[int, tuple[str, tuple[float, ...]]] = {}
     for count, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
-            number, *_, name = line.split(b"\t")
-            names[int(number)] = os.fsdecode(name)
+            number, *labels, name = line.split(b"\t")
+            listed[int(number)] = os.fsdecode(name), tuple(map(float, labels))
         except ValueError as error:
             message = (
                 f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line holds "
@@ -168,7 +197,7 @@ def _names(path: Path) -> dict[int, str]:
                 "are named by their numbers."
             )
             raise ConfigError(message) from error
-    return names
+    return listed
 
 
 class RecordIOWriter:

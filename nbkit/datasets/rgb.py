@@ -1,10 +1,74 @@
-"""Any image in 8-bit RGB: the one definition for whoever shows or judges images."""
+"""Any image in 8-bit RGB: the one definition for whoever shows or judges images.
+
+Greyscale of more than 8 bits becomes 256 equal steps of a range. Of 16 bits the range
+is all that 16 bits can say. Of 32 bits, integers and floats, it is what the file states
+for black and white (``SMinSampleValue`` and ``SMaxSampleValue`` of a TIFF), else what
+lies between its own smallest and largest value.
+"""
 
 from __future__ import annotations
 
-from PIL import Image
+import functools
+import io
+import math
+import numbers
+from typing import Any
 
-__all__ = ["to_rgb"]
+import numpy as np
+from PIL import Image, ImageFile, UnidentifiedImageError, features
+from PIL import __version__ as _pillow_version
+
+__all__ = ["decoder_version", "is_deep", "is_deep_and_coarse", "open_image", "to_rgb"]
+
+# Pillow decodes these by itself. They are asked in Pillow's own order.
+_FORMATS = (
+    *("BMP", "DIB", "GIF", "JPEG", "PPM", "PNG", "AVIF", "BLP", "CUR", "PCX", "DCX"),
+    *("DDS", "FITS", "FLI", "FTEX", "GBR", "JPEG2000", "ICNS", "ICO", "IM", "IMT"),
+    *("MCIDAS", "TIFF", "MSP", "PCD", "PIXAR", "PSD", "QOI", "SGI", "SPIDER", "SUN"),
+    *("TGA", "WEBP", "XBM", "XPM", "XVTHUMB"),
+)
+_LEFT_OUT = {
+    "EPS": "PostScript, which is a program that another program would have to run",
+    "WMF": "a Windows metafile, which Pillow cannot draw",
+    "BUFR": "BUFR, which Pillow cannot decode",
+    "GRIB": "GRIB, which Pillow cannot decode",
+    "HDF5": "HDF5, which Pillow cannot decode",
+    "MPEG": "a video",
+}
+"""What Pillow knows and is not asked for. IPTC is not either: inside, its images may be
+of every format, also of these."""
+
+_SAMPLE_FORMAT, _BITS_PER_SAMPLE = 339, 258
+_SMALLEST_VALUE, _LARGEST_VALUE = 340, 341
+"""Tags of TIFF 6.0: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf"""
+_SIGNED = 2
+
+_ROWS_AT_ONCE = 256
+_FEW_LEVELS = 16
+
+
+def open_image(data: bytes) -> ImageFile.ImageFile:
+    """Return an image file, opened; nobody else asks Pillow what a file is.
+
+    No program is ever started by an image: only formats that Pillow decodes by itself.
+
+    Raises
+    ------
+    PIL.UnidentifiedImageError
+        If it is of no such format; the text says so.
+    Exception
+        Of many kinds, as Pillow's readers chose them.
+    """
+    try:
+        return Image.open(io.BytesIO(data), formats=_formats())
+    except UnidentifiedImageError as error:
+        message = _left_out(data[:16]) or "not a format that Pillow knows"
+        raise UnidentifiedImageError(message) from error
+
+
+def decoder_version() -> str:
+    """Return what decides which files can be read: Pillow, and what it is built of."""
+    return " ".join(("Pillow", _pillow_version, *features.get_supported()))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -13,12 +77,89 @@ def to_rgb(image: Image.Image) -> Image.Image:
     Parameters
     ----------
     image
-        16 bits a channel become the upper 8 of them; transparency is dropped.
+        Greyscale of more than 8 bits follows the rule above; transparency is dropped.
     """
-    if image.mode.startswith("I"):
-        # A conversion alone would cut off everything above 255.
-        image = image.convert("I").point(lambda value: value / 256).convert("L")
+    if is_deep(image):
+        image = _in_eight_bits(image)
     elif image.mode == "P":
         # On the straight way Pillow warns of a palette with transparency.
         image = image.convert("RGBA")
+    elif image.mode == "La":
+        image = image.convert("LA")  # there is no other way
     return image.convert("RGB")
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Return whether an image is greyscale of more than 8 bits."""
+    return image.mode[0] in "IF"
+
+
+def is_deep_and_coarse(image: Image.Image, shown: Image.Image) -> bool:
+    """Return whether few of a deep image's many values are left to be seen.
+
+    Parameters
+    ----------
+    image, shown
+        As it is stored, and as `to_rgb` gives it.
+    """
+    levels = sum(1 for pixels in shown.histogram()[:256] if pixels)
+    return levels <= _FEW_LEVELS and levels < len(np.unique(np.asarray(image)))
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    # Another version of Pillow may have fewer.
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _left_out(start: bytes) -> str | None:
+    for name, what in _LEFT_OUT.items():
+        _, accepts = Image.OPEN.get(name, (None, None))
+        if accepts is not None and accepts(start):
+            return what
+    return None
+
+
+def _in_eight_bits(image: Image.Image) -> Image.Image:
+    image.load()
+    values = np.asarray(image)
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((values >> 8).astype(np.uint8))
+    low, high = _stated_range(image) or _range_of(values)
+    shown = np.zeros(values.shape, np.uint8)
+    for start in range(0, len(values) if high > low else 0, _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        # In 64 bits no difference of two values of 32 is too large.
+        steps = (values[rows].astype(np.float64) - low) * (256 / (high - low))
+        shown[rows] = np.nan_to_num(steps, nan=0).clip(0, 255)
+    return Image.fromarray(shown)
+
+
+def _stated_range(image: Image.Image) -> tuple[float, float] | None:
+    """Return the values that a file says are black and, above it, white."""
+    if image.format == "PPM" and image.mode == "I":
+        return 0, 65_536
+    tags: Any = getattr(image, "tag_v2", {})
+    low, high = _number(tags, _SMALLEST_VALUE), _number(tags, _LARGEST_VALUE)
+    if low is not None and high is not None and low < high:
+        return low, high
+    if _number(tags, _BITS_PER_SAMPLE) == 16 and image.mode == "I":
+        signed = _number(tags, _SAMPLE_FORMAT) == _SIGNED
+        return (-32_768, 32_768) if signed else (0, 65_536)
+    return None
+
+
+def _number(tags: Any, tag: int) -> float | None:
+    value = tags.get(tag)
+    if isinstance(value, tuple) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, numbers.Real):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _range_of(values: np.ndarray) -> tuple[float, float]:
+    if values.dtype.kind == "f":
+        values = values[np.isfinite(values)]
+    return (float(values.min()), float(values.max())) if values.size else (0, 0)

@@ -12,15 +12,20 @@ from __future__ import annotations
 import os
 import re
 import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import google_crc32c
 
 from nbkit.datasets.listing import Listing
-from nbkit.datasets.packed import Packed, damaged, list_packed
+from nbkit.datasets.packed import Packed, list_packed
 from nbkit.datasets.samples import Sample
+from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
+from nbkit.reading import open_regular
+from nbkit.visible import visible
 
 __all__ = ["TFRecordWriter", "is_tfrecord", "list_tfrecord"]
 
@@ -43,7 +48,11 @@ _NAMES = (b"image/filename", b"file_name")
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 """Wire types of protocol buffers."""
 
+_KINDS = {1: "text", 2: "a float", 3: "no value"}
+"""What a feature holds: its lists by their field numbers."""
+
 _BLOCK_BYTES = 512
+_CHECKED_BYTES = 1 << 20
 _LONGEST_VARINT_BYTES = 10
 
 
@@ -54,28 +63,36 @@ def list_tfrecord(root: Path, *, on_wait: Callable[[], None] | None = None) -> L
     ----------
     root
         Holds ``*.tfrecord``, ``*.tfrecord-00000-of-00010`` or ``*-00000-of-00010``,
-        also in folders train and val. Those with val, valid, validation or test as a
-        word in their path are for evaluation.
+        also in folders train and val. Those with a usual name of a split for
+        evaluation as a word in their path are for evaluation.
     on_wait
         Called every second while the files are read; what it raises ends that.
 
     Returns
     -------
     Listing
-        To read it raises `ConfigError` if a file is damaged, or a message has no
-        image or no label.
+        To read it raises `ConfigError` if a file is damaged, or a message is no
+        ``tf.train.Example`` with one image and its label. Whoever looks at an image
+        learns whether its record has the right checksum.
 
     Raises
     ------
     ConfigError
         If the folder cannot be read.
     """
-    return list_packed("tfrecord", root, is_tfrecord, _read, on_wait)
+    records = _Records()
+    return list_packed(
+        "tfrecord", root, is_tfrecord, records.read, on_wait, check=records.check
+    )
 
 
 def is_tfrecord(name: str) -> bool:
     """Tell by its name whether a file is a TFRecord file."""
-    return _NAME.search(name) is not None
+    return _NAME.search(name.lower()) is not None
+
+
+class _WireError(Exception):
+    """Bytes that are no protocol buffer of the kind asked for: where, and why."""
 
 
 class _Wire:
@@ -106,7 +123,7 @@ class _Wire:
             value |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
                 return value, start + place + 1
-        raise damaged(self._path, start, "no integer of a protocol buffer")
+        raise _WireError(start, "no integer of a protocol buffer")
 
     def fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield number, wire type, begin and end of each field of a message."""
@@ -121,11 +138,9 @@ class _Wire:
             elif kind in (_FIXED_64, _FIXED_32):
                 after = begin + (8 if kind == _FIXED_64 else 4)
             else:
-                raise damaged(self._path, start, "no field of a protocol buffer")
+                raise _WireError(start, "no field of a protocol buffer")
             if after > end:
-                raise damaged(
-                    self._path, start, "a field that is longer than its message"
-                )
+                raise _WireError(start, "a field that is longer than its message")
             yield key >> 3, kind, begin, after
             start = after
 
@@ -136,46 +151,105 @@ class _Wire:
                 yield begin, after
 
 
-def _read(path: Path) -> Iterator[Packed]:
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        wire = _Wire(path, file.fileno())
-        offset = 0
-        while offset < size:
-            head = wire.read(offset, _BEFORE)
-            (length,) = _LENGTH.unpack_from(head)
-            (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
-            if checksum != _masked_checksum(head[: _LENGTH.size]):
-                raise damaged(path, offset, "a length that its checksum denies")
-            begin = offset + _BEFORE
-            end = begin + length
-            if end + _AFTER > size:
-                raise damaged(path, offset, "the file ends inside a record")
-            yield _image(path, wire, begin, end)
-            offset = end + _AFTER
+class _Records:
+    """Reads TFRecord files, and remembers where their records begin."""
+
+    def __init__(self) -> None:
+        self._begins: dict[Path, array[int]] = {}
+
+    def read(self, path: Path) -> Iterator[Packed]:
+        """Yield the images of a file, without a look at the checksums of messages."""
+        begins = self._begins[path] = array("Q")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            wire = _Wire(path, file.fileno())
+            offset = 0
+            while offset < size:
+                head = wire.read(offset, _BEFORE)
+                (length,) = _LENGTH.unpack_from(head)
+                (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
+                if checksum != _masked_checksum(head[: _LENGTH.size]):
+                    raise damaged(path, offset, "a length that its checksum denies")
+                begin = offset + _BEFORE
+                end = begin + length
+                if end + _AFTER > size:
+                    raise damaged(path, offset, "the file ends inside a record")
+                begins.append(offset)
+                try:
+                    image = _image(path, wire, begin, end)
+                except _WireError as error:
+                    raise _no_example(path, offset, error) from error
+                yield image
+                offset = end + _AFTER
+
+    def check(self, path: Path, place: int) -> str | None:
+        """Return what is wrong with the record that holds a byte; None for nothing."""
+        begins = self._begins[path]
+        return _damage(path, begins[bisect_right(begins, place) - 1])
+
+
+def _damage(path: Path, offset: int) -> str | None:
+    """Return what is wrong with the record at an offset; None for nothing."""
+    with open_regular(path) as file:
+        file.seek(offset)
+        head = file.read(_BEFORE)
+        left = _LENGTH.unpack_from(head)[0] if len(head) == _BEFORE else 0
+        checksum = 0
+        while left and (data := file.read(min(left, _CHECKED_BYTES))):
+            checksum = google_crc32c.extend(checksum, data)
+            left -= len(data)
+        found = file.read(_AFTER)
+    if len(found) < _AFTER:
+        return f"the file ends inside its record at byte {offset:,}"
+    if found != _CHECKSUM.pack(_masked(checksum)):
+        return f"its record at byte {offset:,} has another checksum: a bit has changed"
+    return None
+
+
+def _no_example(path: Path, offset: int, error: _WireError) -> ConfigError:
+    place, what = error.args
+    if _damage(path, offset):
+        return damaged(path, place, what)
+    return ConfigError(
+        f"{path}: the record at byte {offset:,} is whole, but no tf.train.Example "
+        f"({what} at byte {place:,}); write images and labels as tf.train.Example."
+    )
 
 
 def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     features = _features(wire, begin, end)
-    image = _first(features, _IMAGE)
-    label = _first(features, _LABEL)
-    for found, names in ((image, _IMAGE), (label, _LABEL)):
-        if found is None:
+    if not features:
+        raise _WireError(begin, "no feature")
+    where = f"{path}: the record at byte {begin - _BEFORE:,} has"
+    called: list[bytes] = []
+    for names in (_IMAGE, _LABEL):
+        called += [name for name in names if name in features][:1]
+        if not set(names).intersection(called):
+            found = ", ".join(visible(os.fsdecode(name)) for name in sorted(features))
             message = (
-                f"{path}: the record at byte {begin - _BEFORE:,} has no feature "
-                f"{names[0].decode()!r}, only "
-                f"{', '.join(sorted(name.decode() for name in features)) or 'none'}; "
-                "pack the images anew."
+                f"{where} no feature {names[0].decode()!r}, only {found}; pack the "
+                "images anew."
             )
             raise ConfigError(message)
-    assert image is not None
-    assert label is not None
-    pieces = list(_bytes_list(wire, *image))
-    labels = tuple(_int64_list(wire, *label))
-    if len(pieces) != 1 or not labels:
-        raise damaged(
-            path, begin - _BEFORE, f"{len(pieces)} images with {len(labels)} labels"
+    image, label = called
+    pieces = list(_bytes_list(wire, *features[image]))
+    if len(pieces) != 1:
+        message = (
+            f"{where} {len(pieces)} files in its feature {image.decode()!r}, but an "
+            "image is the bytes of 1; pack the images anew."
         )
+        raise ConfigError(message)
+    labels = tuple(_int64_list(wire, *features[label]))
+    if not labels:
+        kinds = {number for number, *_ in wire.fields(*features[label])}
+        what = next(
+            (_KINDS[kind] for kind in sorted(kinds) if kind in _KINDS), "nothing"
+        )
+        message = (
+            f"{where} {what} in its feature {label.decode()!r}, but a label is the "
+            "index of a class, an integer; pack the images with such labels."
+        )
+        raise ConfigError(message)
     ((start, after),) = pieces
     name, text = (_text(wire, _first(features, names)) for names in (_NAMES, _TEXT))
     return Packed(name, labels, ((start, after - start),), text)
@@ -227,8 +301,11 @@ def _text(wire: _Wire, value: _Span | None) -> str | None:
 
 
 def _masked_checksum(data: bytes) -> int:
+    return _masked(google_crc32c.value(data))
+
+
+def _masked(checksum: int) -> int:
     # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/hash/crc32c.h
-    checksum = google_crc32c.value(data)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

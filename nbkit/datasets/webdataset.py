@@ -12,14 +12,15 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing
-from nbkit.datasets.packed import Packed, damaged, list_packed
+from nbkit.datasets.packed import Packed, list_packed
 from nbkit.datasets.samples import Sample
+from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 
 __all__ = [
@@ -32,6 +33,12 @@ __all__ = [
 
 SUFFIX = ".tar"
 
+_LABEL_BYTES = 1 << 20
+"""What a label takes at most: a list of 0 and 1 for 300,000 labels."""
+_ZEROS_BYTES = 1 << 16
+_NO_FILES = (tarfile.DIRTYPE, b"D", b"V")
+"""Folders, also as GNU tar lists them in backups, and the label of an archive."""
+
 
 def list_webdataset(
     root: Path, *, on_wait: Callable[[], None] | None = None
@@ -41,8 +48,8 @@ def list_webdataset(
     Parameters
     ----------
     root
-        Holds ``*.tar``, also in folders train and val. Those with val, valid,
-        validation or test as a word in their path are for evaluation.
+        Holds ``*.tar``, also in folders train and val. Those with a usual name of a
+        split for evaluation as a word in their path are for evaluation.
     on_wait
         Called every second while the files are read; what it raises ends that.
 
@@ -50,7 +57,8 @@ def list_webdataset(
     -------
     Listing
         To read it raises `ConfigError` if a file is damaged, an image has no
-        label, or two images share a stem.
+        label or a label no image, two images share a stem, or a member is sparse or a
+        link that cannot be followed.
 
     Raises
     ------
@@ -62,7 +70,7 @@ def list_webdataset(
 
 def is_webdataset(name: str) -> bool:
     """Tell by its name whether a file is a WebDataset shard."""
-    return name.endswith(SUFFIX)
+    return name.lower().endswith(SUFFIX)
 
 
 def split_name(path: str) -> tuple[str, str]:
@@ -83,25 +91,37 @@ def is_image(extension: str) -> bool:
     return f".{extension.lower()}".endswith(IMAGE_SUFFIXES)
 
 
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file in a tar file."""
+
+    name: str
+    offset: int
+    size: int
+
+
 @dataclass
 class _Parts:
     """Neighbours with one stem."""
 
     stem: str
-    image: tarfile.TarInfo | None = None
-    texts: dict[str, tarfile.TarInfo] = field(default_factory=dict)
+    image: _Member | None = None
+    others: dict[str, _Member] = field(default_factory=dict)
+    """By extension in small letters."""
 
 
-def _read(path: Path) -> Iterator[Packed]:
+def _read(path: Path) -> Iterator[Packed | str]:
     with path.open("rb") as file:
         for parts in _neighbours(path, file):
-            if parts.image is None:
+            if parts.image is not None:
+                yield Packed(
+                    parts.image.name.removeprefix("./"),
+                    _labels(path, file, parts),
+                    ((parts.image.offset, parts.image.size),),
+                )
                 continue
-            yield Packed(
-                parts.image.name.removeprefix("./"),
-                _labels(path, file, parts),
-                ((parts.image.offset_data, parts.image.size),),
-            )
+            _check_has_no_label(path, file, parts)
+            yield from (member.name for member in parts.others.values())
 
 
 def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
@@ -115,7 +135,7 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
                 yield parts
             parts = _Parts(stem)
         if not is_image(extension):
-            parts.texts[extension.lower()] = member
+            parts.others[extension.lower()] = member
         elif parts.image is None:
             parts.image = member
         else:
@@ -128,25 +148,91 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
         yield parts
 
 
-def _members(path: Path, file: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
-    """Yield the files in a tar file, whose end has to be there."""
-    end = 0
+def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
+    """Yield the files in a tar file, whose end has to be there.
+
+    Archives that were written one after the other are read on: blocks of zeros end an
+    archive, not the file.
+    """
+    known: dict[str, _Member] = {}
+    end: int | None = 0
+    while end is not None:
+        file.seek(end)
+        end = yield from _archive(path, file, known)
+        end = _next_archive(file.fileno(), end)
+
+
+def _archive(
+    path: Path, file: io.BufferedReader, known: dict[str, _Member]
+) -> Generator[_Member, None, int]:
+    """Yield the files of one archive, and return where it ends."""
+    end = file.tell()
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 end = tar.offset
-                if member.isreg():
-                    yield member
+                if member.type not in _NO_FILES:
+                    found = _followed(path, member, known)
+                    known[found.name] = found
+                    yield found
             end = tar.offset
     except tarfile.TarError as error:
         raise damaged(path, end, str(error)) from error
     # The module takes whatever is no header for the end of the archive.
     if os.pread(file.fileno(), tarfile.BLOCKSIZE, end) != bytes(tarfile.BLOCKSIZE):
         raise damaged(path, end, "neither another file nor the end of the archive")
+    return end
+
+
+def _next_archive(descriptor: int, end: int) -> int | None:
+    """Return where something follows the zeros that end an archive."""
+    while block := os.pread(descriptor, _ZEROS_BYTES, end):
+        zeros = len(block) - len(block.lstrip(b"\0"))
+        if zeros < len(block):
+            return end + zeros - zeros % tarfile.BLOCKSIZE
+        end += zeros
+    return None
+
+
+def _followed(
+    path: Path, member: tarfile.TarInfo, known: dict[str, _Member]
+) -> _Member:
+    """Return where a member's bytes lie; those of a hard link came before it."""
+    if member.issparse():
+        problem, how = "is stored sparse, without its zeros", "without --sparse"
+    elif member.isreg():
+        return _Member(member.name, member.offset_data, member.size)
+    elif member.islnk():
+        target = known.get(member.linkname)
+        if target is not None:
+            return replace(target, name=member.name)
+        problem = f"is a link to {member.linkname!r}, which does not come before it"
+        how = "--hard-dereference"
+    elif member.issym():
+        problem, how = f"is a link to {member.linkname!r}", "--dereference"
+    else:
+        problem, how = "is no whole file", "without it"
+    message = f"{path}: {member.name!r} {problem}; pack the images with tar {how}."
+    raise ConfigError(message)
+
+
+def _check_has_no_label(path: Path, file: io.BufferedReader, parts: _Parts) -> None:
+    """Refuse a label whose image would be left out, such as that of a GIF."""
+    if "cls" not in parts.others:
+        try:
+            _labels(path, file, parts)
+        except ConfigError:
+            return  # A text or a .json file of something else.
+    names = ", ".join(repr(member.name) for member in parts.others.values())
+    message = (
+        f"{path}: {parts.stem!r} has a label, but no image ({names}); give it an image "
+        f"with one of the suffixes {' '.join(IMAGE_SUFFIXES)}, or remove its label."
+    )
+    raise ConfigError(message)
 
 
 def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ...]:
-    member = parts.texts.get("cls") or parts.texts.get("json")
+    member = parts.others.get("cls") or parts.others.get("json")
     if member is None:
         message = (
             f"{path}: {parts.stem!r} has no label, but a classifier needs one; add "
@@ -154,13 +240,13 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
             "of 0 and 1."
         )
         raise ConfigError(message)
-    text = os.pread(file.fileno(), member.size, member.offset_data)
+    text = os.pread(file.fileno(), min(member.size, _LABEL_BYTES), member.offset)
     try:
         found = json.loads(text)
         labels = found if isinstance(found, list) else [found]
         if not labels or not all(type(label) is int for label in labels):
             raise ValueError
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = (
             f"{path}: {member.name!r} holds {text[:40]!r}, but a label is the index of "
             "a class, or a list of 0 and 1; pack the images anew."

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from nbkit.errors import StoreError
@@ -115,9 +116,12 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
             with os.fdopen(
                 descriptor, "w", encoding="utf-8", errors="surrogateescape", newline=""
             ) as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(header)
-                writer.writerows(zip(*columns, strict=True))
+                plain = csv.writer(file, lineterminator="\n")
+                quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+                for row in chain([header], zip(*columns, strict=True)):
+                    # Python quotes the line end that it writes, not every other one.
+                    writer = quoted if any("\r" in str(cell) for cell in row) else plain
+                    writer.writerow(row)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbkit.analysis.scaling import INTERVAL, STATISTIC
+from nbkit.datasets.passed_over import in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.study.report_parts import Source
@@ -122,10 +123,21 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     )
     left_out = images["unreadable"]
     unreadable = f", {left_out:,} of them unreadable and left out" if left_out else ""
-    return [
+    lines = [
         f"Images: {images['files']:,} of {images['classes']:,} classes{unreadable}; "
         f"an epoch trains with {used}, without an incomplete last batch."
     ]
+    if deep := images.get("deep"):
+        coarse = deep["coarse"]
+        few = f", {coarse:,} of them in 16 levels or fewer" if coarse else ""
+        are = "image is" if deep["count"] == 1 else "images are"
+        lines[0] += (
+            f" {deep['count']:,} {are} greyscale of more than 8 bits, shown in 8{few}."
+        )
+    if passed_over := images.get("passed_over"):
+        kinds = in_words(passed_over["kinds"])
+        lines.append(f"Passed over: {passed_over['count']:,} files ({kinds}).")
+    return lines
 
 
 def _nodes(runs: Sequence[Run]) -> list[str] | None:
@@ -146,10 +158,14 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
         for each in every
     ):
         return None
+    deep = {key: (one.get("deep") or {}).get(key) for key in ("count", "coarse")}
     data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
+    passed_over = one.get("passed_over") or {"count": 0}
     return {
         "files": one["fingerprint"]["files"],
         "classes": one["num_classes"],
         "unreadable": one["unreadable"]["count"],
+        **({"deep": deep} if deep.get("count") else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},
+        **({"passed_over": passed_over} if passed_over["count"] else {}),
     }

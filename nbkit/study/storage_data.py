@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
-from nbkit.datasets.manifest import known_manifest, write_manifest
+from nbkit.datasets.manifest import known_manifest, manifest_name, write_manifest
 from nbkit.datasets.packing import Format, pack
 from nbkit.datasets.photos import photos_folder
 from nbkit.errors import ConfigError
@@ -236,7 +236,7 @@ def before_start(plan: Mapping[str, Any], data: str) -> dict[str, str]:
 def _look_at(listing: Listing, data: str) -> None:
     """Decide now which images are readable: the first run would read all of them."""
     fingerprint = listing.fingerprint()
-    known = manifests_folder() / f"{fingerprint.stamp}.jsonl"
+    known = manifests_folder() / manifest_name(fingerprint)
     if known_manifest(known, listing) is None:
         sys.stdout.write(f"Looking once at every image of {data}\n")
         sys.stdout.flush()

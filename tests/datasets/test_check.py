@@ -1,6 +1,7 @@
 """What is learnt of an image by looking at it once."""
 
 import io
+import warnings
 
 import pytest
 from PIL import Image
@@ -8,12 +9,9 @@ from PIL import Image
 from nbkit.datasets.check import ORIENTATION_TAG, UnreadableImageError, look_at
 from nbkit.datasets.rgb import to_rgb
 from tests.datasets.images import jpeg, picture
+from tests.datasets.odd_files import POSTSCRIPT, encoded, odd_files
 
-
-def encoded(image, format, **options):
-    stream = io.BytesIO()
-    image.save(stream, format, **options)
-    return stream.getvalue()
+ODD = odd_files()
 
 
 @pytest.mark.parametrize(
@@ -60,6 +58,61 @@ def test_an_orientation_that_there_is_not_counts_as_upright(orientation):
     exif[ORIENTATION_TAG] = orientation
 
     assert look_at(encoded(picture(1), "JPEG", exif=exif)).orientation == 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["a fraction", "a float", "two of them", "no number", "text"]
+)
+def test_an_orientation_is_an_integer_whatever_the_file_calls_it(kind):
+    with warnings.catch_warnings(action="ignore"):
+        looked = look_at(ODD[f"jpeg orientation as {kind}"].data)
+
+    assert type(looked.orientation) is int
+    assert looked.orientation == (1 if kind in ("no number", "text") else 6)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "png without its last 12 bytes", "png a wrong checksum", "png a chunk ABCD",
+        "jpeg 1 scans of a progressive one", "jpeg 7 scans of a progressive one",
+        "jpeg junk between segments",
+    ],
+)  # fmt: skip
+def test_what_only_pillow_makes_do_with_is_not_plain(kind):
+    assert not look_at(ODD[kind].data).is_plain
+
+
+@pytest.mark.parametrize(
+    "kind", ["jpeg progressive", "jpeg restarts", "jpeg a comment", "png a chunk abCD"]
+)
+def test_what_every_decoder_knows_is_plain(kind):
+    assert look_at(ODD[kind].data).is_plain
+
+
+def test_an_image_starts_no_program(tmp_path, monkeypatch):
+    started = tmp_path / "started"
+    ghostscript = tmp_path / "gs"
+    ghostscript.write_text(f"#!/bin/sh\necho yes > {started}\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    with pytest.raises(UnreadableImageError, match="PostScript"):
+        look_at(POSTSCRIPT)
+
+    assert not started.exists()
+
+
+def test_few_levels_of_many_values_are_noticed():
+    values = Image.linear_gradient("L").convert("I").point(lambda value: value * 16)
+    twelve_bits = values.convert("I;16")
+
+    looked = look_at(encoded(twelve_bits, "TIFF"))
+    one_value = look_at(encoded(Image.new("I;16", (9, 9), 4_000), "TIFF"))
+
+    assert (looked.is_deep, looked.is_coarse) == (True, True)
+    assert (one_value.is_deep, one_value.is_coarse) == (True, False)
+    assert not look_at(encoded(picture(1).convert("L"), "PNG")).is_deep
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 import errno
 import json
 import os
+import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -10,10 +13,17 @@ import pytest
 from PIL import Image
 
 from nbkit.datasets.find import find
-from nbkit.datasets.manifest import Unreadable, read_manifest, write_manifest
+from nbkit.datasets.manifest import (
+    Deep,
+    Unreadable,
+    manifest_name,
+    read_manifest,
+    write_manifest,
+)
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError, StoreError
 from tests.datasets.images import images_of, jpeg, picture
+from tests.datasets.odd_files import odd_files
 
 FORMATS = ["webdataset", "recordio", "tfrecord"]
 
@@ -169,6 +179,63 @@ def test_a_name_that_is_no_utf8_survives(folder, tmp_path):
 
     names = [manifest.train.name(index) for index in range(len(manifest.train))]
     assert b"train/apple/\xff.png" in map(os.fsencode, names)
+
+
+def test_greyscale_of_more_than_8_bits_is_counted(folder, tmp_path):
+    odd = odd_files()
+    kinds = "grey 16 bits", "grey 12 bits in 16", "none half a png"
+    for number, kind in enumerate(kinds):
+        path = folder / "val" / "apple" / f"deep {number}.tif"
+        path.write_bytes(odd[kind].data)
+
+    manifest = manifest_of(folder, tmp_path / "manifest.jsonl")
+
+    assert manifest.deep == Deep(2, 1, ["val/apple/deep 1.tif"])
+
+
+def test_another_pillow_or_other_rules_have_a_manifest_of_their_own(
+    folder, monkeypatch
+):
+    fingerprint = find(str(folder)).fingerprint()
+    names = {manifest_name(fingerprint)}
+    assert manifest_name(fingerprint) in names
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nbkit.datasets.rgb._pillow_version", "99.0")
+        names.add(manifest_name(fingerprint))
+    with monkeypatch.context() as patch:
+        patch.setattr("nbkit.datasets.manifest._RULES", "rules 0")
+        names.add(manifest_name(fingerprint))
+
+    assert len(names) == 3
+
+
+LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+from nbkit.datasets.find import find
+from nbkit.datasets.manifest import write_manifest
+
+listing = find(sys.argv[1])
+fingerprint = listing.fingerprint()
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (20 << 20),) * 2)
+write_manifest(listing, fingerprint, Path(sys.argv[2]), threads=1)
+"""
+
+
+def test_want_of_memory_is_no_property_of_an_image(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        picture(1).save(tmp_path / "data" / name / "small.png")
+    Image.new("L", (12_000, 12_000)).save(tmp_path / "data" / "a" / "large.png")
+    target = tmp_path / "manifest.jsonl"
+
+    words = [sys.executable, "-c", LITTLE_MEMORY, tmp_path / "data", target]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    assert re.search(r"ConfigError: .*a/large.png cannot be .*\(memory\)", ended.stderr)
+    assert not target.exists()
 
 
 DAMAGES = {

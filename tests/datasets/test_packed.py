@@ -3,7 +3,9 @@
 import pytest
 
 from nbkit.datasets import packed
-from nbkit.datasets.packed import Packed, is_for_evaluation, list_packed
+from nbkit.datasets.packed import Packed, list_packed
+from nbkit.datasets.shards import use_of
+from nbkit.errors import ConfigError
 
 
 def test_listing_a_long_file_can_be_ended(tmp_path, monkeypatch):
@@ -23,6 +25,36 @@ def test_listing_a_long_file_can_be_ended(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("largest", "distinct", "is_refused"),
+    [
+        (999, 2, False),  # a part of a larger set
+        (200_000, 30_000, False),
+        (200_000, 100, True),
+        (20_000_000, 2, True),
+        (2**62, 2, True),
+    ],
+)
+def test_labels_that_count_something_else_than_classes_are_refused(
+    tmp_path, largest, distinct, is_refused
+):
+    (tmp_path / "some.x").write_bytes(b"")
+    labels = [*range(distinct - 1), largest]
+    images = [Packed(None, (label,), ((0, 1),)) for label in labels]
+
+    def read(path):
+        return iter(images)
+
+    listing = list_packed("x", tmp_path, lambda name: True, read, None)
+
+    if not is_refused:
+        assert len(listing.classes) == largest + 1
+        return
+    said = f"labels go up to {largest:,}, but only {distinct:,} of them occur, in "
+    with pytest.raises(ConfigError, match=said):
+        listing.read()
+
+
+@pytest.mark.parametrize(
     ("shard", "expected"),
     [
         ("val.rec", True),
@@ -31,10 +63,16 @@ def test_listing_a_long_file_can_be_ended(tmp_path, monkeypatch):
         ("VALID_3.tar", True),
         ("test/0.tar", True),
         ("train-00000.tar", False),
-        ("evaluation-0.tar", False),
+        ("evaluation-0.tar", True),
+        ("dev/0.tar", True),
+        ("validate-0.tar", True),
+        ("evaluating-0.tar", False),
         ("valley-0.tar", False),
         ("latest-0.tar", False),
     ],
 )
-def test_a_word_in_its_path_says_what_a_file_is_for(shard, expected):
-    assert is_for_evaluation(shard) is expected
+def test_a_word_in_its_path_says_what_a_file_is_for(tmp_path, shard, expected):
+    (tmp_path / shard).parent.mkdir(exist_ok=True)
+    (tmp_path / shard).write_bytes(b"")
+
+    assert use_of(tmp_path, [shard]) == {shard: "evaluation" if expected else "train"}

@@ -8,18 +8,10 @@ from nbkit.datasets.recordio import RecordIOWriter, list_recordio
 from nbkit.datasets.samples import Sample
 from nbkit.errors import ConfigError
 from tests.datasets.images import jpeg
+from tests.datasets.records import MAGIC, part
+from tests.datasets.records import record_header as header
 
-MAGIC = 0xCED7230A
 MAGIC_BYTES = struct.pack("<I", MAGIC)
-
-
-def part(content, flag=0):
-    word = struct.pack("<II", MAGIC, flag << 29 | len(content))
-    return word + content + bytes(-len(content) % 4)
-
-
-def header(label, number=0, flag=0):
-    return struct.pack("<IfQQ", flag, label, number, 0)
 
 
 def read_back(root):
@@ -54,6 +46,14 @@ def test_a_list_names_images_by_their_number_in_any_order(tmp_path):
 
     assert read_back(tmp_path) == [("a dog.jpg", 1, b"abc"), ("cats/1.jpg", 0, b"defg")]
     assert "x.lst" in list_recordio(tmp_path).described_by
+
+
+def test_a_list_may_have_more_labels_than_its_records(tmp_path):
+    records = part(header(1, 7) + b"ab") + part(header(0, 1) + b"c")
+    (tmp_path / "x.rec").write_bytes(records)
+    (tmp_path / "x.lst").write_text("7\t1\t5\t6\tdog.jpg\n")
+
+    assert read_back(tmp_path) == [("dog.jpg", 1, b"ab"), ("x.rec/1", 0, b"c")]
 
 
 def test_several_labels_follow_the_header(tmp_path):
@@ -92,10 +92,11 @@ def test_a_record_cut_within_its_labels_is_read(tmp_path):
     # What another writer makes of an image whose number is the magic number.
     head = header(1, MAGIC)
     first, rest = head.split(MAGIC_BYTES)
-    (tmp_path / "x.rec").write_bytes(part(first, 1) + part(rest + b"abc", 3))
+    other = part(header(0, 1) + b"x")
+    (tmp_path / "x.rec").write_bytes(part(first, 1) + part(rest + b"abc", 3) + other)
     (tmp_path / "x.lst").write_text(f"{MAGIC}\t1\tdog.jpg\n")
 
-    assert read_back(tmp_path) == [("dog.jpg", 1, b"abc")]
+    assert read_back(tmp_path) == [("dog.jpg", 1, b"abc"), ("x.rec/1", 0, b"x")]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,10 @@ def test_a_record_cut_within_its_labels_is_read(tmp_path):
         (lambda data: part(data, 2), "at byte 0: part 2 of a record has no place"),
         (lambda data: part(b"abcd", 1) + data, "at byte 12: part 0 of a record"),
         (lambda data: part(b"short"), "at byte 0: a record too short for an image's"),
-        (lambda data: part(header(0, 0, 9)), "at byte 0: .* too short for its 9 label"),
+        (
+            lambda data: part(header(0, 0, 9)),
+            "at byte 0: .* too short for its 9 label",
+        ),
     ],
 )
 def test_a_damaged_file_is_named_with_the_place(tmp_path, damage, said):

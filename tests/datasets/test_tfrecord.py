@@ -2,54 +2,24 @@
 
 import struct
 
-import google_crc32c
 import pytest
 
 from nbkit.datasets.tfrecord import is_tfrecord, list_tfrecord
 from nbkit.errors import ConfigError
 from tests.datasets.images import names_of
-
-
-def varint(value):
-    data = b""
-    while value > 127:
-        data, value = data + bytes([value & 127 | 128]), value >> 7
-    return data + bytes([value])
-
-
-def field(number, value):
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def bytes_list(*values):
-    return field(1, b"".join(field(1, value) for value in values))
-
-
-def packed_integers(*values):
-    return field(3, field(1, b"".join(varint(value % 2**64) for value in values)))
+from tests.datasets.records import (
+    bytes_list,
+    example,
+    field,
+    packed_integers,
+    record,
+    varint,
+)
 
 
 def single_integers(*values):
     # As writers do that know nothing of packed fields.
     return field(3, b"".join(b"\x08" + varint(value) for value in values))
-
-
-def example(features):
-    entries = (
-        field(1, field(1, name.encode()) + field(2, value))
-        for name, value in features.items()
-    )
-    return field(1, b"".join(entries))
-
-
-def masked(data):
-    checksum = google_crc32c.value(data)
-    return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) % 2**32)
-
-
-def record(message):
-    length = struct.pack("<Q", len(message))
-    return length + masked(length) + message + masked(message)
 
 
 def imagenet(image, label, name):
@@ -101,18 +71,21 @@ def test_imagenet_as_tensorflow_writes_it_is_read(tmp_path):
 
 
 def test_the_names_of_tensorflow_datasets_are_known_too(tmp_path):
-    message = example(
-        {
-            "file_name": bytes_list(b"1.JPEG"),
-            "image": bytes_list(b"abc"),
-            "label": single_integers(300),
-        }
-    )
+    messages = [
+        example(
+            {
+                "file_name": bytes_list(name),
+                "image": bytes_list(b"abc"),
+                "label": single_integers(label),
+            }
+        )
+        for name, label in ((b"1.JPEG", 300), (b"2.JPEG", 2))
+    ]
     (tmp_path / "imagenet2012-train.tfrecord-00000-of-00001").write_bytes(
-        record(message)
+        b"".join(map(record, messages))
     )
 
-    assert read_back(tmp_path) == [("1.JPEG", 300, b"abc")]
+    assert read_back(tmp_path) == [("1.JPEG", 300, b"abc"), ("2.JPEG", 2, b"abc")]
 
 
 @pytest.mark.parametrize("write", [packed_integers, single_integers])
@@ -145,15 +118,33 @@ def test_a_tfrecord_file_is_known_by_its_name(name, is_one):
         (lambda data: data[:-1], r"byte 0: the file ends inside a record"),
         (lambda data: data + data[:5], r"byte \d+: the file ends inside a record"),
         (lambda data: b"?" + data[1:], "byte 0: a length that its checksum denies"),
-        (lambda data: record(b"\xff" * 20), "byte 12: no integer of a protocol buffer"),
-        (lambda data: record(b"\x0f"), "byte 12: no field of a protocol buffer"),
-        (lambda data: record(b"\x0a\x7f"), "byte 12: a field that is longer than its"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_place(tmp_path, damage, said):
     (tmp_path / "x.tfrecord").write_bytes(damage(imagenet(b"abc", 1, b"1.JPEG")))
 
     with pytest.raises(ConfigError, match=rf"x.tfrecord is damaged at {said}"):
+        list_tfrecord(tmp_path).read()
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (b"\xff" * 20, "no integer of a protocol buffer at byte 12"),
+        (b"\x0f", "no field of a protocol buffer at byte 12"),
+        (b"\x0a\x7f", "a field that is longer than its message at byte 12"),
+    ],
+)
+def test_a_message_that_is_none_is_damaged_if_its_checksum_says_so(
+    tmp_path, message, said
+):
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(record(message))
+    with pytest.raises(ConfigError, match=rf"no tf.train.Example \({said}\); write"):
+        list_tfrecord(tmp_path).read()
+
+    path.write_bytes(record(message)[:-1] + b"?")
+    with pytest.raises(ConfigError, match="damaged at byte 12: "):
         list_tfrecord(tmp_path).read()
 
 
@@ -165,14 +156,14 @@ def test_a_damaged_file_is_named_with_the_place(tmp_path, damage, said):
             "no feature 'image/class/label', only im",
         ),
         ({"x": bytes_list(b"a")}, "byte 0 has no feature 'image/encoded', only x"),
-        ({}, "no feature 'image/encoded', only none"),
+        ({}, r"byte 0 is whole, but no tf.train.Example \(no feature at byte 12\)"),
         (
             {"image": bytes_list(b"a", b"b"), "label": packed_integers(1)},
-            "damaged at byte 0: 2 images with 1 labels",
+            "byte 0 has 2 files in its feature 'image', but an image is",
         ),
         (
             {"image": bytes_list(b"a"), "label": bytes_list(b"cat")},
-            "damaged at byte 0: 1 images with 0 labels",
+            "byte 0 has text in its feature 'label', but a label is the index",
         ),
         (
             {"image": bytes_list(b"a"), "label": packed_integers(-1)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from nbkit.study.conditions import _images, where_and_when
+from nbkit.study.conditions import _images, describe_images, where_and_when
 
 PHOTOS = {
     "unreadable": {"count": 0},
@@ -31,9 +31,34 @@ def test_images_are_described_only_if_all_runs_have_the_same():
     assert _images([run(1, None), run(1, PHOTOS)]) is None
 
 
+def test_files_that_are_passed_over_are_named_by_suffix():
+    passed_over = {"count": 1_203, "kinds": {"*.gif": 1_200, "*.txt": 3}}
+    images = _images([run(1, {**PHOTOS, "passed_over": passed_over})])
+
+    _, said = describe_images({"images": images})
+    assert said == "Passed over: 1,203 files (1,200 *.gif, 3 *.txt)."
+    assert len(describe_images({"images": _images([run(1, PHOTOS)])})) == 1
+
+
 def test_of_several_nodes_the_cpus_are_those_of_the_first():
     one = where_and_when({"nodes": ["n1"], "usable_cpus": 8.0})
     two = where_and_when({"nodes": ["n1", "n2"], "usable_cpus": 8.0})
 
     assert "of nodes n1, 8 usable CPUs; " in one
     assert "of nodes n1, n2, 8 usable CPUs on the first of them; " in two
+
+
+def test_greyscale_of_more_than_8_bits_is_counted():
+    deep = {"count": 7, "coarse": 0, "first": []}
+    plain = _images([run(1, {**PHOTOS, "deep": {**deep, "count": 0}})])
+    some = _images([run(1, {**PHOTOS, "deep": deep})])
+    coarse = _images([run(1, {**PHOTOS, "deep": {**deep, "coarse": 3}})])
+    single = _images([run(1, {**PHOTOS, "deep": {**deep, "count": 1}})])
+
+    several = plain, some, coarse, single
+    said = [" ".join(describe_images({"images": one})) for one in several]
+
+    assert "greyscale" not in said[0]
+    assert said[1].endswith(" 7 images are greyscale of more than 8 bits, shown in 8.")
+    assert said[2].endswith("shown in 8, 3 of them in 16 levels or fewer.")
+    assert " 1 image is greyscale of more than 8 bits" in said[3]

@@ -12,7 +12,8 @@ from PIL import Image
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.check import look_at
-from nbkit.datasets.manifest import read_manifest
+from nbkit.datasets.find import find
+from nbkit.datasets.manifest import manifest_name, read_manifest
 from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError, NotColdError
 from nbkit.readspeed import resident_share
@@ -75,6 +76,13 @@ def test_images_are_looked_at_before_they_are_dropped(study, data, capsys):
 
     assert len(list(manifests_folder().glob("*.jsonl"))) == 1
     assert capsys.readouterr().out.count("Looking once at every image") == 1
+
+
+def test_the_manifest_is_the_one_that_a_run_looks_for(study, data):
+    before_start(study.kind, study.plan, study.arms["load"].model_dump())
+
+    [known] = manifests_folder().glob("*.jsonl")
+    assert known.name == manifest_name(find(str(data)).fingerprint())
 
 
 def test_images_are_looked_at_again_where_a_run_would_not_believe_it(

@@ -37,9 +37,8 @@ def opened(tmp_path_factory):
         loading |= fields.pop("loader_config", {})
         config = ExperimentConfig(
             data=str(root),
-            image_size=32,
             loader_config=loading,
-            **fields,
+            **{"image_size": 32, **fields},
         )
         manifest = None if root == "synthetic" else manifest_of(root, folder)
         placement = Placement(CPU, rank, world_size)

@@ -18,12 +18,15 @@ from tests.waiting import wait_until
 def burner_on_our_only_cpu():
     cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cpus)})
-    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        yield
+        # A test that starts a process may end here, where none may be started.
+        burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            yield
+        finally:
+            burner.kill()
+            burner.wait()
     finally:
-        burner.kill()
-        burner.wait()
         os.sched_setaffinity(0, cpus)
 
 

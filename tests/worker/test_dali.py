@@ -3,6 +3,7 @@
 import io
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import psutil
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.check import ORIENTATION_TAG, look_at
@@ -18,6 +19,7 @@ from nbkit.errors import ConfigError
 from nbkit.worker import data
 from nbkit.worker.data import Placement
 from nbkit.worker.data.dali import DaliData
+from tests.datasets.odd_files import SIZE, stream
 from tests.waiting import wait_until
 from tests.worker.images import (
     CLASSES,
@@ -57,10 +59,9 @@ def dali(tmp_path_factory):
     def load(root, batch_size=2, rank=0, world_size=1, settings=None, **fields):
         config = ExperimentConfig(
             data=str(root),
-            image_size=32,
             loader="dali",
             loader_config={"num_workers": 2, "dali": settings or {}},
-            **fields,
+            **{"image_size": 32, **fields},
         )
         placement = Placement(CPU, rank, world_size)
         manifest = manifest_of(root, folder)
@@ -162,6 +163,50 @@ def test_a_file_that_its_decoder_refuses_is_shown_all_the_same(tmp_path, dali, o
 
     found = errors(ours.train_batches(0), theirs.train_batches(0))
     assert found.mean() < MEAN_ERROR_LEVELS
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_what_nvimagecodec_refuses_is_shown_by_pillow_and_counted(
+    flat, dali, opened, capsys, depth
+):
+    for number in (2, 3, 7):
+        path = flat / f"class {number:02d}" / "0.JPEG"
+        # Pillow does without the sum at the end of the pixels.
+        path.write_bytes(stream(picture(number, SIZE), b""))
+        assert look_at(path.read_bytes()).is_plain
+    ours = dali(flat, settings={"prefetch_queue_depth": depth})
+    theirs = opened(flat, loader="naive")
+    capsys.readouterr()
+
+    for epoch in range(2):
+        found = errors(ours.train_batches(epoch), theirs.train_batches(epoch))
+        assert len(found) == CLASSES
+        assert found.mean((1, 2, 3)).max() < MEAN_ERROR_LEVELS
+
+    said = capsys.readouterr().out
+    assert ours.describe()["refused_images"] == 3
+    counts = re.findall(r"nvImageCodec does not decode (\d) images", said)
+    assert sum(map(int, counts)) == 3
+    assert all(said.count(f"class {number:02d}/0.JPEG") == 1 for number in (2, 3, 7))
+
+
+def test_the_border_of_a_smaller_image_counts_more_than_for_pillow(
+    tmp_path, dali, opened
+):
+    framed = Image.new("RGB", (256, 256), "white")
+    ImageDraw.Draw(framed).rectangle((0, 0, 255, 255), outline="black", width=2)
+    for label in range(2):
+        (tmp_path / "data" / str(label)).mkdir(parents=True)
+        framed.save(tmp_path / "data" / str(label) / "0.png")
+    whole = {"crop_area_min": 1.0, "crop_area_max": 1.0}
+
+    ours = dali(tmp_path / "data", 2, image_size=64, **whole)
+    theirs = opened(tmp_path / "data", 2, image_size=64, loader="naive", **whole)
+    found = errors(ours.train_batches(0), theirs.train_batches(0))
+
+    # As the loader says of itself.
+    assert found.max().round() == 19
+    assert found[:, :, 1:-1, 1:-1].max() < 2.5
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -270,7 +315,7 @@ def test_closing_in_the_middle_of_an_epoch_leaves_no_thread(split, dali, childre
     [
         (lambda path: path.unlink(), "No such file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-50]), "bytes now and had"),
-        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "nvImageCodec"),
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "not a format"),
         (lambda path: picture(1, (30, 20)).save(path), "bytes now and had"),
     ],
     ids=["gone", "cut off", "overwritten", "another"],

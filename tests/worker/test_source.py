@@ -1,5 +1,7 @@
 """What happens to the data before training: once for all, and the same to all ranks."""
 
+import io
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from nbkit.store.paths import RunPaths, manifests_folder
 from nbkit.store.record import read_json
 from nbkit.worker.data import source
 from nbkit.worker.rank import Rank
+from tests.datasets.odd_files import odd_files
 from tests.worker.images import CLASSES, picture
 
 
@@ -162,11 +165,41 @@ def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
     }
 
 
+def test_a_name_that_is_no_utf8_is_spelt_out_in_the_log(flat, new_run, monkeypatch):
+    (flat / "class 01" / os.fsdecode(b"caf\xe9\x1b.jpg")).write_bytes(b"no image")
+    log = io.BytesIO()
+    strict = io.TextIOWrapper(log, encoding="utf-8", errors="strict")
+    monkeypatch.setattr(sys, "stdout", strict)
+
+    source.prepare(config_of(flat, unreadable_images="skip"), new_run())
+
+    assert b"class 01/caf\\udce9\\x1b.jpg (not a format" in log.getvalue()
+
+
+def test_greyscale_of_more_than_8_bits_is_counted_in_log_and_record(
+    flat, new_run, capsys
+):
+    for number, kind in enumerate(("grey 16 bits", "grey 12 bits in 16")):
+        (flat / "class 01" / f"{number}.tif").write_bytes(odd_files()[kind].data)
+    config = config_of(flat)
+
+    for name in ("first", "second"):  # which finds what the first has found out
+        manifest = source.prepare(config, new_run(name))
+
+        assert (
+            "data: 2 greyscale images of more than 8 bits are shown in 8, 1 of them in "
+            "16 levels or fewer: class 01/1.tif\n" in capsys.readouterr().out
+        )
+    described = source.describe(config, manifest)["deep"]
+    assert described == {"count": 2, "coarse": 1, "first": ["class 01/1.tif"]}
+
+
 def test_the_record_names_no_more_than_a_hundred_unreadable_images(tmp_path, new_run):
     for number in range(150):
         folder = tmp_path / "data" / f"class {number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(b"no image")
+        picture(number % 2).save(folder / "whole.png")
     config = config_of(tmp_path / "data", unreadable_images="skip")
 
     unreadable = source.describe(config, source.prepare(config, new_run()))[
@@ -174,6 +207,47 @@ def test_the_record_names_no_more_than_a_hundred_unreadable_images(tmp_path, new
     ]
 
     assert (unreadable["count"], len(unreadable["images"])) == (150, 100)
+
+
+def test_files_that_are_passed_over_are_counted(flat, new_run, capsys):
+    for name in ("1.gif", "2.gif", "notes.\x1b[31m"):
+        (flat / "class 01" / name).write_bytes(b"")
+    config = config_of(flat)
+
+    manifest = source.prepare(config, new_run())
+
+    said = capsys.readouterr().out
+    assert "3 files are passed over: 2 *.gif, 1 *.\\x1b[31m\n" in said
+    assert source.describe(config, manifest)["passed_over"] == {
+        "count": 3,
+        "kinds": {"*.gif": 2, "*.\x1b[31m": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [(0, "and no training image without"), (1, "and training images of 1 class")],
+)
+def test_fewer_than_two_classes_of_readable_images_are_refused(
+    flat, new_run, left, said
+):
+    broken(flat, *range(left, CLASSES))
+    rank = new_run()
+
+    with pytest.raises(ConfigError, match=rf"{CLASSES - left} unreadable .*{said}"):
+        source.prepare(config_of(flat, unreadable_images="skip"), rank)
+    recorded = read_json(rank.paths.worker)["data"]["unreadable"]
+    assert recorded["count"] == CLASSES - left
+
+
+def test_names_of_unreadable_images_are_shown_without_control_characters(
+    flat, new_run, capsys
+):
+    (flat / "class 01" / "\x1b[31m\n.png").write_bytes(b"no image")
+
+    source.prepare(config_of(flat, unreadable_images="skip"), new_run())
+
+    assert "class 01/\\x1b[31m\\x0a.png (not" in capsys.readouterr().out
 
 
 def test_a_resumed_run_keeps_its_manifest_while_the_images_stay(flat, new_run):

@@ -2,16 +2,21 @@
 
 Which images there are, and which part of each is shown, DALI is told with every batch:
 so the images are those of the other loaders. Threads read the files ahead; what is not
-plain they hand over as bare pixels. Labels do not go through DALI.
+plain, or nvImageCodec refuses, they hand over as bare pixels. Labels do not go through
+DALI.
+
+The pixels differ by 2 of 255 levels at most, but for the outermost ring of an image
+that is made smaller and shown up to its border. There DALI repeats the last pixel where
+its filter reaches beyond the image, and Pillow weighs only what is there: a frame of 2
+black pixels around a white image of 256 x 256 becomes 19 levels darker at 64 x 64, a
+frame of one pixel 40; photographs have differed by up to 56 there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,32 +25,26 @@ from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray
 from nvidia.dali.types import DALIImageType, DALIInterpType
-from PIL import Image
 
 from nbkit.config import DaliConfig, ExperimentConfig
 from nbkit.datasets.manifest import Manifest
-from nbkit.datasets.rgb import to_rgb
 from nbkit.datasets.samples import Samples
-from nbkit.errors import ConfigError
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.worker.data import Placement
-from nbkit.worker.data.augmentation import Augmentation
+from nbkit.worker.data.dali_images import Images, ShownImage, read_ahead
 from nbkit.worker.data.image_data import (
     NO_IMAGE,
     ImageData,
     Request,
     Requests,
     cpus_for_loading,
-    read_image,
 )
-from nbkit.worker.data.images import unreadable_message
-from nbkit.worker.data.window import Turn, Window
+from nbkit.worker.data.window import Turn
 
 __all__ = ["DaliData", "load"]
 
-# A network file system answers in a millisecond; several answers are awaited at once.
-_READ_THREADS = 16
-_IMAGES_PER_TASK = 8
+_OF_THE_MACHINE = ("out of memory", "CUDA", "cuda", "alloc")
+"""In errors of DALI that are not the files'."""
 
 
 class DaliData(ImageData):
@@ -66,6 +65,9 @@ class DaliData(ImageData):
         )
         # The pipeline of the training stays for the next epoch.
         self._train_pipeline: _Pipeline | None = None
+        self._refused: tuple[set[int], set[int]] = set(), set()
+        """Places of evaluation and training images that nvImageCodec does not decode
+        although they are plain, as far as they have been shown."""
 
     def close(self) -> None:
         """End DALI's threads; a second call does nothing."""
@@ -77,6 +79,7 @@ class DaliData(ImageData):
         return {
             "num_threads": self._num_threads,
             "decodes_on": "gpu" if on_gpu else "cpu",
+            "refused_images": sum(map(len, self._refused)),
             **self.config.loader_config.dali.model_dump(),
         }
 
@@ -89,7 +92,7 @@ class DaliData(ImageData):
         self._train_pipeline = None if is_training else self._train_pipeline
         if pipeline is None:
             pipeline = self._new_pipeline()
-        images = _Images(samples, self.augmentation)
+        images = Images(samples, self.augmentation, self._refused[is_training])
         for number, pixels in enumerate(pipeline.pixels(images, requests), start=1):
             if is_training and number == len(requests):
                 # Whoever trains does not ask for more than there are.
@@ -113,72 +116,6 @@ def load(
     return DaliData(config, manifest, placement, batch_size)
 
 
-class _Image(NamedTuple):
-    """One image, and which part of it is shown."""
-
-    number: int
-    """Its place in the manifest."""
-    data: bytes
-    window: Window
-    turn: Turn
-
-
-class _Images:
-    """Reads images; several threads use it at once."""
-
-    def __init__(self, samples: Samples, augmentation: Augmentation) -> None:
-        self._samples = samples
-        self._augmentation = augmentation
-
-    def read(self, epoch: int | None, indices: list[int]) -> list[_Image]:
-        """Return images.
-
-        Raises
-        ------
-        ConfigError
-            If one cannot be read any more.
-        """
-        return [self._read(epoch, index) for index in indices]
-
-    def check(self, images: list[_Image]) -> None:
-        """Decode images one after the other, without DALI, where that is possible.
-
-        Raises
-        ------
-        ConfigError
-            If one cannot be decoded.
-        """
-        try:
-            from nbkit.worker.data.decode import decode_window
-        except ImportError:
-            return  # a machine for which there is no wheel of it
-        for image in images:
-            decoding = self._samples.decoding(image.number)
-            if decode_window(image.data, decoding, image.window) is None:
-                error = ValueError("nvImageCodec fails; loader='torch' may read it")
-                raise self._unreadable(image.number, error)
-
-    def _read(self, epoch: int | None, index: int) -> _Image:
-        decoding = self._samples.decoding(index)
-        crop = self._augmentation.crop(decoding, epoch, index)
-        try:
-            # DALI would show a file that has been cut off below the crop.
-            data = read_image(self._samples, index)
-            if not decoding.is_plain:
-                data = _bare_pixels(data)
-        except Exception as error:  # decoders raise many kinds
-            raise self._unreadable(index, error) from error
-        return _Image(
-            index,
-            data,
-            Window.of(decoding, crop, self._augmentation.size),
-            Turn.of(decoding.orientation, crop.flip),
-        )
-
-    def _unreadable(self, index: int, error: Exception) -> ConfigError:
-        return ConfigError(unreadable_message(self._samples.place(index), error))
-
-
 class _Pipeline:
     """DALI's graph, and what goes into it and comes out."""
 
@@ -194,24 +131,16 @@ class _Pipeline:
         self._device = device
         self._batch_size = batch_size
         self._size = size
+        self._num_threads = num_threads
         self._feed = _Feed()
-        self._dali = Pipeline(
-            batch_size,
-            num_threads,
-            device.index if device.type == "cuda" else None,
-            seed=0,
-            prefetch_queue_depth=config.prefetch_queue_depth,
-        )
-        with self._dali:
-            self._dali.set_outputs(self._graph())
-        self._dali.build()
+        self._dali = self._built()
 
     def pixels(
-        self, images: _Images, requests: Requests
+        self, images: Images, requests: Requests
     ) -> Generator[torch.Tensor, None, None]:
         """Yield the pixels of every request; see `ImageData._pixels`."""
         depth = self._config.prefetch_queue_depth
-        self._feed.ahead = _read_ahead(images, requests, depth)
+        self._feed.ahead = read_ahead(images, requests, depth)
         with contextlib.closing(self._feed.ahead):
             for number, request in enumerate(requests, start=1):
                 pixels = self._pixels_of(request, images)
@@ -222,7 +151,7 @@ class _Pipeline:
                     self._dali.reset()
                 yield pixels
 
-    def _pixels_of(self, request: Request, images: _Images) -> torch.Tensor:
+    def _pixels_of(self, request: Request, images: Images) -> torch.Tensor:
         shown = [index != NO_IMAGE for index in request.indices]
         if all(shown):
             return self._next_pixels(images)
@@ -232,6 +161,19 @@ class _Pipeline:
             places = [place for place, is_shown in enumerate(shown) if is_shown]
             pixels[_index(places, self._device)] = self._next_pixels(images)
         return pixels
+
+    def _built(self) -> Pipeline:
+        pipeline = Pipeline(
+            self._batch_size,
+            self._num_threads,
+            self._device.index if self._device.type == "cuda" else None,
+            seed=0,
+            prefetch_queue_depth=self._config.prefetch_queue_depth,
+        )
+        with pipeline:
+            pipeline.set_outputs(self._graph())
+        pipeline.build()
+        return pipeline
 
     def _graph(self) -> Any:
         config = self._config
@@ -265,14 +207,8 @@ class _Pipeline:
             antialias=True,
         )
 
-    def _next_pixels(self, images: _Images) -> torch.Tensor:
-        try:
-            (output,) = self._dali.run()
-        except RuntimeError:
-            if self._feed.under_way:
-                # DALI does not say which image it is.
-                images.check(self._feed.under_way[0][0])
-            raise
+    def _next_pixels(self, images: Images) -> torch.Tensor:
+        output = self._run(images)
         shown, _ = self._feed.under_way.popleft()
         tensor = output.as_tensor()
         if self._device.type == "cuda":
@@ -284,6 +220,28 @@ class _Pipeline:
         _turn(pixels, [image.turn for image in shown])
         return pixels
 
+    def _run(self, images: Images) -> Any:
+        """Return DALI's next batch, in which Pillow decodes what DALI cannot."""
+        while True:
+            try:
+                (output,) = self._dali.run()
+            except RuntimeError as error:
+                batches = [batch for batch, _ in self._feed.under_way]
+                # Before that word DALI quotes source, whose paths may be called so.
+                said = str(error).rpartition("encountered:")[2]
+                is_the_machine = any(word in said for word in _OF_THE_MACHINE)
+                again = None if is_the_machine else images.without_refused(batches)
+                if again is None:
+                    raise
+            else:
+                return output
+            # A pipeline that has failed cannot be used any more. Its memory is free
+            # before another one asks for as much; the error would keep it.
+            del self._dali
+            self._feed.under_way.clear()
+            self._feed.again.extendleft(reversed(again))
+            self._dali = self._built()
+
 
 class _Feed:
     """What DALI asks for its next batch.
@@ -292,13 +250,15 @@ class _Feed:
     """
 
     def __init__(self) -> None:
-        self.ahead: Generator[list[_Image], None, None] = _nothing()
-        self.under_way: deque[tuple[list[_Image], _Inputs]] = deque()
+        self.ahead: Generator[list[ShownImage], None, None] = _nothing()
+        self.under_way: deque[tuple[list[ShownImage], _Inputs]] = deque()
         """DALI reads its inputs where they are: they must stay until it is done."""
+        self.again: deque[list[ShownImage]] = deque()
+        """Batches that were under way when DALI failed; they come first."""
 
     def __call__(self) -> _Inputs:
         """Return the next batch; a StopIteration says that there is none."""
-        images = next(self.ahead)
+        images = self.again.popleft() if self.again else next(self.ahead)
         inputs = _inputs(images)
         self.under_way.append((images, inputs))
         return inputs
@@ -316,7 +276,7 @@ class _Inputs(NamedTuple):
     part_end: np.ndarray
 
 
-def _inputs(images: list[_Image]) -> _Inputs:
+def _inputs(images: list[ShownImage]) -> _Inputs:
     windows = [image.window for image in images]
     return _Inputs(
         [np.frombuffer(image.data, np.uint8) for image in images],
@@ -325,6 +285,10 @@ def _inputs(images: list[_Image]) -> _Inputs:
         np.array([(one.part_top, one.part_left) for one in windows], np.float32),
         np.array([(one.part_lower, one.part_right) for one in windows], np.float32),
     )
+
+
+def _nothing() -> Generator[list[ShownImage], None, None]:
+    yield from ()
 
 
 def _turn(pixels: torch.Tensor, turns: list[Turn]) -> None:
@@ -355,46 +319,3 @@ def _index(places: list[int], device: torch.device) -> torch.Tensor:
     if device.type != "cuda":
         return index
     return index.pin_memory().to(device, non_blocking=True)
-
-
-def _read_ahead(
-    images: _Images, requests: Requests, depth: int
-) -> Generator[list[_Image], None, None]:
-    """Yield the images of every request that shows any, in order."""
-    pool = ThreadPoolExecutor(_READ_THREADS)
-    pending: deque[list[Future[list[_Image]]]] = deque()
-    try:
-        for epoch, indices in requests:
-            shown = [index for index in indices if index != NO_IMAGE]
-            tasks = range(0, len(shown), _IMAGES_PER_TASK)
-            if shown:
-                pending.append(
-                    [
-                        pool.submit(
-                            images.read, epoch, shown[start : start + _IMAGES_PER_TASK]
-                        )
-                        for start in tasks
-                    ]
-                )
-            if len(pending) > depth:
-                yield _joined(pending.popleft())
-        while pending:
-            yield _joined(pending.popleft())
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _joined(tasks: list[Future[list[_Image]]]) -> list[_Image]:
-    return [image for task in tasks for image in task.result()]
-
-
-def _nothing() -> Generator[list[_Image], None, None]:
-    yield from ()
-
-
-def _bare_pixels(data: bytes) -> bytes:
-    """Return an image as a file in the simplest format there is: PPM."""
-    with Image.open(io.BytesIO(data)) as image:
-        pixels = to_rgb(image)
-        header = f"P6 {pixels.width} {pixels.height} 255\n"
-        return header.encode() + pixels.tobytes()

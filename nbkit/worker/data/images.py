@@ -5,16 +5,14 @@ Decoded by Pillow, whose resizing antialiases: the reference for every other dec
 
 from __future__ import annotations
 
-import io
-
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from nbkit.datasets.rgb import to_rgb
+from nbkit.datasets.rgb import open_image, to_rgb
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
 
-__all__ = ["decode_crop", "unreadable_message"]
+__all__ = ["decode_crop", "decode_whole", "unreadable_message"]
 
 # What brings stored pixels upright, by EXIF orientation, as ImageOps.exif_transpose.
 _UPRIGHT = {
@@ -34,8 +32,7 @@ def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch
     Parameters
     ----------
     data
-        The image file. Grey, CMYK and palette images become RGB, and transparency is
-        dropped.
+        The image file. Whatever it is becomes RGB, see `nbkit.datasets.rgb`.
     decoding
         What the manifest knows of the image.
     crop
@@ -54,11 +51,9 @@ def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch
         Of many kinds, as Pillow's decoders chose them, if this is no whole image any
         more; a ValueError if it is another one than the manifest knows.
     """
-    with Image.open(io.BytesIO(data)) as image:
-        _check_size(image, decoding)
-        part = to_rgb(image).resize(
-            (size, size), Image.Resampling.BILINEAR, box=crop.box_in_file(decoding)
-        )
+    part = decode_whole(data, decoding).resize(
+        (size, size), Image.Resampling.BILINEAR, box=crop.box_in_file(decoding)
+    )
     # Turning the small result costs less than turning the image.
     if decoding.orientation in _UPRIGHT:
         part = part.transpose(_UPRIGHT[decoding.orientation])
@@ -66,6 +61,26 @@ def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch
         part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = torch.frombuffer(bytearray(part.tobytes()), dtype=torch.uint8)
     return pixels.view(size, size, 3)
+
+
+def decode_whole(data: bytes, decoding: Decoding) -> Image.Image:
+    """Return an image in RGB as it is stored.
+
+    Parameters
+    ----------
+    data
+        The image file.
+    decoding
+        What the manifest knows of the image.
+
+    Raises
+    ------
+    Exception
+        As `decode_crop`.
+    """
+    with open_image(data) as image:
+        _check_size(image, decoding)
+        return to_rgb(image)
 
 
 def unreadable_message(place: str, error: Exception) -> str:
@@ -78,11 +93,13 @@ def unreadable_message(place: str, error: Exception) -> str:
     error
         Why.
     """
-    if isinstance(error, UnidentifiedImageError):
-        said = "not a format that Pillow knows"
-    else:
-        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        said = text.splitlines()[0]
+    if isinstance(error, MemoryError):
+        return (
+            f"{place} cannot be decoded for want of memory; use fewer "
+            "loader_config.num_workers, or a smaller image."
+        )
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    said = text.splitlines()[0]
     return (
         f"{place} cannot be read any more as an image ({said}), but could when the "
         "data were looked at; leave the data in place while a run uses it, or mend the "

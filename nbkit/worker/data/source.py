@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import sys
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,19 @@ from nbkit.datasets.listing import Fingerprint, Listing
 from nbkit.datasets.manifest import (
     Manifest,
     known_manifest,
+    manifest_name,
     read_manifest,
     write_manifest,
 )
+from nbkit.datasets.passed_over import in_words, most_frequent
+from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.worker.data.notes import say
 from nbkit.worker.rank import Rank
 
 __all__ = ["describe", "prepare"]
@@ -73,16 +78,20 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
             while not rank.paths.manifest.exists():
                 time.sleep(_POLL_SECONDS)
             manifest = read_manifest(rank.paths.manifest)
-    if manifest.unreadable and config.unreadable_images == "stop":
+    if problem := _unusable(config, manifest):
         if rank.rank == 0:
             # No rank gets as far as writing its facts, and the record names them all
             # the same.
             data = describe(config, manifest)
             write_json(rank.paths.worker, {"completed": False, "data": data})
-        raise ConfigError(_unreadable(config, manifest))
-    if manifest.unreadable and rank.rank == 0:
-        sys.stdout.write(f"data: {_left_out(manifest)}\n")
-        sys.stdout.flush()
+        raise ConfigError(problem)
+    if rank.rank == 0:
+        if manifest.unreadable:
+            say(_left_out(manifest))
+        if manifest.passed_over:
+            say(_passed_over(manifest))
+        if manifest.deep.count:
+            say(_deep(manifest))
     _check_several_labels(config, manifest)
     return manifest
 
@@ -94,12 +103,17 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
     -------
     dict
         ``fingerprint``; ``unreadable`` with the ``count`` of images left out and the
-        first of them by ``name``, ``split`` and ``reason``.
+        first of them by ``name``, ``split`` and ``reason``; ``passed_over`` with the
+        ``count`` of files that are no part of the data, and of the most frequent by
+        suffix in ``kinds``; ``deep`` with the ``count`` of greyscale images of more
+        than 8 bits, of how many few levels are left (``coarse``), and the names of the
+        ``first`` of these.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
-        return {"fingerprint": fingerprint | unknown, "unreadable": None}
+        nothing = dict.fromkeys(("unreadable", "passed_over", "deep"))
+        return {"fingerprint": fingerprint | unknown, **nothing}
     first = manifest.unreadable[:_LISTED_IN_RECORD]
     return {
         "fingerprint": manifest.fingerprint,
@@ -109,6 +123,11 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
                 {"name": one.name, "split": one.split, "reason": one.reason}
                 for one in first
             ],
+        },
+        "deep": asdict(manifest.deep),
+        "passed_over": {
+            "count": sum(manifest.passed_over.values()),
+            "kinds": most_frequent(manifest.passed_over),
         },
     }
 
@@ -125,7 +144,7 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         if manifest.fingerprint["sha256"] != fingerprint.sha256:
             raise ConfigError(_changed(config, manifest, listing, fingerprint))
         return manifest
-    known = manifests_folder() / f"{fingerprint.stamp}.jsonl"
+    known = manifests_folder() / manifest_name(fingerprint)
     if known_manifest(known, listing) is None:
         write_manifest(
             listing,
@@ -166,29 +185,65 @@ class _Progress:
         tenth = 10 * done // total
         if tenth > self._said:
             self._said = tenth
-            sys.stdout.write(f"data: looked at {done:,} of {total:,} images\n")
-            sys.stdout.flush()
+            say(f"looked at {done:,} of {total:,} images")
 
 
-def _unreadable(config: ExperimentConfig, manifest: Manifest) -> str:
+def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
+    """Return why a run cannot go on for unreadable images; None if it can."""
+    if not manifest.unreadable:
+        return None
+    have = f"data={config.data!r} has {len(manifest.unreadable):,} unreadable images"
+    if config.unreadable_images == "stop":
+        return (
+            f"{have}, but unreadable_images='stop' allows none: {_first(manifest)}; "
+            "mend or remove them, or leave them out with unreadable_images='skip'."
+        )
+    train = manifest.train
+    if len(train) and (manifest.is_multi_label or _has_two_classes(train)):
+        return None
+    what = "training images of 1 class" if len(train) else "no training image"
     return (
-        f"data={config.data!r} has {len(manifest.unreadable)} unreadable images, but "
-        f"unreadable_images='stop' allows none: {_first(manifest)}; mend or remove "
-        "them, or leave them out with unreadable_images='skip'."
+        f"{have}, and {what} without them: {_first(manifest)}; mend them, or name "
+        "other data."
     )
+
+
+def _has_two_classes(images: Samples) -> bool:
+    """Tell whether another image has another label than the first."""
+    first = images.label(0)
+    return any(images.label(index) != first for index in range(1, len(images)))
 
 
 def _left_out(manifest: Manifest) -> str:
     count = len(manifest.unreadable)
-    return f"{count} unreadable images are left out: {_first(manifest)}"
+    return f"{count:,} unreadable images are left out: {_first(manifest)}"
+
+
+def _deep(manifest: Manifest) -> str:
+    deep = manifest.deep
+    said = f"{deep.count:,} greyscale images of more than 8 bits are shown in 8"
+    if not deep.coarse:
+        return said
+    names = _listed(deep.first, deep.coarse)
+    return f"{said}, {deep.coarse:,} of them in 16 levels or fewer: {names}"
+
+
+def _passed_over(manifest: Manifest) -> str:
+    count = sum(manifest.passed_over.values())
+    return f"{count:,} files are passed over: {in_words(manifest.passed_over)}"
 
 
 def _first(manifest: Manifest) -> str:
-    shown = ", ".join(
-        f"{one.name} ({one.reason})" for one in manifest.unreadable[:_LISTED_IN_MESSAGE]
+    named = manifest.unreadable[:_LISTED_IN_MESSAGE]
+    return _listed(
+        [f"{one.name} ({one.reason})" for one in named], len(manifest.unreadable)
     )
-    more = len(manifest.unreadable) - _LISTED_IN_MESSAGE
-    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _listed(first: Sequence[str], count: int) -> str:
+    shown = ", ".join(first[:_LISTED_IN_MESSAGE])
+    more = count - _LISTED_IN_MESSAGE
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _changed(

@@ -1,0 +1,69 @@
+"""Files that are no part of a data set: counted by suffix, and what can be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from nbkit.visible import visible
+
+__all__ = ["COMPRESSED", "in_words", "kind_of", "most_frequent", "remedy"]
+
+COMPRESSED = (".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst", ".zlib", ".7z", ".rar")
+_SHOWN = 5
+_KEPT = 100
+_LONGEST_SUFFIX = 10
+_OTHER = "other"
+
+_RECORDS = (".tfrec", ".record", ".records")
+_SHARDS = (".tar", ".rec", ".tfrecord", ".tfrecords")
+
+
+def kind_of(name: str) -> str:
+    """Return what files of that suffix are counted as, such as ``*.gif``."""
+    suffixes = PurePath(name.lower()).suffixes
+    # To a person, .tar.gz is one suffix.
+    last = suffixes[-2 if suffixes[-1:] == [".gz"] else -1 :]
+    shown = "".join(filter(_says_a_kind, last))
+    return f"*{shown}" if shown else "no suffix"
+
+
+def _says_a_kind(suffix: str) -> bool:
+    """Tell a suffix from a number or the end of a sentence."""
+    letters = suffix.removeprefix(".")
+    return len(letters) <= _LONGEST_SUFFIX and not letters.isdigit()
+
+
+def most_frequent(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of the most frequent kinds, and of all else as ``other``."""
+    kinds = Counter(counts)
+    other = kinds.pop(_OTHER, 0)
+    kept = dict(kinds.most_common(_KEPT))
+    other += kinds.total() - sum(kept.values())
+    return kept | ({_OTHER: other} if other else {})
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return the counts, the largest first."""
+    ordered = Counter(counts).most_common()
+    shown = [f"{count:,} {visible(kind)}" for kind, count in ordered[:_SHOWN]]
+    more = sum(count for _, count in ordered[_SHOWN:])
+    if more:
+        shown.append(f"{more:,} of {len(ordered) - _SHOWN} more kinds")
+    return ", ".join(shown)
+
+
+def remedy(counts: Mapping[str, int]) -> str:
+    """Return what there is instead of images and how to use it; nothing for nothing."""
+    if not counts:
+        return ""
+    kinds = tuple(kind.partition(" ")[0] for kind in counts)
+    found = f"; found {in_words(counts)}"
+    if any(kind.endswith(COMPRESSED) for kind in kinds):
+        return f"{found}: unpack compressed files"
+    if any(kind.endswith(_RECORDS) for kind in kinds):
+        return f"{found}: name TFRecord files *.tfrecord"
+    if any(kind.endswith(_SHARDS) for kind in kinds):
+        return f"{found}: give the folder that holds the packed files"
+    return found

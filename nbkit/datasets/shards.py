@@ -1,0 +1,176 @@
+"""The files of a pack: which there are, what each is for, and what it is instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from nbkit.datasets.listing import is_one_by_link, leads_nowhere
+from nbkit.datasets.passed_over import COMPRESSED, kind_of
+from nbkit.datasets.splits import split_of, splits_in
+from nbkit.errors import ConfigError
+from nbkit.reading import open_regular
+
+__all__ = ["damaged", "shards_below", "shards_elsewhere", "use_of"]
+
+_HEAD_BYTES = 64
+_INSTEAD = {
+    b"version https://git-lfs.github.com/spec/": (
+        "a Git LFS pointer, not the file itself; run 'git lfs pull' where it was cloned"
+    ),
+    **{
+        head: f"compressed ({by}), but shards are read where they lie; unpack it"
+        for head, by in (
+            (b"\x1f\x8b", "gzip"),
+            (b"BZh", "bzip2"),
+            (b"\xfd7zXZ\0", "xz"),
+            (b"\x28\xb5\x2f\xfd", "zstd"),
+            (b"PK\x03\x04", "zip"),
+            *((bytes([0x78, level]), "zlib") for level in (0x01, 0x5E, 0x9C, 0xDA)),
+        )
+    },
+    b"<!doctype html": "a web page, not the file; download it again",
+    b"<html": "a web page, not the file; download it again",
+}
+"""What a file is instead of a shard, by its first bytes in small letters."""
+
+
+def damaged(path: Path, offset: int, what: str) -> ConfigError:
+    """Return the error of a shard that is not as its format wants it.
+
+    Parameters
+    ----------
+    path
+        The shard. One that is wrong from its beginning is named for what it is.
+    offset
+        Where, in bytes.
+    what
+        What is wrong there.
+    """
+    if offset == 0:
+        with suppress(OSError), open_regular(path) as file:
+            head = file.read(_HEAD_BYTES)
+            for begin, instead in _INSTEAD.items():
+                if head.startswith(begin) or head.lower().startswith(begin):
+                    return ConfigError(f"{path} is {instead}.")
+    return ConfigError(
+        f"{path} is damaged at byte {offset:,}: {what}; copy it again, or pack the "
+        "images anew."
+    )
+
+
+def shards_below(
+    root: Path, is_shard: Callable[[str], bool], *, is_pack: bool = False
+) -> list[str]:
+    """Return the shards in a folder and in its folders of splits, sorted.
+
+    Parameters
+    ----------
+    root
+        The folder; one that it holds counts if it has the usual name of a split, in any
+        case.
+    is_shard
+        Tells a shard by its file name.
+    is_pack
+        Whether the shards are to be read. Else what is no regular file is passed over.
+
+    Raises
+    ------
+    ConfigError
+        If a pack has something that is called like a shard, and is no regular file.
+    """
+    folders = [path for path in root.iterdir() if split_of(path.name) and path.is_dir()]
+    shards = [
+        path
+        for folder in (root, *folders)
+        for path in folder.iterdir()
+        if is_shard(path.name) and not path.name.startswith(".") and not path.is_dir()
+    ]
+    regular = [path for path in shards if path.is_file()]
+    for path in shards if is_pack else ():
+        if path not in regular:
+            what = "a link to nothing" if leads_nowhere(path) else "a pipe or device"
+            message = (
+                f"data={str(root)!r}: {path} is no regular file, but {what}; remove it."
+            )
+            raise ConfigError(message)
+    return sorted(path.relative_to(root).as_posix() for path in regular)
+
+
+def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
+    """Return what each shard is for by the words of its path.
+
+    Parameters
+    ----------
+    root
+        The folder of the pack.
+    shards
+        Paths below it, such as ``val-00000.tar``.
+
+    Returns
+    -------
+    dict
+        ``train``, ``evaluation`` or None for those that are not used: those of a test
+        where others are for validation, as in folders.
+
+    Raises
+    ------
+    ConfigError
+        If a path has the words of two splits, or two shards are one file.
+    """
+    splits = {shard: splits_in(shard) or {"train"} for shard in shards}
+    for shard, said in splits.items():
+        if "train" in said and len(said) > 1:
+            both = " and ".join(sorted(said))
+            message = (
+                f"data={str(root)!r}: {shard} is named for {both}, so that its images "
+                "would be of both; name it for one of them."
+            )
+            raise ConfigError(message)
+    of_test = {"test"} if any("validation" in said for said in splits.values()) else {}
+    use = {
+        shard: "train"
+        if said == {"train"}
+        else None
+        if said == of_test
+        else "evaluation"
+        for shard, said in splits.items()
+    }
+    seen: dict[tuple[int, int], str] = {}
+    for shard in shards:
+        found = (root / shard).stat()
+        first = seen.setdefault((found.st_dev, found.st_ino), shard)
+        # Some file systems number no file, or several alike.
+        if (
+            found.st_ino
+            and first != shard
+            and is_one_by_link(root / first, root / shard)
+        ):
+            message = (
+                f"data={str(root)!r}: {first} and {shard} are one file, by a link, so "
+                "that its images would count more than once; remove the link."
+            )
+            raise ConfigError(message)
+    return use
+
+
+def shards_elsewhere(root: Path, is_shard: Callable[[str], bool]) -> Counter[str]:
+    """Count what is called like a shard, but compressed or one folder down."""
+    counts: Counter[str] = Counter()
+    for path in root.iterdir():
+        name = path.name
+        if name.startswith("."):
+            continue
+        if not path.is_dir():
+            is_tgz = path.suffix.lower() == ".tgz"
+            unpacked = f"{path.stem}.tar" if is_tgz else path.stem
+            packed = name.lower().endswith(COMPRESSED) and is_shard(unpacked)
+            counts[kind_of(name)] += packed
+        elif not split_of(name):
+            # Of others: lost+found is root's alone.
+            with suppress(PermissionError, FileNotFoundError):
+                below = [one.name for one in path.iterdir() if is_shard(one.name)]
+                counts.update(f"{kind_of(one)} in {name}/" for one in below)
+    return +counts

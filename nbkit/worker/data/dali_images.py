@@ -1,0 +1,189 @@
+"""What the ``dali`` loader decodes: files read ahead, and pixels where DALI cannot."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from nbkit.datasets.samples import Decoding, Samples
+from nbkit.errors import ConfigError
+from nbkit.worker.data.augmentation import Augmentation
+from nbkit.worker.data.image_data import NO_IMAGE, Requests, read_image
+from nbkit.worker.data.images import decode_whole, unreadable_message
+from nbkit.worker.data.notes import say
+from nbkit.worker.data.window import Turn, Window
+
+__all__ = ["Images", "ShownImage", "read_ahead"]
+
+# A network file system answers in a millisecond; several answers are awaited at once.
+_READ_THREADS = 16
+_IMAGES_PER_TASK = 8
+
+_NAMED = 3
+
+
+class ShownImage(NamedTuple):
+    """One image, and which part of it is shown."""
+
+    number: int
+    """Its place in the manifest."""
+    data: bytes
+    """The file, or bare pixels."""
+    is_bare: bool
+    window: Window
+    turn: Turn
+
+
+class Images:
+    """Reads images; several threads use it at once.
+
+    Parameters
+    ----------
+    samples
+        The images.
+    augmentation
+        Which part of each is shown.
+    refused
+        Places of those that nvImageCodec does not decode although they are plain; it
+        grows.
+    """
+
+    def __init__(
+        self, samples: Samples, augmentation: Augmentation, refused: set[int]
+    ) -> None:
+        self._samples = samples
+        self._augmentation = augmentation
+        self._refused = refused
+
+    def read(self, epoch: int | None, indices: list[int]) -> list[ShownImage]:
+        """Return images.
+
+        Raises
+        ------
+        ConfigError
+            If one cannot be read any more.
+        """
+        return [self._read(epoch, index) for index in indices]
+
+    def without_refused(
+        self, batches: list[list[ShownImage]]
+    ) -> list[list[ShownImage]] | None:
+        """Return batches with the pixels of those images that DALI cannot decode.
+
+        DALI does not say which they are: the same decoder is asked outside of it. None
+        if it decodes all of them, or is not installed.
+
+        Raises
+        ------
+        ConfigError
+            If Pillow cannot decode one any more either.
+        """
+        encoded = [one for batch in batches for one in batch if not one.is_bare]
+        numbers = {one.number for one in encoded if self._is_refused(one)}
+        if not numbers:
+            return None
+        new = sorted(numbers - self._refused)
+        self._refused |= numbers
+        replaced = [
+            [
+                self._bare(one) if one.number in numbers and not one.is_bare else one
+                for one in batch
+            ]
+            for batch in batches
+        ]
+        if new:
+            first = ", ".join(self._samples.name(number) for number in new[:_NAMED])
+            more = f" and {len(new) - _NAMED:,} more" if len(new) > _NAMED else ""
+            say(
+                f"nvImageCodec does not decode {len(new):,} images that Pillow "
+                f"decodes: {first}{more}; Pillow's pixels take their place"
+            )
+        return replaced
+
+    def _is_refused(self, image: ShownImage) -> bool:
+        try:
+            from nbkit.worker.data.decode import decode_window
+        except ImportError:
+            return False  # a machine for which there is no wheel of it
+        decoding = self._samples.decoding(image.number)
+        return decode_window(image.data, decoding, image.window) is None
+
+    def _bare(self, image: ShownImage) -> ShownImage:
+        decoding = self._samples.decoding(image.number)
+        try:
+            data = _bare_pixels(image.data, decoding)
+        except Exception as error:  # decoders raise many kinds
+            raise self._unreadable(image.number, error) from error
+        return image._replace(data=data, is_bare=True)
+
+    def _read(self, epoch: int | None, index: int) -> ShownImage:
+        decoding = self._samples.decoding(index)
+        crop = self._augmentation.crop(decoding, epoch, index)
+        is_bare = not decoding.is_plain or index in self._refused
+        try:
+            # DALI would show a file that has been cut off below the crop.
+            data = read_image(self._samples, index)
+            if is_bare:
+                data = _bare_pixels(data, decoding)
+        except Exception as error:  # decoders raise many kinds
+            raise self._unreadable(index, error) from error
+        return ShownImage(
+            index,
+            data,
+            is_bare,
+            Window.of(decoding, crop, self._augmentation.size),
+            Turn.of(decoding.orientation, crop.flip),
+        )
+
+    def _unreadable(self, index: int, error: Exception) -> ConfigError:
+        return ConfigError(unreadable_message(self._samples.place(index), error))
+
+
+def read_ahead(
+    images: Images, requests: Requests, depth: int
+) -> Generator[list[ShownImage], None, None]:
+    """Yield the images of every request that shows any, in order.
+
+    Parameters
+    ----------
+    images
+        Reads them.
+    requests
+        Which images.
+    depth
+        Requests that are read before they are asked for.
+    """
+    pool = ThreadPoolExecutor(_READ_THREADS)
+    pending: deque[list[Future[list[ShownImage]]]] = deque()
+    try:
+        for epoch, indices in requests:
+            shown = [index for index in indices if index != NO_IMAGE]
+            tasks = range(0, len(shown), _IMAGES_PER_TASK)
+            if shown:
+                pending.append(
+                    [
+                        pool.submit(
+                            images.read, epoch, shown[start : start + _IMAGES_PER_TASK]
+                        )
+                        for start in tasks
+                    ]
+                )
+            if len(pending) > depth:
+                yield _joined(pending.popleft())
+        while pending:
+            yield _joined(pending.popleft())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _joined(tasks: list[Future[list[ShownImage]]]) -> list[ShownImage]:
+    return [image for task in tasks for image in task.result()]
+
+
+def _bare_pixels(data: bytes, decoding: Decoding) -> bytes:
+    """Return an image as a file in the simplest format there is: PPM."""
+    pixels = decode_whole(data, decoding)
+    header = f"P6 {pixels.width} {pixels.height} 255\n"
+    return header.encode() + pixels.tobytes()

@@ -1,0 +1,282 @@
+"""Packs as people have them, made by code, and what is right for each."""
+
+import gzip
+import io
+import os
+import tarfile
+import zlib
+
+from tests.datasets.odd_layouts import JPEG, Read, fill, packed
+from tests.datasets.records import (
+    bytes_list,
+    example,
+    floats,
+    packed_integers,
+    part,
+    record,
+    record_header,
+)
+from tests.datasets.records import field as wire_field
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+def tar_bytes(*members, links=()):
+    """Return an archive; a link is a name and where it leads, by its type."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        for kind, name, target in links:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+    return stream.getvalue()
+
+
+ONE = (("1.jpg", JPEG), ("1.cls", b"0"))
+OTHER = (("2.jpg", JPEG), ("2.cls", b"1"))
+PAIR = tar_bytes(*ONE, *OTHER)
+BOTH = {"1.jpg": 0, "2.jpg": 1}
+
+
+def sparse(name, data):
+    """Return a member as GNU tar stores a file with holes: a map, and what is there."""
+    header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"%011o\0" % len(data)
+    header[156:157] = tarfile.GNUTYPE_SPARSE
+    header[386:398] = b"%011o\0" % 512  # where the bytes belong
+    header[398:410] = b"%011o\0" % len(data)
+    header[483:495] = b"%011o\0" % (512 + len(data))
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    return bytes(header[:512]) + data + bytes(-len(data) % 512)
+
+
+@packed(r"train\.tar: '3\.bmp' is stored sparse, without its zeros; .* without --spa")
+def a_sparse_member(root):
+    fill(root, "train.tar", data=sparse("3.bmp", b"BM" * 300) + PAIR)
+
+
+@packed(Read({**BOTH, "3.jpg": 0}))
+def hard_links(root):
+    links = [(tarfile.LNKTYPE, "3.jpg", "2.jpg"), (tarfile.LNKTYPE, "3.cls", "1.cls")]
+    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
+
+
+@packed(r"'3\.jpg' is a link to '9\.jpg', which does not come before it")
+def a_hard_link_to_nothing(root):
+    links = [(tarfile.LNKTYPE, "3.jpg", "9.jpg")]
+    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
+
+
+@packed(r"'3\.jpg' is a link to '2\.jpg'; pack .* with tar --dereference")
+def a_symbolic_link(root):
+    links = [(tarfile.SYMTYPE, "3.jpg", "2.jpg")]
+    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
+
+
+@packed(r"'3\.jpg' is no whole file")
+def a_pipe_in_a_tar_file(root):
+    links = [(tarfile.FIFOTYPE, "3.jpg", "")]
+    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
+
+
+@packed(Read({**BOTH, "3.jpg": 1, "4.jpg": 0}))
+def archives_one_after_the_other(root):
+    more = [tar_bytes(("3.jpg", JPEG), ("3.cls", b"1"))]
+    more += [tar_bytes(("4.jpg", JPEG), ("4.cls", b"0"))]
+    fill(root, "train.tar", data=b"".join((PAIR, *more)))
+
+
+@packed(r"train\.tar is damaged at byte 10,240: neither another file nor the end")
+def something_else_after_an_archive(root):
+    fill(root, "train.tar", data=PAIR + b"something else" * 100)
+
+
+@packed(r"'3' has a label, but no image \('3\.gif', '3\.cls'\); give it an image")
+def a_gif_with_a_label(root):
+    fill(root, "train.tar", data=tar_bytes(*ONE, ("3.gif", b"GIF"), ("3.cls", b"1")))
+
+
+@packed(r"'3' has a label, but no image \('3\.jp2', '3\.json'\)")
+def a_jp2_with_labels(root):
+    members = (("3.jp2", b"jp2"), ("3.json", b"[1]"))
+    fill(root, "train.tar", data=tar_bytes(*ONE, *members))
+
+
+@packed(Read(BOTH, passed_over={"*.txt": 1, "*.json": 1}))
+def texts_without_an_image(root):
+    members = (("about.txt", b"cats"), ("classes.json", b'{"cat": 0}'))
+    fill(root, "train.tar", data=tar_bytes(*members, *ONE, *OTHER))
+
+
+@packed(r"has no image in 1 webdataset files; found 1 \*\.ten, 1 \*\.txt; pack images")
+def a_tar_file_without_images(root):
+    fill(root, "train.tar", data=tar_bytes(("1.ten", b"1"), ("1.txt", b"2")))
+
+
+@packed(r"'1\.json' holds b'\[+', but a label is the index of a class")
+def brackets_without_end(root):
+    members = (("1.jpg", JPEG), ("1.json", b"[" * 200_000))
+    fill(root, "train.tar", data=tar_bytes(*members))
+
+
+@packed(Read(BOTH))
+def a_suffix_in_capitals(root):
+    fill(root, "TRAIN.TAR", data=PAIR)
+
+
+@packed(Read(BOTH, {"val/3.jpg": 0}, {"*.tar of a test": 1}))
+def shards_of_each_split(root):
+    fill(root, "Train/0.tar", "test-0.tar", data=PAIR)
+    members = (("val/3.jpg", JPEG), ("val/3.cls", b"0"))
+    fill(root, "EVAL-0.tar", data=tar_bytes(*members))
+
+
+@packed(Read(BOTH, BOTH))
+def a_testing_shard(root):
+    fill(root, "training-0.tar", "testing-0.tar", data=PAIR)
+
+
+@packed(r"train_val\.tar is named for train and validation, so that its images would")
+def a_shard_of_two_splits(root):
+    fill(root, "train_val.tar", "train.tar", data=PAIR)
+
+
+@packed(Read(BOTH, passed_over={"*.tar.gz": 1, "*.tgz": 1, "*.tar in more/": 1}))
+def shards_that_are_not_read(root):
+    fill(root, "train-0.tar", data=PAIR)
+    fill(root, "train-1.tar.gz", "2.tgz", "more/0.tar", "notes.gz", "notes.txt")
+
+
+@packed(r"a\.tar and b\.tar are one file, by a link, so that its images would count")
+def a_shard_by_two_names(root):
+    fill(root, "a.tar", data=PAIR)
+    (root / "b.tar").symlink_to("a.tar")
+
+
+@packed(r"b\.tar is no regular file, but a link to nothing; remove it")
+def a_shard_that_is_a_link_to_nothing(root):
+    fill(root, "a.tar", data=PAIR)
+    (root / "b.tar").symlink_to("c.tar")
+
+
+@packed(r"b\.tar is no regular file, but a pipe or device; remove it")
+def a_shard_that_is_a_pipe(root):
+    fill(root, "a.tar", data=PAIR)
+    os.mkfifo(root / "b.tar")
+
+
+@packed(r"training images of 1 class \(0\), but a classifier needs 2 or more")
+def one_class(root):
+    fill(root, "train.tar", data=tar_bytes(*ONE))
+
+
+@packed(r"train\.tar is compressed \(gzip\), .*; unpack it")
+def a_tar_file_in_gzip(root):
+    fill(root, "train.tar", data=gzip.compress(PAIR))
+
+
+@packed(r"train\.tar is a Git LFS pointer, .* 'git lfs pull'")
+def a_tar_file_elsewhere(root):
+    fill(root, "train.tar", data=LFS)
+
+
+@packed(r"train\.tar is a web page")
+def a_web_page(root):
+    fill(root, "train.tar", data=b"<!DOCTYPE html><html><body>Sign in</body></html>")
+
+
+# RecordIO
+
+REC = part(record_header(0, 0) + JPEG) + part(record_header(1, 1) + JPEG)
+
+
+@packed(Read({"cat/0.jpg": 0, "dog/1.jpg": 1}))
+def a_list_with_an_empty_line(root):
+    fill(root, "x.rec", data=REC)
+    fill(root, "x.lst", data=b"0\t0.0\tcat/0.jpg\n1\t1.0\tdog/1.jpg\n\n")
+
+
+@packed(r"x\.lst: 'dog/1\.jpg' has the label 1, but its record 0 in \S+ has 0; the lis")
+def a_list_of_other_records(root):
+    fill(root, "x.rec", data=REC)
+    fill(root, "x.lst", data=b"0\t1\tdog/1.jpg\n1\t0\tcat/0.jpg\n")
+
+
+@packed(r"x\.rec: the record at byte 0 holds numbers as Amazon SageMaker writes them")
+def numbers_of_sagemaker(root):
+    values = wire_field(1, b"values") + wire_field(2, wire_field(2, bytes(200)))
+    fill(root, "x.rec", data=part(wire_field(1, values)))
+
+
+@packed(r"x\.rec is a Git LFS pointer")
+def a_record_file_elsewhere(root):
+    fill(root, "x.rec", data=LFS)
+
+
+# TFRecord
+
+
+def labelled(label, name=b"1.jpg", image=JPEG):
+    features = {"image/encoded": bytes_list(image), "image/filename": bytes_list(name)}
+    return record(example({**features, "image/class/label": label}))
+
+
+TFRECORD = labelled(packed_integers(0)) + labelled(packed_integers(1), b"2.jpg")
+
+
+@packed(Read(BOTH))
+def a_whole_tfrecord(root):
+    fill(root, "x.TFRecord", data=TFRECORD)
+
+
+@packed(r"x\.tfrecord is compressed \(gzip\), .*; unpack it")
+def a_tfrecord_in_gzip(root):
+    fill(root, "x.tfrecord", data=gzip.compress(TFRECORD))
+
+
+@packed(r"x\.tfrecord is compressed \(zlib\), .*; unpack it")
+def a_tfrecord_in_zlib(root):
+    fill(root, "x.tfrecord", data=zlib.compress(TFRECORD))
+
+
+@packed(r"x\.tfrecord is a Git LFS pointer")
+def a_tfrecord_elsewhere(root):
+    fill(root, "x.tfrecord", data=LFS)
+
+
+@packed(r"byte 0 has text in its feature 'image/class/label', but a label is the index")
+def labels_of_text(root):
+    fill(root, "x.tfrecord", data=labelled(bytes_list(b"cat")))
+
+
+@packed(r"byte 0 has a float in its feature 'image/class/label'")
+def labels_of_floats(root):
+    fill(root, "x.tfrecord", data=labelled(floats(1.0)))
+
+
+@packed(r"byte 0 has no value in its feature 'image/class/label'")
+def labels_of_nothing(root):
+    fill(root, "x.tfrecord", data=labelled(packed_integers()))
+
+
+@packed(r"byte 0 is whole, but no tf\.train\.Example \(")
+def records_of_something_else(root):
+    fill(root, "x.tfrecord", data=record(b"\x0a\x7fpickled"))
+
+
+@packed(r"x\.tfrecord is damaged at byte 15: a field that is longer than its message")
+def a_message_that_has_changed(root):
+    data = bytearray(TFRECORD)
+    data[13] ^= 0x40
+    fill(root, "x.tfrecord", data=bytes(data))
+
+
+@packed(r"no feature 'image/encoded', only \\udcff\\x1b; pack|only .*\\x1b; pack")
+def a_feature_with_an_odd_name(root):
+    entry = wire_field(1, b"\xff\x1b") + wire_field(2, bytes_list(b"1"))
+    fill(root, "x.tfrecord", data=record(wire_field(1, wire_field(1, entry))))

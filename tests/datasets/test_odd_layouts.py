@@ -1,0 +1,146 @@
+"""Odd folders and packs: read whole, counted, or refused by name."""
+
+import os
+import sys
+
+import pytest
+
+from nbkit.datasets import pack
+from nbkit.datasets.find import find
+from nbkit.datasets.manifest import read_manifest, write_manifest
+from nbkit.errors import ConfigError
+from tests.datasets import odd_layouts, odd_packs
+from tests.datasets.odd_layouts import JPEG, counted, fill
+
+DEEP = sys.getrecursionlimit() + 100
+LAYOUTS = {**odd_layouts.FOLDERS, **odd_layouts.PACKS}
+
+
+def listed(root):
+    listing = find(str(root))
+    listing.fingerprint()
+    assert listing.contents
+    return listing
+
+
+def looked_at(root, target):
+    """Return the manifest of a folder, as a run makes it."""
+    listing = find(str(root))
+    write_manifest(listing, listing.fingerprint(), target, threads=1)
+    return read_manifest(target)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_an_odd_layout_is_read_whole_or_refused_by_name(tmp_path, name):
+    make, right = LAYOUTS[name]
+    make(tmp_path)
+
+    if isinstance(right, str):
+        with pytest.raises(ConfigError, match=right):
+            listed(tmp_path)
+        return
+    listing = listed(tmp_path)
+    contents = listing.contents
+    assert dict(counted(contents.train)) == dict.fromkeys(right.train.items(), 1)
+    expected = dict.fromkeys(right.evaluation.items(), 1)
+    assert dict(counted(contents.evaluation)) == expected
+    assert dict(listing.passed_over) == right.passed_over
+
+
+def test_folders_lie_within_folders_however_many(tmp_path):
+    odd_layouts.two(tmp_path)
+    here = os.open(tmp_path / "a", os.O_RDONLY)
+    for _ in range(DEEP):
+        os.mkdir("n", dir_fd=here)
+        inner = os.open("n", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("1.jpg", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+    os.close(here)
+    try:
+        found = [sample.name for sample in find(str(tmp_path)).train]
+    finally:
+        # Python's own removal calls itself for each folder.
+        top, inner = tmp_path / "a" / "n", tmp_path / "inner"
+        while (top / "n").exists():
+            (top / "n").rename(inner)
+            top.rmdir()
+            inner.rename(top)
+
+    assert found == ["a/1.jpg", f"a/{'n/' * DEEP}1.jpg", "b/2.jpg"]
+
+
+def test_links_to_nothing_are_left_out_with_their_reason(tmp_path):
+    odd_layouts.links_to_nothing(tmp_path / "data")
+
+    manifest = looked_at(tmp_path / "data", tmp_path / "manifest")
+
+    assert len(manifest.train) == 2
+    assert {one.name: one.reason for one in manifest.unreadable} == {
+        "a/gone.jpg": "a link to nothing",
+        "a/self.jpg": "a link to itself",
+    }
+
+
+def test_a_linked_image_that_is_there_again_makes_another_manifest(tmp_path):
+    odd_layouts.links_to_nothing(tmp_path)
+    before = find(str(tmp_path)).fingerprint()
+
+    fill(tmp_path, "a/nothing.jpg")
+
+    assert find(str(tmp_path)).fingerprint().stamp != before.stamp
+
+
+def test_files_that_are_passed_over_make_no_other_manifest(tmp_path):
+    odd_layouts.two(tmp_path)
+    before = find(str(tmp_path)).fingerprint()
+
+    fill(tmp_path, "a/1.gif")
+
+    assert find(str(tmp_path)).fingerprint() == before
+
+
+def test_the_manifest_counts_files_that_are_passed_over(tmp_path):
+    odd_packs.texts_without_an_image(tmp_path / "data")
+    fill(tmp_path / "data", "train-1.tar.gz")
+
+    manifest = looked_at(tmp_path / "data", tmp_path / "manifest")
+
+    assert manifest.passed_over == {"*.txt": 1, "*.json": 1, "*.tar.gz": 1}
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A TFRecord file with one bit of the first image changed."""
+    odd_packs.a_whole_tfrecord(tmp_path / "data")
+    path = tmp_path / "data" / "x.TFRecord"
+    data = bytearray(path.read_bytes())
+    data[data.index(JPEG) + len(JPEG) // 2] ^= 1
+    path.write_bytes(data)
+    return tmp_path / "data"
+
+
+def test_an_image_whose_record_has_another_checksum_is_left_out(tmp_path, changed):
+    manifest = looked_at(changed, tmp_path / "manifest")
+
+    assert manifest.train.name(0) == "2.jpg"
+    assert len(manifest.train) == 1
+    ((name, reason),) = [(one.name, one.reason) for one in manifest.unreadable]
+    assert name == "1.jpg"
+    assert reason == "its record at byte 0 has another checksum: a bit has changed"
+
+
+def test_a_record_cut_short_since_the_listing_is_said_to_be(tmp_path, changed):
+    listing = find(str(changed))
+    (first, *_) = listing.train
+    for length in (100, 5):
+        os.truncate(changed / "x.TFRecord", length)
+
+        said = listing.damage(first)
+
+        assert said == "the file ends inside its record at byte 0"
+
+
+def test_a_record_with_another_checksum_is_not_packed_anew(tmp_path, changed):
+    with pytest.raises(ConfigError, match=r"1.jpg in .* cannot be packed \(its record"):
+        pack(changed, tmp_path / "packed", "webdataset", on_progress=lambda *_: None)
