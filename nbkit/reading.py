@@ -22,6 +22,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +41,7 @@ __all__ = [
     "read_end",
     "read_file",
     "read_newer",
+    "regular_files",
 ]
 
 T = TypeVar("T")
@@ -133,6 +135,21 @@ def read_end(path: Path, most_bytes: int) -> tuple[bytes, int]:
         size = file.seek(0, os.SEEK_END)
         left_out = file.seek(max(0, size - most_bytes))
         return file.read(size - left_out), left_out
+
+
+def regular_files(folder: Path, suffix: str) -> list[Path]:
+    """Return the regular files of a folder by name; one that cannot be read has none.
+
+    Pipes, links and devices are none of nbkit's, and keep nobody from the others.
+    """
+    none = FileNotFoundError, NotADirectoryError, PermissionError
+    with suppress(*none), os.scandir(folder) as entries:
+        return sorted(
+            folder / entry.name
+            for entry in entries
+            if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False)
+        )
+    return []
 
 
 def lines_of(file: io.BufferedReader, path: Path) -> Iterator[bytes]:

@@ -7,16 +7,28 @@ import http.client
 import os
 import random
 import socket
+import ssl
 import subprocess
 import urllib.request
 from pathlib import Path
 
 from tests.waiting import wait_until
 
-__all__ = ["environment_below", "free_port", "wait_until_it_answers"]
+__all__ = ["environment_below", "free_port", "opener_of", "wait_until_it_answers"]
 
-# A server of this machine is asked without a proxy.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+def opener_of(authority: Path | None = None) -> urllib.request.OpenerDirector:
+    """Return what asks a server of this machine, without a proxy.
+
+    Parameters
+    ----------
+    authority
+        Certificate of who signed the server's own; the system's where it is left out.
+    """
+    trust = ssl.create_default_context(cafile=authority)
+    return urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+    )
 
 
 def free_port() -> int:
@@ -47,16 +59,21 @@ def environment_below(folder: Path) -> dict[str, str]:
 
 
 def wait_until_it_answers(
-    process: subprocess.Popen[bytes], url: str, token: str, log: Path
+    process: subprocess.Popen[bytes],
+    url: str,
+    token: str,
+    log: Path,
+    authority: Path | None = None,
 ) -> None:
     """Wait for a server that was started; one that ended fails with its log."""
     headers = {"Authorization": f"token {token}"}
     request = urllib.request.Request(f"{url}api", headers=headers)
+    opener = opener_of(authority)
 
     def answers() -> bool:
         assert process.poll() is None, log.read_text()
         try:
-            with _opener.open(request, timeout=60):
+            with opener.open(request, timeout=60):
                 return True
         except (OSError, http.client.HTTPException):
             return False

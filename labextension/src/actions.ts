@@ -52,8 +52,8 @@ export class Actions {
   /** Why nothing of this owner may be ended here; null if it may. */
   refusal(own: boolean): string | null {
     const trans = this._trans;
-    const { connection, readOnly } = this._model;
-    if (!['live', 'idle'].includes(connection)) {
+    const { connection, isConnected, readOnly } = this._model;
+    if (!isConnected && connection !== 'idle') {
       return trans.__('There is no connection to the server');
     }
     if (readOnly === null) {

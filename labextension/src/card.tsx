@@ -6,6 +6,7 @@ import { CardDetails } from './card_details';
 import { lostAdvice } from './empty';
 import { Holders } from './holders';
 import {
+  commonModel,
   gpuKey,
   IGpu,
   IInventory,
@@ -21,6 +22,7 @@ import {
   inPercent,
   memory,
   memoryOf,
+  memoryWithUnit,
   shortName,
   UNKNOWN,
   whole
@@ -45,6 +47,7 @@ export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
       : choices.cards === 'expanded');
   const row = model.gpuReadings(place) ?? {};
   const title = trans.__('GPU %1, %2', gpu.index, gpu.name ?? UNKNOWN);
+  const isAlike = choices.showSparklines && commonModel(inventory) !== null;
   const caret = expanded ? caretDownIcon : caretRightIcon;
   const runs = (model.runs ?? []).filter(run =>
     run.devices.includes(gpuKey(gpu))
@@ -77,7 +80,9 @@ export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
         >
           <caret.react tag="span" className="nbk-caret" aria-hidden="true" />
           <span className="nbk-index">{gpu.index}</span>
-          <span className="nbk-name">{shortName(gpu.name)}</span>
+          {(!isAlike || expanded) && (
+            <span className="nbk-name">{shortName(gpu.name)}</span>
+          )}
         </button>
         {!expanded && past}
         {gpu.error === null && <Draw row={row} />}
@@ -85,7 +90,7 @@ export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
       <Badges inventory={inventory} gpu={gpu} row={row} />
       {gpu.error === null ? (
         <>
-          <Meters gpu={gpu} row={row} />
+          <Meters gpu={gpu} row={row} isPlain={isAlike && !expanded} />
           {expanded && past}
           {gpu.mig_instances !== null && <Mig gpu={gpu} place={place} />}
           {choices.showHolders && (
@@ -130,7 +135,12 @@ interface IPartProps {
   row: Readings;
 }
 
-function Meters({ gpu, row }: IPartProps): JSX.Element {
+interface IMetersProps extends IPartProps {
+  /** The heading and the legend say what is the same for all GPUs. */
+  isPlain: boolean;
+}
+
+function Meters({ gpu, row, isPlain }: IMetersProps): JSX.Element {
   const { trans, choices } = usePanel();
   const why = (column: string) => {
     const reason = gpu.unavailable[column];
@@ -145,7 +155,7 @@ function Meters({ gpu, row }: IPartProps): JSX.Element {
     <div className="nbk-meters">
       <Meter
         kind="utilization"
-        label={trans.__('GPU')}
+        label={isPlain ? null : trans.__('GPU')}
         name={trans.__('Utilization of GPU %1', gpu.index)}
         text={inPercent(busy, trans)}
         percent={busy}
@@ -157,14 +167,20 @@ function Meters({ gpu, row }: IPartProps): JSX.Element {
       />
       <Meter
         kind="memory"
-        label={trans.__('Mem')}
+        label={isPlain ? null : trans.__('Mem')}
         name={trans.__('Memory of GPU %1', gpu.index)}
-        text={memoryOf(used, total, unit, trans)}
+        text={
+          isPlain && used !== null
+            ? memoryWithUnit(used, unit, trans)
+            : memoryOf(used, total, unit, trans)
+        }
         percent={percent(used, total)}
         behindPercent={percent(reserved, total)}
         title={
           used === null
-            ? why('memory_used_mib')
+            ? gpu.memory_unified
+              ? trans.__('Shared with the host: see its memory')
+              : why('memory_used_mib')
             : trans.__(
                 'Used %1 %4, reserved by the driver %2 %4, total %3 %4',
                 memory(used, unit),

@@ -175,6 +175,17 @@ export function NoConnection(): JSX.Element | null {
           {again}
         </Empty>
       );
+    case 'polling':
+      return (
+        <Empty
+          title={trans.__('No websocket')}
+          advice={trans.__(
+            'A proxy in front of the Jupyter server lets no websocket through, so values come every 3 s. Its administrator must pass on the headers Upgrade, Connection and Host; kernels need that, too.'
+          )}
+        >
+          {again}
+        </Empty>
+      );
     case 'disconnected':
       return (
         <Empty

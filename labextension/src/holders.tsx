@@ -251,7 +251,7 @@ function label(holder: IHolder, trans: TranslationBundle): string {
   }
   return holder.user === null
     ? trans.__('outside this server')
-    : trans.__('%1, outside this server', holder.user);
+    : trans.__('%1 · outside', holder.user);
 }
 
 function describe(group: IGroup, trans: TranslationBundle): string {
@@ -264,7 +264,9 @@ function describe(group: IGroup, trans: TranslationBundle): string {
     holder.kind === 'kernel' ? holder.path : null,
     pids.length
       ? trans._n('process %2', 'processes %2', pids.length, pids.join(', '))
-      : trans.__('says so itself; the driver names no process'),
+      : holder.kind === 'outside'
+        ? trans.__('the driver hides its process id')
+        : trans.__('says so itself; the driver names no process'),
     holder.user,
     holder.mig_uuid,
     holder.command

@@ -5,7 +5,7 @@ import { HOST } from './history';
 import { percent, reading } from './messages';
 import { Meter } from './meter';
 import { Legend, Sparkline } from './sparkline';
-import { inPercent, memoryOf, rate, UNKNOWN } from './units';
+import { inPercent, memoryOf, memoryWithUnit, rate, UNKNOWN } from './units';
 
 /** The machine around the GPUs. */
 export function Host(): JSX.Element | null {
@@ -18,6 +18,11 @@ export function Host(): JSX.Element | null {
   const unit = choices.memoryUnit;
   const cpu = reading(row, 'cpu_percent');
   const used = reading(row, 'memory_used_mib');
+  // A server that was not restarted since an update tells neither.
+  const usable = inventory.usable_cpus ?? null;
+  const limit = inventory.memory_limit_mib ?? null;
+  const all = inventory.cpus === null ? UNKNOWN : `${inventory.cpus}`;
+  const cpus = usable === null ? all : trans.__('%1 of %2', usable, all);
   const load = reading(row, 'load_average_1_minute');
   return (
     <section className="nbk-section" aria-label={trans.__('Host')}>
@@ -62,8 +67,22 @@ export function Host(): JSX.Element | null {
         />
         <Fact
           name={trans.__('CPUs')}
-          value={inventory.cpus === null ? UNKNOWN : `${inventory.cpus}`}
+          value={cpus}
+          title={
+            usable === null
+              ? undefined
+              : trans.__('This server and its kernels may use %1 CPUs', usable)
+          }
         />
+        {limit !== null && (
+          <Fact
+            name={trans.__('Memory limit')}
+            value={memoryWithUnit(limit, unit, trans)}
+            title={trans.__(
+              'What this server and its kernels may use together'
+            )}
+          />
+        )}
         <Fact
           name={trans.__('Disk read')}
           value={rate(reading(row, 'disk_read_mb_per_s'), trans)}
@@ -107,6 +126,8 @@ export function Fact({ name, value, title }: IFactProps): JSX.Element {
 }
 
 const CORES_IN_A_ROW = 64;
+/** So few are meters side by side: upright they would be blocks. */
+const FEW_CORES = 8;
 const WIDEST_CORE_PIXELS = 14;
 
 /** One bar for each CPU; many of them in several rows. */
@@ -115,13 +136,18 @@ function Cores({ busy }: { busy: readonly number[] }): JSX.Element | null {
   if (!busy.length) {
     return null;
   }
+  const few = busy.length <= FEW_CORES;
   const rows = Math.ceil(busy.length / CORES_IN_A_ROW);
   const columns = Math.ceil(busy.length / rows);
   const full = busy.filter(value => value >= 90).length;
   return (
     <svg
       className="nbk-cores"
-      style={{ height: 20 * rows, maxWidth: WIDEST_CORE_PIXELS * columns }}
+      style={
+        few
+          ? { height: 6 }
+          : { height: 20 * rows, maxWidth: WIDEST_CORE_PIXELS * columns }
+      }
       viewBox={`0 0 ${columns} ${rows}`}
       preserveAspectRatio="none"
       role="img"
@@ -132,9 +158,11 @@ function Cores({ busy }: { busy: readonly number[] }): JSX.Element | null {
       )}
     >
       {busy.map((value, cpu) => {
-        const height = (0.9 * Math.min(100, value)) / 100;
-        const x = (cpu % columns) + 0.1;
+        const share = Math.min(100, value) / 100;
+        const x = (cpu % columns) + (few ? 0.02 : 0.1);
         const bottom = Math.floor(cpu / columns) + 1;
+        const width = few ? 0.96 : 0.8;
+        const height = few ? 0.9 : 0.9 * share;
         return (
           <g key={cpu}>
             <title>{trans.__('CPU %1: %2 %', cpu, value)}</title>
@@ -142,14 +170,14 @@ function Cores({ busy }: { busy: readonly number[] }): JSX.Element | null {
               className="nbk-cores-track"
               x={x}
               y={bottom - 0.9}
-              width={0.8}
+              width={width}
               height={0.9}
             />
             <rect
               className="nbk-cores-fill"
               x={x}
               y={bottom - height}
-              width={0.8}
+              width={few ? width * share : width}
               height={height}
             />
           </g>

@@ -2,14 +2,16 @@ import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ServerConnection, ServiceManager } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
-import { notebookIcon } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 
+import { notebookIconOf } from './icons';
 import { request, RequestError } from './requests';
 
 /** A canonical notebook, of which anybody can have a copy. */
 interface ICanonicalNotebook {
   name: string;
+  /** What its tile says. */
+  label: string;
   title: string;
   description: string;
 }
@@ -40,7 +42,7 @@ export async function addNotebooks(
       const notebook = find(args.name);
       return args.isPalette && notebook
         ? trans.__('New from nbkit: %1', notebook.title)
-        : title(String(args.name ?? trans.__('notebook')));
+        : (notebook?.label ?? notebook?.title ?? trans.__('Notebook'));
     },
     caption: args => {
       const notebook = find(args.name);
@@ -48,7 +50,7 @@ export async function addNotebooks(
         ? `${notebook.title}\n${notebook.description}`.trim()
         : trans.__('Copy a notebook of nbkit into the current folder');
     },
-    icon: args => (args.isPalette ? undefined : notebookIcon),
+    icon: args => (args.isPalette ? undefined : notebookIconOf(args.name)),
     execute: async args => {
       const name = String(args.name);
       // Lab's paths may begin with the name of a drive; the server's do not.
@@ -98,11 +100,6 @@ async function listNotebooks(
     await new Promise(resolve => window.setTimeout(resolve, 1000 * wait));
     wait = Math.min(LONGEST_WAIT_SECONDS, 2 * wait);
   }
-}
-
-/** "input_pipeline" as a tile says it: "Input pipeline". */
-function title(name: string): string {
-  return name.charAt(0).toUpperCase() + name.slice(1).replace(/[_-]/g, ' ');
 }
 
 async function explain(error: Error, trans: TranslationBundle): Promise<void> {

@@ -44,6 +44,8 @@ export interface IGpu {
   name: string | null;
   error: string | null;
   memory_total_mib: number | null;
+  /** Whether the host's memory is the GPU's too. */
+  memory_unified: boolean;
   power_limit_watts: number | null;
   sm_clock_max_mhz: number | null;
   memory_clock_max_mhz: number | null;
@@ -84,7 +86,10 @@ export interface IInventory extends INumbered {
   gpus_unavailable: IUnavailable | null;
   gpus: IGpu[];
   cpus: number | null;
+  /** What this server may use of them; null where that is all. */
+  usable_cpus: number | null;
   memory_total_mib: number | null;
+  memory_limit_mib: number | null;
 }
 
 export interface ISample extends INumbered {
@@ -216,6 +221,19 @@ export type Message =
 /** Whether nothing of the run is left to happen. */
 export function hasEnded(run: IRun): boolean {
   return ['finished', 'failed', 'stopped', 'lost'].includes(run.state);
+}
+
+/** The model of several GPUs that are alike; null where they are not. */
+export function commonModel(inventory: IInventory): IGpu | null {
+  const [first, ...others] = inventory.gpus;
+  const alike =
+    others.length > 0 &&
+    others.every(
+      gpu =>
+        gpu.name === first!.name &&
+        gpu.memory_total_mib === first!.memory_total_mib
+    );
+  return alike && first!.name !== null ? first! : null;
 }
 
 /** What tells a GPU from all others, as the server's history names it. */

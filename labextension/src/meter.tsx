@@ -1,8 +1,8 @@
 import * as React from 'react';
 
 interface IMeterProps {
-  /** What is measured, for the eye. */
-  label: string;
+  /** What is measured, for the eye; null where the bar's colour says it. */
+  label: string | null;
   /** What is measured, for a screen reader; `label` if left out. */
   name?: string;
   /** The value with its unit. */
@@ -27,7 +27,7 @@ export function Meter(props: IMeterProps): JSX.Element {
   const why = known || !props.title ? '' : ` (${props.title})`;
   return (
     <div
-      className={`nbk-meter nbk-mod-${props.kind}`}
+      className={`nbk-meter nbk-mod-${props.kind} ${props.label === null ? 'nbk-mod-plain' : ''}`}
       role={known ? 'meter' : 'group'}
       aria-label={`${name}: ${props.text}${why}`}
       {...(known && {
@@ -38,7 +38,9 @@ export function Meter(props: IMeterProps): JSX.Element {
       })}
       title={props.title}
     >
-      <span className="nbk-meter-label">{props.label}</span>
+      {props.label !== null && (
+        <span className="nbk-meter-label">{props.label}</span>
+      )}
       <span className="nbk-meter-text">{props.text}</span>
       <span className="nbk-meter-bar">
         <span className="nbk-meter-fill" style={width(props.percent)} />

@@ -41,6 +41,11 @@ export class MonitorModel implements IDisposable {
     return this._stream.connection;
   }
 
+  /** Whether the server tells what is new. */
+  get isConnected(): boolean {
+    return ['live', 'polling'].includes(this.connection);
+  }
+
   get inventory(): IInventory | null {
     return this._inventory;
   }
@@ -76,7 +81,7 @@ export class MonitorModel implements IDisposable {
 
   /** Whether what is shown is of now: connected, and somebody measures. */
   get isCurrent(): boolean {
-    return this.connection === 'live' && this._status?.sampler === 'running';
+    return this.isConnected && this._status?.sampler === 'running';
   }
 
   /** Whether the administrator allows no actions; null before the server has told. */

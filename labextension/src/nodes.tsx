@@ -131,7 +131,7 @@ function useNodes(runId: string): {
     let isGone = false;
     let isAsking = false;
     const look = async () => {
-      if (isAsking || document.hidden || model.connection !== 'live') {
+      if (isAsking || document.hidden || !model.isConnected) {
         return;
       }
       isAsking = true;

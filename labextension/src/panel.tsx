@@ -8,12 +8,12 @@ import { Empty, GpusUnavailable, NoConnection } from './empty';
 import { Host } from './host';
 import { IconButton } from './icon_button';
 import { gpuIcon } from './icons';
-import { gpuKey, IInventory, reading } from './messages';
+import { commonModel, gpuKey, IInventory, reading } from './messages';
 import { MonitorModel } from './model';
 import { Runs } from './runs';
 import { Settings } from './settings';
 import { Legend } from './sparkline';
-import { baseName, duration, memoryOf, UNKNOWN } from './units';
+import { baseName, duration, memoryOf, shortName, UNKNOWN } from './units';
 
 const WATCHER = 'panel';
 
@@ -125,7 +125,7 @@ function Content(): JSX.Element {
         {inventory ? (
           <Gpus inventory={inventory} />
         ) : (
-          ['connecting', 'live'].includes(connection) && (
+          (model.isConnected || connection === 'connecting') && (
             <p className="nbk-note nbk-pad">
               {status?.sampler === 'failed'
                 ? trans.__('There are no values yet.')
@@ -145,7 +145,7 @@ function Header(): JSX.Element {
   const { inventory, connection, status } = model;
   const sampler = status?.sampler ?? 'starting';
   const state =
-    connection === 'live' && sampler !== 'running' ? sampler : connection;
+    model.isConnected && sampler !== 'running' ? sampler : connection;
   return (
     <div className="nbk-header">
       <span
@@ -200,6 +200,8 @@ function Header(): JSX.Element {
         return trans.__('sampler ended');
       case 'live':
         return trans.__('live');
+      case 'polling':
+        return trans.__('every 3 s');
       case 'connecting':
         return trans.__('connecting…');
       case 'idle':
@@ -219,10 +221,16 @@ function Gpus({ inventory }: { inventory: IInventory }): JSX.Element {
   const why = inventory.gpus_unavailable;
   const { busy, usedMib, totalMib } = occupancy(model);
   const unit = choices.memoryUnit;
+  const common = commonModel(inventory);
   return (
     <section className="nbk-section" aria-label={trans.__('GPUs')}>
       <h3 className="nbk-heading">
         {trans.__('GPUs')}
+        {common !== null && (
+          <span className="nbk-heading-note">
+            {trans.__('%1 × %2', inventory.gpus.length, shortName(common.name))}
+          </span>
+        )}
         {inventory.gpus.length > 0 && why === null && (
           <span className="nbk-heading-note">
             {trans.__('%1 of %2 busy', busy, inventory.gpus.length)}

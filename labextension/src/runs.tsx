@@ -150,13 +150,15 @@ function Run({ run }: { run: IRun }): JSX.Element {
             onClick={() => void actions.copyPath(run.folder_path)}
           />
         )}
-        <StopRun run={run} />
+        {hasEnded(run) ? <span className="nbk-slot" /> : <StopRun run={run} />}
       </div>
       {run.nonfinite && !run.cause?.includes(run.nonfinite) && (
         <div className="nbk-note nbk-nonfinite">{run.nonfinite}</div>
       )}
       {hasEnded(run) ? (
-        <div className="nbk-note">{result(run, trans)}</div>
+        <div className="nbk-note" title={moment(run)}>
+          {result(run, model.serverTime, trans)}
+        </div>
       ) : run.state === 'queued' ? (
         <Queued run={run} />
       ) : (
@@ -234,11 +236,22 @@ function loss(run: IRun, trans: TranslationBundle): string {
   return run.loss === null ? '' : trans.__('loss %1', run.loss.toPrecision(3));
 }
 
-function result(run: IRun, trans: TranslationBundle): string {
-  const moment = run.ended && new Date(run.ended).toLocaleString();
+/** When a run has ended, in the visitor's own way. */
+function moment(run: IRun): string {
+  return run.ended === null ? '' : new Date(run.ended).toLocaleString();
+}
+
+function result(run: IRun, now: number, trans: TranslationBundle): string {
+  const seconds =
+    run.ended === null || !now
+      ? null
+      : Math.max(0, now - Date.parse(run.ended) / 1000);
+  const ago =
+    seconds === null ? null : trans.__('%1 ago', duration(seconds, trans));
+  const isWhole = run.step !== null && run.step === run.total_steps;
   return joined(
-    moment && run.state === 'lost' ? trans.__('last sign %1', moment) : moment,
-    run.step === null ? null : steps(run, trans),
+    ago && run.state === 'lost' ? trans.__('last sign %1', ago) : ago,
+    run.step === null || isWhole ? null : steps(run, trans),
     speed(run, trans),
     loss(run, trans),
     run.imported_from && trans.__('imported from %1', run.imported_from)

@@ -8,7 +8,7 @@ const MOST_BINS = 120;
 const HEIGHT = 100;
 /** As far as a key leads that leaps. */
 const LEAP_BINS = 10;
-const SPANS_MINUTES = [2, 5, 10, 30, 120, 480, 1440];
+const SPANS_MINUTES = [0.5, 1, 2, 5, 10, 30, 120, 480, 1440];
 
 /** How far the lines reach back: what is known, up to what was chosen. */
 function useSpanSeconds(): number {

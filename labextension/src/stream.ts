@@ -11,6 +11,8 @@ export type Connection =
   | 'idle'
   | 'connecting'
   | 'live'
+  /** The server answers, and no websocket gets through to it. */
+  | 'polling'
   | 'disconnected'
   /** The server has no nbkit extension. */
   | 'missing'
@@ -19,6 +21,10 @@ export type Connection =
 const LONGEST_WAIT_SECONDS = 30;
 /** Until a server that knows no nbkit, or refuses this page, is asked again. */
 const HOPELESS_WAIT_SECONDS = 300;
+/** Between two questions where no websocket gets through. */
+const POLL_SECONDS = 3;
+/** A server that answers while so many sockets in a row bring nothing is not restarting. */
+const BLOCKED_SOCKETS = 2;
 /** The server says something every ten seconds, also where there are no samples. */
 const SILENCE_SECONDS = 20;
 
@@ -53,7 +59,7 @@ export class Stream implements IDisposable {
 
   /** Connect, or try at once where a wait is under way. */
   open(): void {
-    if (!this._socket && !this._disposed) {
+    if (!this._socket && !this._disposed && this._connection !== 'polling') {
       this._failures = 0;
       this._connect();
     }
@@ -89,6 +95,7 @@ export class Stream implements IDisposable {
     const url = URLExt.join(this._settings.wsUrl, 'nbkit/api/stream');
     const socket = new this._settings.WebSocket(`${url}?${query}`);
     this._socket = socket;
+    this._isHeard = false;
     socket.onmessage = event => this._take(event.data);
     socket.onclose = () => void this._lost(socket);
     this._listen();
@@ -96,6 +103,8 @@ export class Stream implements IDisposable {
 
   private _take(data: string): void {
     this._failures = 0;
+    this._blocked = 0;
+    this._isHeard = true;
     this._listen();
     const message = JSON.parse(data) as Message;
     this._set('live');
@@ -108,18 +117,58 @@ export class Stream implements IDisposable {
     }
     this._drop();
     const attempt = this._attempt;
+    const wasHeard = this._isHeard;
     this._connectIn(Math.min(LONGEST_WAIT_SECONDS, 2 ** this._failures));
     this._failures++;
     if (this._connection === 'live') {
       this._set('disconnected');
     }
-    const why = await this._explain();
+    let why = await this._explain();
     if (attempt !== this._attempt) {
       return; // It explains an attempt that is not the last one any more.
+    }
+    if (why === 'polling') {
+      this._blocked += wasHeard ? 0 : 1;
+      why = this._blocked < BLOCKED_SOCKETS ? 'disconnected' : 'polling';
+    } else {
+      this._blocked = 0;
     }
     this._set(why);
     if (why !== 'disconnected') {
       this._connectIn(HOPELESS_WAIT_SECONDS);
+    }
+    if (why === 'polling') {
+      void this._poll();
+    }
+  }
+
+  /** Ask for what a websocket would have brought, until one is tried again. */
+  private async _poll(): Promise<void> {
+    const attempt = this._attempt;
+    // An answer that never comes is a lost connection, as of a websocket.
+    this._question = window.setTimeout(
+      () => this._connect(),
+      1000 * SILENCE_SECONDS
+    );
+    try {
+      const { messages } = await request<{ messages: Message[] }>(
+        this._settings,
+        `frames?${this._resume()}`
+      );
+      if (attempt === this._attempt) {
+        window.clearTimeout(this._question);
+        this._failures = 0;
+        messages.forEach(message => this._received.emit(message));
+        const wait = 1000 * POLL_SECONDS;
+        this._question = window.setTimeout(() => void this._poll(), wait);
+      }
+    } catch {
+      if (attempt === this._attempt) {
+        window.clearTimeout(this._question);
+        this._set('disconnected');
+        this._connectIn(Math.min(LONGEST_WAIT_SECONDS, 2 ** this._failures));
+        this._failures++;
+      }
     }
   }
 
@@ -134,6 +183,7 @@ export class Stream implements IDisposable {
   private async _explain(): Promise<Connection> {
     try {
       await request(this._settings, 'status');
+      return 'polling';
     } catch (error) {
       if (error instanceof RequestError && error.status === 404) {
         return 'missing';
@@ -158,6 +208,7 @@ export class Stream implements IDisposable {
     this._attempt++;
     window.clearTimeout(this._retry);
     window.clearTimeout(this._silence);
+    window.clearTimeout(this._question);
     this._retry = 0;
     const socket = this._socket;
     this._socket = null;
@@ -180,8 +231,13 @@ export class Stream implements IDisposable {
   private _silenceSeconds = SILENCE_SECONDS;
   private _attempt = 0;
   private _failures = 0;
+  /** Whether the newest socket has brought anything. */
+  private _isHeard = false;
+  /** Sockets in a row that brought nothing although the server answers. */
+  private _blocked = 0;
   private _retry = 0;
   private _silence = 0;
+  private _question = 0;
   private _disposed = false;
   private _received = new Signal<this, Message>(this);
   private _connectionChanged = new Signal<this, void>(this);

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nbkit.reading import lines_of, open_regular, parse_object
+from nbkit.reading import lines_of, open_regular, parse_object, regular_files
 from nbkit.telemetry.sample import SLOWDOWN_REASONS
 
 __all__ = ["GpuLoad", "Load", "read_load"]
@@ -128,7 +128,7 @@ def read_load(
     reading = _Reading(set(run_pids))
     spans = _joined(steps)
     begins = [begin for begin, _ in spans]
-    paths = sorted(folder.glob("*.jsonl"))
+    paths = regular_files(folder, ".jsonl")
     for path in paths:
         before: Line | None = None
         for row in _rows(path):
@@ -216,7 +216,7 @@ class _Reading:
             self._take_gpu(gpu)
         told = [gpu["processes"] for gpu in gpus if gpu.get("processes") is not None]
         if told:
-            pids = {process["pid"] for processes in told for process in processes}
+            pids = {one["pid"] for processes in told for one in processes} - {None}
             self.sees_ranks |= not pids.isdisjoint(self.run_pids)
             self.looked[host_name] += 1
             self.seen.update((host_name, pid) for pid in pids - self.run_pids)

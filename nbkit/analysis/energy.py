@@ -46,7 +46,7 @@ def joules_between(run: StoredRun, begin: float, end: float) -> float | None:
     strangers = (record.get("system") or {}).get("other_gpu_processes")
     if strangers or record.get("launch", {}).get("replayed"):
         return None
-    files = sorted(run.paths.system_folder.glob("*.jsonl"))
+    files = run.paths.system_files()
     if len(files) != run.config.nnodes:
         return None
     used = [_joules_of_host(path, begin, end) for path in files]

@@ -270,8 +270,9 @@ def compare_recipes(one: RecipeTimes, baseline: RecipeTimes) -> Ratio | str:
     for recipe in (one, baseline):
         missed = recipe.times.n - recipe.times.reached
         if missed:
+            seeds = "seed" if recipe.times.n == 1 else "seeds"
             return (
-                f"verdict withheld, because {missed} of {recipe.times.n} seeds of "
+                f"verdict withheld, because {missed} of {recipe.times.n} {seeds} of "
                 f"{recipe.recipe} did not reach the target"
             )
     return statistics.ratio(

@@ -61,11 +61,12 @@ def _readings(inventory: Values, row: Sequence[float | None] | None) -> Values:
 
 def _cells(gpu: Values, row: Values) -> tuple[str, ...]:
     used, total = row["memory_used_mib"], gpu["memory_total_mib"]
+    unified = " unified" if gpu["memory_unified"] else ""
     return (
         str(gpu["index"]),
         gpu["name"] or UNKNOWN,
         _number(row["utilization_percent"], " %"),
-        f"{_gib(used)} / {_gib(total)}",
+        f"{_gib(used)} / {_gib(total)}{unified}",
         f"{_number(row['power_watts'])} / {_number(gpu['power_limit_watts'])}",
         _number(row["temperature_celsius"], " C"),
         _number(row["sm_clock_mhz"]),
@@ -132,9 +133,13 @@ def _is_outside(holder: Values) -> bool:
 def _host(inventory: Values, sample: Values) -> str:
     row = dict(zip(inventory["host_columns"], sample["host_values"], strict=True))
     used, total = row["memory_used_mib"], inventory["memory_total_mib"]
+    usable, limit = inventory["usable_cpus"], inventory["memory_limit_mib"]
+    of_cpus = "" if usable is None else f" ({usable:g} usable)"
+    of_memory = "" if limit is None else f" ({_gib(limit)} usable)"
     return (
-        f"{inventory['cpus']} CPUs {_number(row['cpu_percent'], ' %')}, load "
+        f"{inventory['cpus']} CPUs{of_cpus} {_number(row['cpu_percent'], ' %')}, load "
         f"{row['load_average_1_minute']}, memory {_gib(used)} / {_gib(total)} GiB"
+        f"{of_memory}"
     )
 
 

@@ -170,7 +170,7 @@ def _note_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
         ]
         files = {name: run.paths.system(name) for name in devices.system_names}
         # A job that was started again may have had other nodes before.
-        for path in sorted(run.paths.system_folder.glob("*.jsonl")):
+        for path in run.paths.system_files():
             files.setdefault(path.stem, path)
         journal.record["system"] = summarise_systems(files, pids)
     except Exception:  # noqa: BLE001 - unknown is no reason to have no last word

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -125,12 +126,8 @@ def rank_environment(
         "NBKIT_LIFELINE_FD": str(plan.lifeline_fd),
         "NBKIT_HEARTBEAT_FD": str(plan.heartbeat_fd),
     }
-    environment.setdefault("OMP_NUM_THREADS", str(plan.cpus_per_rank))
-    on_cpus = plan.device_type == "cpu" and not config.has_entry
-    if on_cpus and "OMP_WAIT_POLICY" not in environment:
-        # Threads that spin for one whose CPU somebody else has make a step on a busy
-        # machine take sixty times as long instead of three; on a quiet one, as long.
-        environment.setdefault("GOMP_SPINCOUNT", "3000")
+    threads = _threads(config, plan.device_type, plan.cpus_per_rank, inherited)
+    environment.update(threads)
     if plan.node is not None:
         environment[NODE_VARIABLE] = plan.node
     if rank == 0 and plan.listen_fd is not None:
@@ -144,10 +141,30 @@ def rank_environment(
     return container_environment(environment, needed, program=plan.container_program)
 
 
+def _threads(
+    config: ExperimentConfig,
+    device_type: str,
+    cpus_per_rank: int | None,
+    inherited: Mapping[str, str],
+) -> dict[str, str]:
+    """Return what a rank's environment adds for OpenMP; the user's own is kept."""
+    found = {}
+    if cpus_per_rank is not None:
+        found["OMP_NUM_THREADS"] = str(cpus_per_rank)
+    on_cpus = device_type == "cpu"
+    if on_cpus and not config.has_entry and "OMP_WAIT_POLICY" not in inherited:
+        # Threads that spin for one whose CPU another process has make a step on a busy
+        # machine take sixty times as long instead of three; on a quiet one, as long.
+        found["GOMP_SPINCOUNT"] = "3000"
+    return {name: value for name, value in found.items() if name not in inherited}
+
+
 def torchrun_line(
     config: ExperimentConfig,
     root: Path,
     devices: Sequence[str] | None,
+    device_type: str,
+    cpus_per_rank: int | None,
     host: str = "HOST",
 ) -> str:
     """Return the shell line that does the same without nbkit's supervisor.
@@ -163,12 +180,21 @@ def torchrun_line(
     devices
         UUIDs of the run's GPUs, by local rank; empty on CPUs; None leaves the choice
         to a scheduler.
+    device_type
+        ``cuda`` or ``cpu``.
+    cpus_per_rank
+        Threads of a rank, which torchrun sets to 1 itself if a node has several ranks;
+        None if they are not known.
     host
         Of rank 0, in a line for several nodes, each of which runs it.
     """
     copy = root.with_name(f"{root.name}-torchrun")
-    visible = [] if devices is None else [f"CUDA_VISIBLE_DEVICES={','.join(devices)}"]
-    argv = [*visible, "torchrun"]
+    policy = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    own = {name: os.environ[name] for name in policy if name in os.environ}
+    variables = _threads(config, device_type, cpus_per_rank, own)
+    if devices is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    argv = [*(f"{name}={value}" for name, value in variables.items()), "torchrun"]
     if config.nnodes == 1:
         argv.append("--standalone")
     else:

@@ -24,6 +24,7 @@ __all__ = [
     "Candidate",
     "DeviceRequest",
     "request_devices",
+    "threads_of_a_rank",
     "visible_gpus",
     "whole_gpus",
 ]
@@ -82,11 +83,10 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
         If the run could never start here: there are too few devices even when nobody
         holds one, or a named one is unknown.
     """
-    cpus = max(1, int(usable_cpus()))
     if config.cpus is not None:
         _refuse_unusable_cpus(config.cpus)
-        cpus = min(cpus, len(config.cpus))
-    cpus_per_rank = _threads() or max(1, cpus // config.gpus)
+    cpus = _usable(config)
+    cpus_per_rank = threads_of_a_rank(config)
     count = config.gpus
     broken: list[str] = []
     if config.device == "replay":
@@ -358,6 +358,16 @@ def _refuse_unusable_cpus(cpus: Sequence[int]) -> None:
             f"{', '.join(map(str, sorted(usable)))} only; name some of these."
         )
         raise DeviceError(message)
+
+
+def threads_of_a_rank(config: ExperimentConfig) -> int:
+    """Return how many threads a rank has: what the user set, or its share of CPUs."""
+    return _threads() or max(1, _usable(config) // config.gpus)
+
+
+def _usable(config: ExperimentConfig) -> int:
+    cpus = max(1, int(usable_cpus()))
+    return cpus if config.cpus is None else min(cpus, len(config.cpus))
 
 
 def _threads() -> int | None:

@@ -244,7 +244,13 @@ class LocalDevices:
         return {
             "devices": list(self._place.gpus or self._place.replayed),
             "oversubscribed": self._place.shared,
-            "torchrun": torchrun_line(config, root, self._place.gpus),
+            "torchrun": torchrun_line(
+                config,
+                root,
+                self._place.gpus,
+                self._submission["device_type"],
+                self._submission["cpus_per_rank"],
+            ),
         }
 
     def ranks(self, run: StoredRun, attempt: int) -> LocalRanks:

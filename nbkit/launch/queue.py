@@ -181,7 +181,7 @@ class _Replayed:
                 process.pid
                 for sample in samples
                 for process in sample.processes or ()
-                if name == (process.mig_uuid or sample.uuid)
+                if process.pid is not None and name == (process.mig_uuid or sample.uuid)
             ]
             used[name] = " and ".join(map(self._told, pids)) or words
         return used

@@ -191,7 +191,14 @@ class JobDevices:
         return {
             "devices": [],
             "oversubscribed": False,
-            "torchrun": torchrun_line(config, root, None, self._job.nodes[0]),
+            "torchrun": torchrun_line(
+                config,
+                root,
+                None,
+                self._submission["device_type"],
+                self._submission["cpus_per_rank"],
+                self._job.nodes[0],
+            ),
             "job": {
                 "id": self._job.id,
                 "cluster": self._submission["job"]["cluster"],

@@ -16,6 +16,7 @@ from nbkit.store.metrics import to_json_line
 __all__ = ["ApiHandler", "NbkitHandler", "unreadable"]
 
 
+_LARGEST_SEQ = 2**63
 _MOST_BODY_BYTES = 1 << 16
 """What this extension is sent are a few short fields."""
 
@@ -28,6 +29,14 @@ class NbkitHandler(web.RequestHandler):
     def initialize(self, monitor: Monitor) -> None:
         """Take what all handlers share."""
         self.monitor = monitor
+
+    def seen(self) -> tuple[str | None, int | None]:
+        """Return the stream and newest message that ``?stream=ID&since=SEQ`` names."""
+        stream = self.get_query_argument("stream", None)
+        since = self.get_query_argument("since", None)
+        known = since is not None and since.isdecimal() and since.isascii()
+        number = min(int(since[:20]), _LARGEST_SEQ) if since and known else None
+        return stream, number
 
     def log_exception(
         self,

@@ -31,6 +31,8 @@ FEED_COMMAND = ("-m", "nbkit.telemetry.feed", "--run-marker", RUN_ID_VARIABLE)
 
 _GRACE_SECONDS = 5.0
 """A page that is reloaded comes back within this; then the sampler ends."""
+_GLANCE_SECONDS = 30.0
+"""A page that cannot watch asks again within this."""
 _LOOK_SECONDS = 2.0
 _QUIET_SECONDS = 10.0
 """After so long a viewer gets a sign of life: a quiet server is not a dead one."""
@@ -98,6 +100,7 @@ class Monitor:
         self._inventory_seq = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
+        self._filled_seq = 0
         self._past_timer: asyncio.TimerHandle | None = None
         self._rows: list[dict[str, Any]] | None = None
         self._wants_past = False
@@ -133,15 +136,32 @@ class Monitor:
             The stream that the viewer knows, and its newest message's number.
         """
         self.watch()
-        known = stream == self._hub.stream and since is not None
-        self._hub.add(viewer, self._history_frame(since if known else None))
+        self._hub.add(viewer, self._missed(stream, since))
+
+    def glance(self, stream: str | None, since: int | None) -> list[bytes]:
+        """Return what `connect` would send at first, and watch until the next glance.
+
+        Parameters
+        ----------
+        stream, since
+            As in `connect`.
+        """
+        self.watch()
+        frames = self._hub.lasting(self._missed(stream, since))
+        self._rest(_GLANCE_SECONDS)
+        return list(frames.values())
 
     def disconnect(self, viewer: Viewer) -> None:
-        """Forget a viewer; behind the last one the watch ends after a moment."""
+        """Forget a viewer; after the last one the watch ends in a moment."""
         self._hub.remove(viewer)
+        self._rest(_GRACE_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        """End the watch after a moment if nobody watches."""
         alone = not self._hub.viewers and not self.settings.metrics
         if alone and self._tasks and self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end_later())
+            loop = asyncio.get_running_loop()
+            self._ending = loop.create_task(self._end_later(seconds))
 
     def refuse(self, viewer: Viewer, message: str) -> None:
         """Tell one viewer what was wrong with its message."""
@@ -180,8 +200,8 @@ class Monitor:
         await asyncio.gather(self._end(), self.tensorboards.close())
         self.store.close()
 
-    async def _end_later(self) -> None:
-        await asyncio.sleep(_GRACE_SECONDS)
+    async def _end_later(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         # From here on it is done, not cancelled: a viewer that comes now begins anew.
         self._ending = None
         await self._end()
@@ -267,6 +287,7 @@ class Monitor:
             self._keep(self._hub.broadcast("sample", values), line)
         elif kind == "past":
             self._history.fill(line["rows"], time.time())
+            self._filled_seq = self._history.newest_seq
             self._send_history_soon()
         else:
             message = f"kind {kind!r}"
@@ -291,6 +312,12 @@ class Monitor:
         self._history.add(seq, sample["t"], gpus, (host["cpu_percent"], used))
 
     # History
+
+    def _missed(self, stream: str | None, since: int | None) -> bytes:
+        # Before the past was filled in, more is missing than what came since then.
+        if since is not None and since < self._filled_seq:
+            since = None
+        return self._history_frame(since if stream == self._hub.stream else None)
 
     def _history_frame(self, since: int | None) -> bytes:
         time_of = None if since is None else self._history.time_of(since)

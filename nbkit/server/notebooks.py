@@ -14,11 +14,32 @@ from nbkit.study.notebooks import notebooks
 __all__ = ["copy_notebook", "describe_notebooks"]
 
 
+_LABELS = {
+    "interactive": "Interactive tour",
+    "scaling": "Scaling",
+    "precision": "Precision",
+    "machines": "Machines",
+    "input_pipeline": "Input pipeline",
+    "storage": "Storage",
+    "concurrent_jobs": "Concurrent jobs",
+    "inference": "Inference",
+    "time_to_accuracy": "Time to accuracy",
+    "chexnet": "CheXNet",
+}
+"""What a tile says, in the order of the tiles; those of a site come after them."""
+
+
 def describe_notebooks() -> list[dict[str, str]]:
-    """Return name, title and description of every canonical notebook."""
+    """Return name, label, title and description of every canonical notebook."""
+    paths = notebooks()
+    names = [*(n for n in _LABELS if n in paths), *sorted(paths.keys() - _LABELS)]
     return [
-        {"name": name, **_description(path, path.stat().st_mtime_ns)}
-        for name, path in sorted(notebooks().items())
+        {
+            "name": name,
+            "label": _LABELS.get(name) or name.replace("_", " ").capitalize(),
+            **_description(paths[name], paths[name].stat().st_mtime_ns),
+        }
+        for name in names
     ]
 
 

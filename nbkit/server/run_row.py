@@ -6,7 +6,6 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from nbkit.analysis.live.nodes import node_files
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import RunState
@@ -88,7 +87,7 @@ def queue_of(run: StoredRun) -> Row:
 
 def nodes_of(paths: RunPaths) -> list[Path]:
     """Return the files of samples of a run's nodes other than this host."""
-    files = node_files(paths.system_folder)
+    files = paths.system_files()
     return [file for file in files if file.stem != hostname()]
 
 

@@ -7,6 +7,7 @@ this user may enter.
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import shutil
@@ -23,6 +24,11 @@ NOT_INSTALLED = 3
 """The exit code where there is no TensorBoard."""
 READY = b"ready\n"
 """Written to standard output once the socket is open."""
+
+_PAGES = ("/", "/index.html")
+_FONTS = (b"url(/font-roboto/", b"url(font-roboto/")
+"""Where its page seeks its fonts: at the root of the site, where another server may
+answer; and relative to the page."""
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -50,12 +56,23 @@ def _load() -> tuple[Any, Any]:
     """Return TensorBoard's program and the maker of its server."""
     from tensorboard import program
     from werkzeug.serving import BaseWSGIServer, make_server
+    from werkzeug.wrappers import Response
+
+    def with_own_fonts(app: Any, environ: dict[str, Any], start: Any) -> Any:
+        if environ["PATH_INFO"] not in _PAGES:
+            return app(environ, start)
+        page = Response.from_app(app, environ)
+        page.set_data(page.get_data().replace(*_FONTS))
+        return page(environ, start)
 
     class SocketServer(program.TensorBoardServer):
         def __init__(self, wsgi_app: Any, flags: Any) -> None:
             self._url: str = flags.host
             self._server: BaseWSGIServer = make_server(
-                flags.host, 0, wsgi_app, threaded=True
+                flags.host,
+                0,
+                functools.partial(with_own_fonts, wsgi_app),
+                threaded=True,
             )
 
         def serve_forever(self) -> None:

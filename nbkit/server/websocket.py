@@ -21,7 +21,6 @@ _CLOSED_BYTES = 1 << 20
 """Tornado closes a socket that sends more at once, without reading it."""
 _MOST_ERRORS = 100
 _POLICY_VIOLATION = 1008
-_LARGEST_SEQ = 2**63
 
 
 class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -58,12 +57,8 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Show everything, or what was missed since ``?stream=ID&since=SEQ``."""
-        stream = self.get_query_argument("stream", None)
-        since = self.get_query_argument("since", None)
-        known = since is not None and since.isdecimal() and since.isascii()
-        number = min(int(since[:20]), _LARGEST_SEQ) if since and known else None
         self._viewer = Viewer(lambda frame: self.write_message(frame))
-        self.monitor.connect(self._viewer, stream, number)
+        self.monitor.connect(self._viewer, *self.seen())
 
     def on_message(self, message: str | bytes) -> None:
         """Take a wish, or say what is wrong with it."""

@@ -47,7 +47,7 @@ from pathlib import Path
 import platformdirs
 
 from nbkit.errors import StoreError
-from nbkit.reading import ID
+from nbkit.reading import ID, regular_files
 
 __all__ = [
     "ID_PATTERN",
@@ -262,6 +262,10 @@ class RunPaths:
     def system(self, host: str) -> Path:
         """Return the file of one host's samples."""
         return self.system_folder / f"{host}.jsonl"
+
+    def system_files(self) -> list[Path]:
+        """Return the files of all hosts' samples, by host."""
+        return regular_files(self.system_folder, ".jsonl")
 
     def job_log(self, job_id: str) -> Path:
         """Return what a Slurm job printed."""

@@ -35,8 +35,7 @@ def unseen(paths: RunPaths, supervisor: dict[str, Any]) -> str:
 def _last_sign(paths: RunPaths) -> float:
     """Return when supervisor, ranks or samplers last wrote, in Unix time."""
     newest = 0.0
-    samples = paths.system_folder.glob("*.jsonl")
-    for path in (paths.record, paths.submission, paths.metrics, *samples):
+    for path in (paths.record, paths.submission, paths.metrics, *paths.system_files()):
         with suppress(OSError):
             newest = max(newest, path.stat().st_mtime)
     return newest

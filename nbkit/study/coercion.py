@@ -12,7 +12,7 @@ from typing import Any
 
 from nbkit.errors import ParameterError
 
-__all__ = ["Kind", "coerce", "kind_of"]
+__all__ = ["Kind", "annotation_of", "coerce", "kind_of"]
 
 _ANNOTATION = re.compile(
     r"(?:(?P<list>list\[)?(?P<scalar>int|float|str|bool)(?(list)\])|(?P<dict>dict))"
@@ -55,6 +55,16 @@ def kind_of(annotation: str, default: Any) -> Kind | None:
         return None
     optional = bool(match["optional"]) or default is None
     return Kind(match["scalar"] or match["dict"], bool(match["list"]), optional)
+
+
+def annotation_of(value: Any) -> str:
+    """Return the annotation that suits a value; ``str`` where none does."""
+    items = value if isinstance(value, list) else [value]
+    names = {type(item).__name__ for item in items}
+    scalar = "float" if names == {"int", "float"} else "".join(names)
+    if scalar not in _SCALARS or (scalar == "dict" and items is value):
+        scalar = "str"
+    return f"list[{scalar}]" if items is value else scalar
 
 
 def coerce(name: str, value: Any, kind: Kind) -> Any:

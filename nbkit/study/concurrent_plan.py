@@ -19,11 +19,13 @@ from nbkit.study.concurrent_layouts import Planned, Setting
 from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
+from nbkit.study.wording import counted
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.topology import Cpu, read_cpus
 
 __all__ = ["ConcurrentPlan", "plan"]
 
+_FEWEST_DEVICES = 2
 _MOST_JOBS = 8
 """By default: the GPUs of a large server."""
 
@@ -210,10 +212,12 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     jobs = tuple(asked) if len(asked) > 1 else (1,) * asked[0]
     total = sum(jobs)
     if total > devices.count:
-        what = "usable CPUs" if devices.is_cpu else "GPUs"
+        have = counted(devices.count, "usable CPU" if devices.is_cpu else "GPU")
+        verb = "is" if devices.count == 1 else "are"
+        use = "use" if total == _FEWEST_DEVICES else "use a smaller layout, or"
         message = (
-            f"layout={_listed(jobs)} needs {total} devices at once, and there are "
-            f"{devices.count} {what}; use a smaller layout, or a machine with {total}."
+            f"layout={_listed(jobs)} needs {total} devices at once, and there {verb} "
+            f"{have}; {use} a machine with {total}."
         )
         raise DeviceError(message)
     # A run of several ranks takes no MIG instances: they cannot reach each other.

@@ -45,7 +45,7 @@ def idle_sample_share(run: Run) -> float | None:
     begin, end = steps[0]["t"], steps[-1]["t"]
     seen = [
         gpu.get("gpu_utilization_percent")
-        for path in sorted(run.paths.system_folder.glob("*.jsonl"))
+        for path in run.paths.system_files()
         for sample in system_samples(path)
         if begin <= sample["t"] <= end
         for gpu in sample["gpus"]

@@ -317,7 +317,7 @@ class InferenceResult:
             return command
         there = {name: one for name, one in chosen.items() if name not in _SIZES}
         return (
-            f"{command}; on a machine with a GPU: "
+            f"{command}\non a machine with a GPU: "
             f"{papermill_command('inference', there)}"
         )
 

@@ -18,7 +18,7 @@ from IPython.core.getipython import get_ipython
 
 from nbkit.errors import ParameterError
 from nbkit.registry import suggest
-from nbkit.study.coercion import Kind, coerce, kind_of
+from nbkit.study.coercion import Kind, annotation_of, coerce, kind_of
 from nbkit.study.notebooks import as_typed
 
 __all__ = [
@@ -176,34 +176,61 @@ def _as_text(value: Any) -> str:
 
 def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[Kind, Any]]]:
     """Return the position and the content of the newest cell of declarations."""
+    mixed: list[str] = []
+    mixed_names: set[str] = set()
     for position in reversed(range(len(cells))):
-        found = _read_declarations(cells[position])
-        if found:
-            return position, found
+        found = [(one, _declaration(one)) for one in _statements(cells[position])]
+        declared = [it for _, it in found if not isinstance(it, str)]
+        names = {name for name, *_ in declared}
+        if declared and len(declared) == len(found) and not names & mixed_names:
+            return position, {name: (kind, value) for name, kind, value in declared}
+        if declared and not mixed:
+            mixed_names = names
+            mixed = [
+                f"{_first_line(cells[position], one)} (line {one.lineno}) {it}"
+                for one, it in found
+                if isinstance(it, str)
+            ]
+    if mixed:
+        heading = "The newest cell with parameters holds more than parameters:"
+        raise ParameterError("\n".join([heading, *mixed]))
     message = (
-        "0 of the cells that ran declare parameters, 1 is needed; run the notebook's "
-        "cell of annotated literals first, such as: gpus: int = 8"
+        "0 of the cells that ran declare parameters, 1 is needed; run a cell of "
+        "annotated literals alone before this one, such as: gpus: int = 8"
     )
     raise ParameterError(message)
 
 
-def _read_declarations(source: str) -> dict[str, tuple[Kind, Any]]:
-    """Return (kind, default) by name; nothing if the cell holds anything else."""
-    found: dict[str, tuple[Kind, Any]] = {}
-    for statement in _statements(source):
-        match statement:
-            case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
-                try:
-                    default = ast.literal_eval(value)
-                except ValueError:
-                    return {}
-                kind = kind_of(ast.unparse(statement.annotation), default)
-                if kind is None:
-                    return {}
-                found[name] = (kind, default)
-            case _:
-                return {}
-    return found
+def _declaration(statement: ast.stmt) -> tuple[str, Kind, Any] | str:
+    """Return name, kind and default; or what is wrong and what to do now."""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(name), value=None):
+            annotation = ast.unparse(statement.annotation)
+            return f"has no default; write {name}: {annotation} = None."
+        case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
+            annotation = ast.unparse(statement.annotation)
+        case ast.Assign(targets=[ast.Name(name)], value=value):
+            annotation = None
+        case _:
+            return "declares no parameter; move it to another cell."
+    try:
+        default = ast.literal_eval(value)
+    except (ValueError, TypeError):
+        return "is computed; write a literal, or move it to another cell."
+    if isinstance(default, tuple | set):
+        return f"is a {type(default).__name__}; write a list of one type."
+    if annotation is None:
+        annotation, what = annotation_of(default), "has no type"
+    else:
+        what = f"has the type {annotation}, which no parameter has"
+        if (kind := kind_of(annotation, default)) is not None:
+            return name, kind, default
+        annotation = annotation_of(default)
+    return f"{what}; write {name}: {annotation} = {ast.unparse(value)}."
+
+
+def _first_line(source: str, statement: ast.stmt) -> str:
+    return (ast.get_source_segment(source, statement) or "").partition("\n")[0]
 
 
 def _injected(cells: Sequence[str]) -> list[str]:

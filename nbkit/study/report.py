@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,7 +22,15 @@ from nbkit.errors import StoreError
 from nbkit.statistics import NoiseFloor
 from nbkit.store.metrics import store_error
 from nbkit.store.record import new_beside, read_json, write_json
-from nbkit.study.report_parts import Figure, MimeBundle, Note, Source, Table, escape
+from nbkit.study.report_parts import (
+    Figure,
+    MimeBundle,
+    Note,
+    Source,
+    Table,
+    escape,
+    with_commands,
+)
 from nbkit.visible import visible
 
 __all__ = [
@@ -47,7 +55,7 @@ _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "ta
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 76em; margin: 2em auto;
-       padding: 0 1em; }
+       padding: 0 1em; background: Canvas; color: CanvasText; }
 h1 { font-size: 1.6em; line-height: 1.25; }
 h2 { font-size: 1.15em; margin: 1.8em 0 .4em; }
 .answer { font-size: 1.1em; font-weight: 600; }
@@ -58,13 +66,26 @@ caption { font-weight: 600; padding: .4em 0; white-space: nowrap; }
 th, td { padding: .25em .55em; border-bottom: 1px solid #8886; }
 th { vertical-align: bottom; }
 :is(th, td):first-child { padding-left: 0; min-width: 8em; }
-.wide { overflow-x: auto; margin: 1.6em 0 .4em; }
+/* Shadows at the edges beyond which a table goes on: what scrolls along covers them. */
+.wide { overflow-x: auto; margin: 1.6em 0 .4em;
+        background: linear-gradient(to right, Canvas 50%, transparent) left / 3em local,
+          linear-gradient(to left, Canvas 50%, transparent) right / 3em local,
+          linear-gradient(to right, #8888, transparent) left / .9em scroll,
+          linear-gradient(to left, #8888, transparent) right / .9em scroll;
+        background-repeat: no-repeat; }
+.wide::-webkit-scrollbar { height: .6em; }
+.wide::-webkit-scrollbar-thumb { background: #888a; border-radius: .3em; }
 .many :is(caption, td) { white-space: normal !important; }
-/* A chart is drawn in dark ink: it keeps its white ground in dark mode. */
 figure { margin: 1.2em 0; background: #fff; border-radius: 6px; padding: .3em;
          width: fit-content; max-width: 100%; box-sizing: border-box; }
 img { display: block; max-width: 100%; height: auto; }
+/* A chart is drawn in dark ink on white. Turned over, its colours keep their hues. */
+@media screen and (prefers-color-scheme: dark) {
+  figure { filter: invert(.9) hue-rotate(180deg); }
+}
 li { margin: .2em 0; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .6em 0; max-width: 64em;
+      padding: .6em .8em; border-radius: 6px; background: #8882; user-select: all; }
 @page { margin: 14mm; }
 @media print {
   :root { color-scheme: light; }
@@ -75,7 +96,7 @@ li { margin: .2em 0; }
   figure { padding: 0; }
   img { max-height: 11cm; object-fit: contain; object-position: left; }
   /* Paper does not scroll: cells of a wide table take several lines. */
-  .wide { overflow: visible; }
+  .wide { overflow: visible; background: none; }
   caption, td { white-space: normal !important; }
   th, td { padding: .2em .35em; }
   :is(th, td):first-child { min-width: 5em; }
@@ -115,12 +136,11 @@ class Report:
         """Return the report as a page of its own."""
         title = escape(self.title)
         figures = [figure.to_html() for figure in self.figures]
-        next_step = escape(self.next_step)
-        sources = "".join(f"<li>{source.to_html()}</li>" for source in self.sources)
+        sources = "".join(f"<li>{one.to_html()}</li>" for one in _apart(self.sources))
         parts = [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width">',
-            f"<title>{title}</title><style>{_STYLE}</style></head><body>",
+            f"<title>{title}</title><style>{_STYLE}</style></head><body><main>",
             f"<h1>{title}</h1>",
             f'<p class="answer">{escape(self.answer)}</p>',
             *figures[:1],
@@ -129,8 +149,8 @@ class Report:
             *figures[1:],
             _section("How it was measured", self.method),
             f'<h2>Sources</h2><ul class="sources">{sources}</ul>' if sources else "",
-            f"<h2>Next</h2><p>{next_step}</p>" if next_step else "",
-            "</body></html>",
+            f"<h2>Next</h2>{with_commands(self.next_step)}" if self.next_step else "",
+            "</main></body></html>",
         ]
         return "\n".join(part for part in parts if part) + "\n"
 
@@ -212,12 +232,11 @@ class SavedReport:
         """Return the answer, where the rest is, and the result for programs."""
         report = self.report
         rest = self._places()
-        if report.next_step:
-            rest.append(f"Next: {report.next_step}")
+        step = f"Next: {report.next_step}" if report.next_step else ""
         return {
             "text/html": f"<p><strong>{escape(report.answer)}</strong></p>"
-            f"{Note(rest).to_html()}",
-            "text/plain": "\n".join([report.answer, *rest]),
+            f"{Note(rest).to_html()}{with_commands(step)}",
+            "text/plain": "\n".join([report.answer, *rest, *filter(None, [step])]),
             REPORT_MIME: {
                 **report.to_dict(),
                 "page": str(self.page),
@@ -243,6 +262,22 @@ class SavedReport:
         for figure in self.report.figures[:1]:
             display(figure)
         display(self.bundle(), raw=True)
+
+
+def _apart(sources: Sequence[Source]) -> list[Source]:
+    """Return the sources, those of one text told apart by their addresses."""
+    found: list[Source] = []
+    for one in sources:
+        alike = {_place(it.url) for it in sources if it.text == one.text}
+        if len(alike) > 1:
+            rest = _place(one.url).removeprefix(os.path.commonpath(alike)).strip("/")
+            one = replace(one, text=f"{one.text}: {rest}" if rest else one.text)
+        found.append(one)
+    return found
+
+
+def _place(url: str | None) -> str:
+    return (url or "").partition("//")[2].strip("/")
 
 
 def _section(title: str, sentences: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import csv
 import functools
 import html
 import io
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,26 @@ from nbkit.analysis import charts
 from nbkit.study.wording import UNKNOWN
 from nbkit.visible import visible
 
-__all__ = ["Figure", "MimeBundle", "Note", "Source", "Table", "escape"]
+__all__ = [
+    "Figure",
+    "MimeBundle",
+    "Note",
+    "Source",
+    "Table",
+    "escape",
+    "with_commands",
+]
 
 MimeBundle = dict[str, Any]
 
 _MOST_COLUMNS = 9
 """With more, cells take several lines, so that all columns are seen."""
+
+_NUMBER = re.compile(r"[<>≤≥≈~(]*\s*[+−-]?\s*\.?\d")
+"""How a cell with a number begins."""
+
+_COMMAND = re.compile(r"(papermill [^\n]*|nbkit\.Study\.open\(.*?\)\.resume\(\))")
+"""What a next step tells to run."""
 
 # Viewers that drop style sheets keep these.
 _LEFT = 'style="text-align: left"'
@@ -91,12 +106,18 @@ class Table:
     def to_html(self) -> str:
         """Return a table that needs no style sheet to be read."""
         caption = escape(self.caption)
-        head = _row(self.columns, 'th scope="col"', "th", _RIGHT)
-        body = "".join(_row(row, "td", "td", _ONE_LINE) for row in self._filled())
+        columns = [*zip(*self.rows, strict=True)] or [()] * len(self.columns)
+        is_text = [not place or _is_text(one) for place, one in enumerate(columns)]
+        above = [_LEFT if it else _RIGHT for it in is_text]
+        styles = [_LEFT if it else _ONE_LINE for it in is_text]
+        head = _row(self.columns, 'th scope="col"', "th", above)
+        body = "".join(_row(row, "td", "td", styles) for row in self._filled())
         notes = Note(self.notes).to_html() if self.notes else ""
         kind = "wide many" if len(self.columns) > _MOST_COLUMNS else "wide"
+        # What scrolls has to take the keyboard's focus, and a name with it.
+        region = f'tabindex="0" role="region" aria-label="{caption}"'
         return (
-            f'<div class="{kind}"><table><caption {_LEFT}>{caption}</caption>'
+            f'<div class="{kind}" {region}><table><caption {_LEFT}>{caption}</caption>'
             f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{notes}"
         )
 
@@ -185,10 +206,30 @@ class Figure:
             "image/png": base64.b64encode(self.png).decode(),
             "text/plain": f"[chart] {self.caption}",
         }
-        return bundle, {"image/png": self.size}
+        return bundle, {"image/png": {**self.size, "alt": self.caption}}
 
 
-def _row(cells: Sequence[str], opened: str, tag: str, style: str) -> str:
-    first, *others = map(escape, cells)
-    row = "".join(f"<{opened} {style}>{cell}</{tag}>" for cell in others)
-    return f"<tr><{opened} {_LEFT}>{first}</{tag}>{row}</tr>"
+def with_commands(text: str) -> str:
+    """Return sentences as a page has them, each command in a block to copy."""
+    blocks = [part.strip() for part in _COMMAND.split(text)]
+    return "".join(
+        f"<pre><code>{escape(block)}</code></pre>"
+        if place % 2
+        else f"<p>{escape(block)}</p>"
+        for place, block in enumerate(blocks)
+        if block
+    )
+
+
+def _is_text(column: Sequence[str | None]) -> bool:
+    """Tell whether a column holds words alone, which stand to the left."""
+    known = [cell for cell in column if cell and cell != UNKNOWN]
+    return bool(known) and not any(map(_NUMBER.match, known))
+
+
+def _row(cells: Sequence[str], opened: str, tag: str, styles: Sequence[str]) -> str:
+    row = "".join(
+        f"<{opened} {style}>{escape(cell)}</{tag}>"
+        for cell, style in zip(cells, styles, strict=True)
+    )
+    return f"<tr>{row}</tr>"

@@ -69,12 +69,13 @@ def _on_cpus(
     shared = ""
     if devices.count < largest.gpus:
         shared = " Two of them share the one CPU."
+    plural = "" if sizes == ["1"] else "es"
     return [
         f"CPU, functional: {why}, so CPU processes of one thread each stand in for "
         "the GPUs. The numbers show that everything works and say nothing about a "
         f"GPU.{shared}",
-        f"Sizes: {', '.join(sizes)} processes{_nodes_times(largest)}. Nothing is "
-        "projected from CPUs.",
+        f"Sizes: {', '.join(sizes)} process{plural}{_nodes_times(largest)}. Nothing "
+        "is projected from CPUs.",
     ]
 
 
@@ -85,7 +86,8 @@ def _on_gpus(
     largest: ExperimentConfig,
 ) -> list[str]:
     where = f"on {devices.count} x {devices.name}" if devices.name else "of a queue"
-    measured = f"Sizes: {', '.join(sizes)} GPUs{_nodes_times(largest)} {where}."
+    plural = "" if sizes == ["1"] else "s"
+    measured = f"Sizes: {', '.join(sizes)} GPU{plural}{_nodes_times(largest)} {where}."
     if largest.world_size >= asked[0] * asked[1]:
         return [measured]
     beyond = (

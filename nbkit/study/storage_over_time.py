@@ -133,7 +133,7 @@ def _arrivals(run: Run, *, from_network: bool) -> list[tuple[float, int]]:
     name = "net_rx_bytes" if from_network else "disk_read_bytes"
     return [
         (sample["t"], sample["host"][name])
-        for path in sorted(run.paths.system_folder.glob("*.jsonl"))[:1]
+        for path in run.paths.system_files()[:1]
         for sample in system_samples(path)
         if (sample.get("host") or {}).get(name) is not None
     ]

@@ -213,8 +213,9 @@ class TimeToAccuracyResult:
     def _said(self, one: RecipeTimes) -> str:
         times, most = one.times, self.configs[one.recipe].epochs
         if not times.reached:
-            return f"{one.recipe} did not get there in {times.n} seeds of {most} epochs"
-        counted = f"{times.reached} of {times.n} seeds got there"
+            seeds = wording.counted(times.n, "seed")
+            return f"{one.recipe} did not get there in {seeds} of {most} epochs"
+        counted = f"{times.reached} of {wording.counted(times.n, 'seed')} got there"
         if times.median is None:
             fastest = wording.duration(times.fastest)
             return f"{one.recipe} took {fastest} at the fastest ({counted})"

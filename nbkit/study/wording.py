@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["duration", "energy", "gigabytes", "percent", "price", "rate", "size"]
+__all__ = [
+    "counted",
+    "duration",
+    "energy",
+    "gigabytes",
+    "percent",
+    "price",
+    "rate",
+    "size",
+]
 
 UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""
+
+
+def counted(count: int, one: str, ending: str = "s") -> str:
+    """Return a number of things, in the plural unless there is one: "1 GPU"."""
+    return f"{count} {one}{'' if count == 1 else ending}"
 
 
 def rate(images_per_second: float | None) -> str:

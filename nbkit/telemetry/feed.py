@@ -27,6 +27,7 @@ from nbkit.telemetry.gpu_reader import GpuReader, GpuReading, GpuThread
 from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
 from nbkit.telemetry.host import HostReader
+from nbkit.telemetry.host_share import HostShareReader
 from nbkit.telemetry.past import PastThread
 from nbkit.telemetry.sample import HostSample
 from nbkit.telemetry.sampler import add_child_options, to_interval
@@ -100,6 +101,7 @@ class Feed:
         self.interval_seconds = interval_seconds
         self._hostname = socket.gethostname()
         self._host = HostReader(per_core=True)
+        self._share = HostShareReader()
         self._holders = HolderFinder(run_marker)
         self._rates = frames.Rates()
         self._reading = GpuReading()
@@ -192,8 +194,8 @@ class Feed:
             )
             for gpu in last.gpus
         ]
-        pids = [process.pid for gpu in last.gpus for process in gpu.processes or ()]
-        self._holders.forget_all_but(pids)
+        processes = [it for gpu in last.gpus for it in gpu.processes or ()]
+        self._holders.forget_all_but(it.pid for it in processes if it.pid is not None)
         self._note_unavailable(last if reading else None, t)
         host = self._host.read()
         self._write_inventory([holders for holders, _ in found], host, t)
@@ -223,7 +225,14 @@ class Feed:
             "host": self._hostname,
             "interval_seconds": self.interval_seconds,
             "gpus_unavailable": self._unavailable,
-            **frames.inventory(reading, reading.gpus, holders, self._setting, host),
+            **frames.inventory(
+                reading,
+                reading.gpus,
+                holders,
+                self._setting,
+                host,
+                self._share.read(),
+            ),
         }
         if inventory != self._inventory:
             self._inventory = inventory

@@ -12,6 +12,7 @@ from typing import Any
 
 from nbkit.telemetry.gpu_reader import GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
+from nbkit.telemetry.host_share import HostShare
 from nbkit.telemetry.sample import (
     CLOCK_EVENT_WORDS,
     FIRST_READING,
@@ -100,6 +101,7 @@ def inventory(
     holders: Sequence[list[dict[str, Any]] | None],
     setting: SourceSetting,
     host: HostSample,
+    share: HostShare,
 ) -> dict[str, Any]:
     """Return what changes seldom.
 
@@ -115,8 +117,22 @@ def inventory(
         Where readings come from.
     host
         A reading of the host.
+    share
+        What the server may use of it.
+
+    Returns
+    -------
+    dict
+        Of the host: ``cpus`` and ``memory_total_mib`` are all that it has;
+        ``usable_cpus`` (a fraction under a quota) and ``memory_limit_mib`` are what the
+        server and its kernels may use of them, by CPU affinity and control group; both
+        None where that is all. Of a GPU: with ``memory_unified``, its memory is the
+        host's.
     """
     used, free = host.memory_used_bytes, host.memory_available_bytes
+    total = None if used is None or free is None else used + free
+    cpus, limit = os.cpu_count(), share.memory_bytes
+    has_limit = limit is not None and (total is None or limit < total)
     is_replay = setting.kind != "nvml"
     return {
         "source": "replay" if is_replay else "nvml",
@@ -133,8 +149,10 @@ def inventory(
             _gpu(gpu, reading.devices.get(gpu.index, GpuDevice(gpu.index)), of_gpu)
             for gpu, of_gpu in zip(gpus, holders, strict=True)
         ],
-        "cpus": os.cpu_count(),
-        "memory_total_mib": None if used is None or free is None else _mib(used + free),
+        "cpus": cpus,
+        "usable_cpus": None if share.cpus == cpus else round(share.cpus, 2),
+        "memory_total_mib": _mib(total),
+        "memory_limit_mib": _mib(limit) if has_limit else None,
     }
 
 
@@ -148,6 +166,7 @@ def _gpu(
         "name": gpu.name or device.name,
         "error": gpu.error,
         "memory_total_mib": _mib(gpu.memory_total_bytes or device.memory_total_bytes),
+        "memory_unified": gpu.memory_unified or device.memory_unified,
         "power_limit_watts": gpu.power_limit_watts or device.power_limit_watts,
         "sm_clock_max_mhz": device.sm_clock_max_mhz,
         "memory_clock_max_mhz": device.memory_clock_max_mhz,

@@ -10,6 +10,8 @@ import functools
 import time
 from typing import Any, Self
 
+import psutil
+
 from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpm import GPM_FIELDS, Gpm
 from nbkit.telemetry.questions import Query, as_told, questions_for
@@ -55,6 +57,7 @@ _SAME_FOREVER = (
 _WHOLE_GPU = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 """Answers that speak of the GPU, not of the field."""
 
+_NOT_SUPPORTED = "not supported"
 _UNREADABLE = "unreadable answer"
 _MOST_MIG_SLOTS = 64
 
@@ -127,8 +130,10 @@ class Gpu:
             return GpuSample(*identity, error=self.error, xid=self.xid)
         values: dict[str, Any] = {}
         try:
-            for query in (*self._questions.sample, self._questions.memory):
+            for query in self._questions.sample:
                 values |= self._ask(query, self.handle)
+            memory = self._ask(self._questions.memory, self.handle)
+            values |= memory | self._unified(memory)
             for query in self._questions.counters:
                 values |= self._ask(query, self.handle)
             t = round(time.time(), 3)
@@ -170,11 +175,20 @@ class Gpu:
         try:
             for query in self._questions.device:
                 values |= self._ask(query, self.handle)
+            values |= self._unified(values)
             values["mig_enabled"] = self._mig_enabled()
             values["nvlink_links"] = self._count_nvlinks()
         except _WholeGpuError as error:
             return GpuDevice(*identity, error=str(error))
         return GpuDevice(*identity, **values, **near_slot(values["pci_bus_id"]))
+
+    def _unified(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the host's memory where NVML says that the GPU has none of its own."""
+        total = "memory_total_bytes"
+        if values[total] is not None or self._reasons.get(total) != _NOT_SUPPORTED:
+            return {}
+        total_bytes = psutil.virtual_memory().total
+        return {total: total_bytes, "memory_unified": True}
 
     def _read_details(self) -> dict[str, Any]:
         if not self._detailed:

@@ -79,7 +79,8 @@ def _kinds(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
 def _kind(gpu: GpuDevice) -> str:
     size = "unknown memory"
     if gpu.memory_total_bytes is not None:
-        size = f"{gpu.memory_total_bytes / 2**30:.1f} GiB"
+        unified = " unified with the host's" if gpu.memory_unified else ""
+        size = f"{gpu.memory_total_bytes / 2**30:.1f} GiB{unified}"
     name = gpu.name or "name unknown"
     return f"{name}, {size}, compute capability {gpu.compute_capability}"
 

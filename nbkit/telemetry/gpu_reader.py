@@ -190,8 +190,9 @@ class GpuReader:
             return None, None
         if self._opened.devices:
             count = len(self._opened.devices)
+            hidden = "the only GPU" if count == 1 else f"all {count} GPUs"
             message = (
-                f"CUDA_VISIBLE_DEVICES={self._visible!r} hides all {count} GPUs of "
+                f"CUDA_VISIBLE_DEVICES={self._visible!r} hides {hidden} of "
                 "this machine; change or unset it, then start Jupyter anew."
             )
             return "hidden", message

@@ -156,9 +156,11 @@ class HolderFinder:
         """
         holders: list[dict[str, Any]] = []
         memory: list[int | None] = []
-        for process in sorted(processes or (), key=lambda p: (p.pid, p.mig_uuid or "")):
+        for process in sorted(processes or (), key=_order):
             holder = self._holder(uuid, process, pids_are_here)
-            holders.append(holder | (told or {}).get(process.pid, {}))
+            if told and process.pid is not None:
+                holder |= told.get(process.pid, {})
+            holders.append(holder)
             memory.append(process.memory_used_bytes)
         seen = {holder["run_id"] for holder in holders}
         for run in self._runs.values():
@@ -208,7 +210,7 @@ class HolderFinder:
         self, uuid: str | None, process: GpuProcess, pids_are_here: bool
     ) -> dict[str, Any]:
         holder = _OUTSIDE | {"pid": process.pid, "mig_uuid": process.mig_uuid}
-        if not pids_are_here:
+        if not pids_are_here or process.pid is None:
             return holder
         known = self._look(process.pid)
         if known is None or not self._is_proved(known, {uuid, process.mig_uuid}):
@@ -278,6 +280,11 @@ class HolderFinder:
                 break  # Nobody is older than its parent: that pid is used again.
             status = parent
         return None, None
+
+
+def _order(process: GpuProcess) -> tuple[bool, int, str]:
+    """Return the place by pid; those whose pid the driver hides come last."""
+    return process.pid is None, process.pid or 0, process.mig_uuid or ""
 
 
 _OUTSIDE: dict[str, Any] = {

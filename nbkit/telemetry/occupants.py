@@ -14,7 +14,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import psutil
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.processes import has_cuda_loaded, pids_are_the_hosts
-from nbkit.telemetry.sample import GpuProcess, GpuSample
+from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
 __all__ = ["Occupants", "occupants", "those_in_doubt"]
 
@@ -182,19 +182,29 @@ def occupants(
 
 
 def those_in_doubt(
-    samples: Collection[GpuSample], names: Collection[str], own: Collection[int]
+    samples: Collection[GpuSample],
+    names: Collection[str],
+    own: Collection[int],
+    *,
+    host_pids: bool,
 ) -> set[str]:
     """Return devices with one user alone, who may be the asker under another pid.
 
-    In a container with pids of its own the driver may name the host's.
+    In a container with pids of its own the driver may name the host's, or none.
 
     Parameters
     ----------
     samples, names, own
         As of `occupants`.
+    host_pids
+        Whether the asker counts pids as the driver does.
     """
     found = _strangers(samples, names, own)
-    return {name for name, processes in found.items() if len(processes) == 1}
+    return {
+        name
+        for name, processes in found.items()
+        if len(processes) == 1 and not (host_pids and processes[0].pid)
+    }
 
 
 def _strangers(
@@ -202,50 +212,54 @@ def _strangers(
 ) -> dict[str, list[GpuProcess]]:
     """Return whose processes take much of a device, by its name."""
     strangers: dict[str, list[GpuProcess]] = {}
-    totals: dict[str, int | None] = {}
-    for name, process, total_bytes in _processes(samples):
-        if name in names and process.pid not in own:
-            strangers.setdefault(name, []).append(process)
-            totals[name] = total_bytes
+    devices: dict[str, GpuSample | MigSample] = {}
+    for sample in samples:
+        for device in (sample, *(sample.mig_instances or ())):
+            devices[str(device.uuid)] = device
+        for process in sample.processes or ():
+            name = process.mig_uuid or str(sample.uuid)
+            if name in names and process.pid not in own:
+                strangers.setdefault(name, []).append(process)
     return {
         name: processes
         for name, processes in strangers.items()
-        if not _is_little(processes, totals[name])
+        if not _is_little(processes, devices.get(name))
     }
 
 
-def _processes(
-    samples: Collection[GpuSample],
-) -> Iterator[tuple[str, GpuProcess, int | None]]:
-    for sample in samples:
-        totals = {
-            one.uuid: one.memory_total_bytes for one in sample.mig_instances or ()
-        }
-        totals[str(sample.uuid)] = sample.memory_total_bytes
-        for process in sample.processes or ():
-            name = process.mig_uuid or str(sample.uuid)
-            yield name, process, totals.get(name)
-
-
-def _is_little(processes: Sequence[GpuProcess], total_bytes: int | None) -> bool:
-    used = [process.memory_used_bytes for process in processes]
-    known = [number for number in used if number is not None]
-    if total_bytes is None or len(known) < len(used):
+def _is_little(
+    processes: Sequence[GpuProcess], device: GpuSample | MigSample | None
+) -> bool:
+    if device is None or device.memory_total_bytes is None:
         return False
-    return sum(known) < _SHARE * total_bytes
+    used_bytes: int | None = 0
+    for process in processes:
+        if process.memory_used_bytes is None:
+            # Windows tells its subsystem for Linux no process's memory. All use is
+            # theirs and others': at least as much as theirs.
+            used_bytes = device.memory_used_bytes
+            break
+        used_bytes += process.memory_used_bytes
+    return used_bytes is not None and used_bytes < _SHARE * device.memory_total_bytes
 
 
 def _described(processes: Sequence[GpuProcess]) -> str:
     largest = max(processes, key=lambda process: process.memory_used_bytes or 0)
-    try:
-        known = psutil.Process(largest.pid)
-        who = f"process {largest.pid} ({known.name()} of {known.username()})"
-    except psutil.Error:
-        who = f"process {largest.pid} (of another container)"
+    who = _named(largest.pid)
     if largest.memory_used_bytes is not None:
         who += f" with {largest.memory_used_bytes / 2**30:.1f} GiB"
     others = len(processes) - 1
     return f"{who} and {others} more" if others else who
+
+
+def _named(pid: int | None) -> str:
+    if pid is None:
+        return "a process whose id the driver hides"
+    try:
+        known = psutil.Process(pid)
+        return f"process {pid} ({known.name()} of {known.username()})"
+    except psutil.Error:
+        return f"process {pid} (of another container)"
 
 
 def _tree(pid: int) -> set[int]:
@@ -265,8 +279,8 @@ def _answer(
     gone = "the driver (which does not show it any more; see dmesg)"
     used |= {name: gone for name in names if name not in shown}
     in_doubt: set[str] = set()
-    if but is not None and not host and has_cuda_loaded(but):
-        in_doubt = those_in_doubt(samples, names, own)
+    if but is not None and has_cuda_loaded(but):
+        in_doubt = those_in_doubt(samples, names, own, host_pids=host)
         used |= {name: f"{used[name]}, maybe this kernel," for name in in_doubt}
     return {"used": used, "in_doubt": sorted(in_doubt)}
 

@@ -26,6 +26,8 @@ _VIRTUALIZATION_WORDS = {
 }
 _LARGEST = 2**63
 """In any unit; a driver that does not know a number may say the largest there is."""
+_LARGEST_PID = 2**31 - 1
+"""Of ``pid_t``."""
 _NVLINK_VERSIONS = ("1_0", "2_0", "2_2", "3_0", "3_1", "4_0", "5_0", "6_0")
 
 
@@ -62,7 +64,7 @@ def questions_for(pynvml: Any) -> Questions:
     total_memory = _single(
         "memory_total_bytes",
         ("nvmlDeviceGetMemoryInfo",),
-        value=lambda info: info.total,
+        value=lambda info: _memory(pynvml, info)[2],
     )
     return Questions(
         name=_single("name", ("nvmlDeviceGetName",), value=_text),
@@ -85,14 +87,14 @@ def questions_for(pynvml: Any) -> Questions:
                 ("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2),
                 ("nvmlDeviceGetMemoryInfo",),
             ),
-            lambda info: (info.used, getattr(info, "reserved", None), info.total),
+            functools.partial(_memory, pynvml),
         ),
         processes=_single(
             "processes",
             ("nvmlDeviceGetComputeRunningProcesses_v3",),
             ("nvmlDeviceGetComputeRunningProcesses_v2",),
             value=lambda found: tuple(
-                GpuProcess(as_told(process.pid), as_told(process.usedGpuMemory))
+                GpuProcess(_pid(process.pid), as_told(process.usedGpuMemory))
                 for process in found
             ),
         ),
@@ -242,6 +244,19 @@ def as_told(value: Any) -> Any:
         message = f"a {type(value).__name__} is no reading"
         raise TypeError(message)
     return value
+
+
+def _memory(pynvml: Any, info: Any) -> tuple[Any, ...]:
+    """Return used, reserved and total memory; a total of 0 says that it has none."""
+    if info.total == 0:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return info.used, getattr(info, "reserved", None), info.total
+
+
+def _pid(value: Any) -> int | None:
+    """Return a process id; None for a number that no process can have."""
+    # Drivers that hide ids tell 0, or the largest number of their type.
+    return value if 0 < int(as_told(value)) <= _LARGEST_PID else None
 
 
 def _text(value: Any) -> str:

@@ -82,8 +82,9 @@ class _Record:
 class GpuProcess(_Record):
     """A process with a compute context on a GPU."""
 
-    pid: int
-    """Process id as the driver sees it; inside a container it may be the host's.
+    pid: int | None
+    """Process id as the driver sees it; inside a container it may be the host's. None
+    where the driver hides it.
 
     ``nvmlDeviceGetComputeRunningProcesses``; ``nvidia-smi
     --query-compute-apps=pid``.
@@ -156,7 +157,12 @@ class GpuSample(_Record):
     memory_reserved_bytes: int | None = None
     """Memory that driver and firmware keep for themselves (``memory.reserved``)."""
     memory_total_bytes: int | None = None
-    """Physical memory (``memory.total``)."""
+    """Physical memory (``memory.total``); with `memory_unified`, the host's."""
+    memory_unified: bool = False
+    """Whether GPU and CPUs share the host's memory: NVML then knows no memory of the
+    GPU (GB10).
+    https://docs.nvidia.com/dgx/dgx-spark/known-issues.html
+    """
     power_watts: float | None = None
     """Draw of the whole board (``power.draw``, ``nvmlDeviceGetPowerUsage``): mean of
     the last second on most GPUs since Ampere, instantaneous on GA100 and older ones.
@@ -218,6 +224,8 @@ class GpuSample(_Record):
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values; those of details only if they are known."""
         values = super().to_dict()
+        if not self.memory_unified:
+            del values["memory_unified"]  # as on most GPUs
         for name in _DETAILS:
             if values[name] is None:
                 del values[name]
@@ -256,7 +264,9 @@ class GpuDevice(_Record):
     error: str | None = None
     """Why nothing could be read, such as ``gpu lost``; None if the GPU answers."""
     memory_total_bytes: int | None = None
-    """Physical memory (``memory.total``)."""
+    """Physical memory (``memory.total``); with `memory_unified`, the host's."""
+    memory_unified: bool = False
+    """As in `GpuSample`."""
     compute_capability: str | None = None
     """Such as ``9.0`` (``compute_cap``); torch calls it ``sm_90``."""
     power_limit_watts: float | None = None

@@ -164,7 +164,7 @@ class _Sums:
             if gpu.uuid in before:
                 sums.between(before[gpu.uuid], gpu, passed)
             if gpu.processes is not None:
-                pids = {process.pid for process in gpu.processes}
+                pids = {it.pid for it in gpu.processes if it.pid is not None}
                 self.sees_ranks |= not pids.isdisjoint(self.run_pids)
                 self.strangers |= pids - self.run_pids
         self._last = sample

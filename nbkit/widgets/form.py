@@ -17,7 +17,7 @@ from nbkit.launch.run import Run
 from nbkit.launch.start import launch
 from nbkit.widgets.form_check import python_line
 from nbkit.widgets.form_panel import FormPanel
-from nbkit.widgets.frontend import has_widgets
+from nbkit.widgets.frontend import NO_LOST_WIDGET, has_widgets
 from nbkit.widgets.picture import show_picture
 from nbkit.widgets.views import view_of
 
@@ -187,6 +187,6 @@ class ExperimentForm(ipywidgets.VBox):
         caption = "Experiment: fields that are not at their defaults"
         body = rows or "<tr><td>none</td></tr>"
         return (
-            f'<table class="nbkf-saved"><caption>{caption}</caption>'
+            f'{NO_LOST_WIDGET}<table class="nbkf-saved"><caption>{caption}</caption>'
             f"<tbody>{body}</tbody></table>"
         )

@@ -12,6 +12,7 @@ from nbkit.analysis.memory import LEFT_OUT, MemoryEstimate, estimate_memory
 from nbkit.config import ExperimentConfig, Model
 from nbkit.errors import ConfigError
 from nbkit.launch.command import torchrun_line
+from nbkit.launch.devices import threads_of_a_rank
 from nbkit.launch.sbatch import sbatch_script
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.study.wording import UNKNOWN, size
@@ -90,8 +91,13 @@ class Check:
             engine = self.config.engine
             note = f"engine={engine} makes its own command when the run is launched."
             return [python, {"title": engine, "text": "", "note": note}]
+        uuids = _uuids(self.config, gpus)
         line = torchrun_line(
-            self.config, runs_folder() / "RUN", _uuids(self.config, gpus)
+            self.config,
+            runs_folder() / "RUN",
+            uuids,
+            "cuda" if uuids or self.config.device == "cuda" else "cpu",
+            threads_of_a_rank(self.config),
         )
         note = (
             "RUN is the run's folder, which Launch makes; the run's record has this "

@@ -225,6 +225,8 @@ def _load(gpu: GpuSample, part: MigSample | None) -> str:
     text = f"{size(memory.memory_used_bytes)} of {size(memory.memory_total_bytes)}"
     if part is not None:
         return text
+    if gpu.memory_unified:
+        text += " (unified)"
     busy = gpu.gpu_utilization_percent
     return f"{text}, {UNKNOWN if busy is None else busy} %"
 

@@ -1,10 +1,21 @@
-"""Whether there is a page that shows widgets."""
+"""Whether there is a page that shows widgets, and what it shows of one that is gone."""
 
 from __future__ import annotations
 
 import sys
 
-__all__ = ["has_widgets"]
+__all__ = ["NO_LOST_WIDGET", "has_widgets"]
+
+NO_LOST_WIDGET = (
+    "<style>.jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets)"
+    ":has(+ .jp-OutputArea-child :is(.nbkit-picture, .nbkf-saved))"
+    "{display:none}</style>"
+)
+"""HTML before what a saved notebook shows in a widget's place.
+
+JupyterLab says "Error displaying widget" in the output before. That element is of this
+class only then: else the widget's own element, below it, is.
+"""
 
 
 def has_widgets() -> bool:

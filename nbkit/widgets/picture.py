@@ -27,7 +27,7 @@ from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.study.wording import UNKNOWN, percent, rate, size
 from nbkit.visible import visible
-from nbkit.widgets.frontend import has_widgets
+from nbkit.widgets.frontend import NO_LOST_WIDGET, has_widgets
 from nbkit.widgets.views import look_again
 
 __all__ = ["picture", "show_picture", "summary_html"]
@@ -275,6 +275,8 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
         facts.append((f"Images/s{of}", rate(numbers["images_per_second"])))
     if is_training or numbers["loss"] is not None:
         facts.append(("Loss", _figures(numbers["loss"])))
+    if numbers["updates_skipped"] is not None:
+        facts.append(("Updates skipped (fp16)", f"{numbers['updates_skipped']:,}"))
     if numbers["accuracy_name"]:
         name = numbers["accuracy_name"].replace("_", " ").capitalize()
         facts.append((name, percent(numbers["accuracy"])))
@@ -320,7 +322,7 @@ def _html(shown: Bundle, place: str, words: str, facts: list[tuple[str, str]]) -
     if cause:
         cause = f'<pre style="white-space:pre-wrap">{cause}</pre>'
     return (
-        '<div class="nbkit-picture">'
+        f'{NO_LOST_WIDGET}<div class="nbkit-picture">'
         f"<p><strong>{html.escape(place)}</strong>: {html.escape(words)}</p>"
         f"{_table(facts)}{cause}<div>{charts}</div></div>"
     )

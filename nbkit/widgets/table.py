@@ -29,6 +29,7 @@ from nbkit.errors import NbkitError
 from nbkit.launch.run import RunList
 from nbkit.study.wording import UNKNOWN, rate
 from nbkit.visible import visible
+from nbkit.widgets.frontend import NO_LOST_WIDGET
 from nbkit.widgets.view import WORDS, heard_while_busy, static_text
 from nbkit.widgets.views import view_of
 
@@ -143,8 +144,8 @@ def _saved(runs: RunList) -> dict[str, str]:
         for line in cells
     )
     page = (
-        f'<div class="nbkit-picture"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table><p>{note}</p></div>"
+        f'{NO_LOST_WIDGET}<div class="nbkit-picture"><table><thead><tr>{head}</tr>'
+        f"</thead><tbody>{body}</tbody></table><p>{note}</p></div>"
     )
     lines = [_COLUMNS, *cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -16,15 +16,22 @@ from urllib.parse import quote
 
 import psutil
 import websocket
+from certipy import Certipy
 from playwright.sync_api import Page
 
 from tests.browser.sidebar import EXPOSED
-from tests.jupyter_process import environment_below, free_port, wait_until_it_answers
+from tests.jupyter_process import (
+    environment_below,
+    free_port,
+    opener_of,
+    wait_until_it_answers,
+)
 from tests.waiting import wait_until
 
 __all__ = ["ALICE", "BOB", "Hub", "Server", "hub"]
 
-ALICE = "alice@example.org"
+# What her server's address and home are called so must be quoted, and is.
+ALICE = "alice 50%@example.org"
 BOB = "bob"
 TOKEN = "a-token-of-32-letters-0123456789"
 
@@ -33,7 +40,6 @@ _PROXY = (
     Path(__file__).parents[2]
     / "labextension/node_modules/configurable-http-proxy/bin/configurable-http-proxy"
 )
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Server:
@@ -62,7 +68,10 @@ class Server:
         """Return a connection to one of its websockets."""
         url = self.url.replace("http", "ws", 1)
         headers = [f"Authorization: token {self.token}"]
-        return websocket.create_connection(f"{url}{path}", timeout=60, header=headers)
+        trust = {"ca_certs": str(self.hub.authority)}
+        return websocket.create_connection(
+            f"{url}{path}", timeout=60, header=headers, sslopt=trust
+        )
 
     def execute(self, code: str) -> None:
         """Execute code in a kernel of its own, which stays until it has done so."""
@@ -82,8 +91,9 @@ class Server:
 class Hub:
     """A running hub."""
 
-    def __init__(self, folder: Path, url: str, pid: int) -> None:
-        self.folder, self.url, self.pid = folder, url, pid
+    def __init__(self, folder: Path, url: str, pid: int, authority: Path) -> None:
+        self.folder, self.url, self.pid, self.authority = folder, url, pid, authority
+        self._opener = opener_of(authority)
 
     @property
     def log(self) -> str:
@@ -121,7 +131,9 @@ class Hub:
 
     def log_in(self, page: Page, user: str) -> None:
         """Log a visitor in, who then sees the server."""
-        page.goto(f"{self.url}hub/login?next=/hub/user/{quote(user)}/lab")
+        # Jupyter has no page at an address whose "@" is quoted.
+        wanted = quote(f"/hub/user/{quote(user, safe='@')}/lab", safe="/@")
+        page.goto(f"{self.url}hub/login?next={wanted}")
         page.get_by_label("Username").fill(user)
         page.get_by_label("Password").fill(TOKEN)
         page.get_by_role("button", name="Sign in").click()
@@ -134,7 +146,7 @@ class Hub:
         headers = {"Authorization": f"token {token}"}
         request = urllib.request.Request(url, data, headers, method=method)
         try:
-            with _opener.open(request, timeout=60) as answer:
+            with self._opener.open(request, timeout=60) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:
@@ -150,10 +162,15 @@ def hub(folder: Path, **variables: str) -> Iterator[Hub]:
     """Start a hub below a folder, and end it with all that it has started."""
     for user in (ALICE, BOB):
         (folder / "homes" / user).mkdir(parents=True)
-    url = f"http://127.0.0.1:{free_port()}/"
+    certificates = Certipy(store_dir=str(folder / "certificates"))
+    certificates.create_ca("authority")
+    names = ["IP:127.0.0.1"]
+    pair = certificates.create_signed_pair("hub", "authority", alt_names=names)["files"]
+    url = f"https://127.0.0.1:{free_port()}/"
     arguments = [EXPOSED, *(["--allow-root"] if os.getuid() == 0 else [])]
     told = {
         "url": url,
+        "certificate": [pair["key"], pair["cert"]],
         "hub_port": free_port(),
         "proxy_port": free_port(),
         "proxy": ["node", str(_PROXY)],
@@ -182,8 +199,9 @@ def hub(folder: Path, **variables: str) -> Iterator[Hub]:
             stderr=file,
         )
     try:
-        wait_until_it_answers(process, f"{url}hub/", TOKEN, log)
-        yield Hub(folder, url, process.pid)
+        authority = Path(pair["ca"])
+        wait_until_it_answers(process, f"{url}hub/", TOKEN, log, authority)
+        yield Hub(folder, url, process.pid, authority)
     finally:
         family = psutil.Process(process.pid).children(recursive=True)
         process.terminate()

@@ -9,6 +9,7 @@ mine = {name: value for name, value in os.environ.items() if name != "HUB_OF_A_T
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 c.JupyterHub.bind_url = told["url"]
+c.JupyterHub.ssl_key, c.JupyterHub.ssl_cert = told["certificate"]
 c.JupyterHub.hub_port = told["hub_port"]
 c.JupyterHub.db_url = "sqlite://"
 c.JupyterHub.cookie_secret_file = "cookie_secret"

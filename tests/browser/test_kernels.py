@@ -58,7 +58,7 @@ def test_mig_instances_of_one_profile_are_told_apart(lab, page):
         expect(meter).to_contain_text("1.0 / 80.0 GiB")
     holder = gpu.locator(".nbk-holder")
     expect(holder).to_have_count(1)
-    expect(holder).to_contain_text(f"{getpass.getuser()}, outside this server")
+    expect(holder).to_contain_text(f"{getpass.getuser()} · outside")
     expect(holder).to_contain_text("1g.10gb #2")
     expect(holder).to_contain_text("MIG-b")
     expect(holder).not_to_contain_text("#1")

@@ -28,7 +28,10 @@ def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     expect(panel.locator(".nbk-header")).to_contain_text("replay: eight-gpus")
     expect(panel.get_by_role("region", name="GPUs")).to_contain_text("/ 640 GiB")
     first = card(panel, 0)
-    expect(first).to_contain_text("H100 80GB HBM3")
+    # Once for all, since they are alike.
+    heading = panel.get_by_role("region", name="GPUs").locator(".nbk-heading")
+    expect(heading).to_contain_text("8 × H100 80GB HBM3")
+    expect(first).not_to_contain_text("H100")
     expect(first.get_by_role("meter", name="Memory of GPU 0")).to_contain_text("GiB")
     meter = first.get_by_role("meter", name="Utilization of GPU 0")
     before = meter.inner_text()
@@ -38,7 +41,7 @@ def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     expect(card(panel, 4)).to_contain_text("explore.ipynb")
     expect(card(panel, 4)).to_contain_text("Idle kernel holds")
     expect(card(panel, 4)).to_contain_text(re.compile(r"for 1 h 3\d min"))
-    expect(card(panel, 5)).to_contain_text("bob, outside this server")
+    expect(card(panel, 5)).to_contain_text("bob · outside")
 
     toggle = first.locator(".nbk-toggle")
     expect(toggle).to_have_attribute("aria-expanded", "false")
@@ -73,7 +76,9 @@ def test_a_reload_shows_the_past_before_the_first_sample_comes(lab, page):
     expect(meter).to_contain_text("–")
     line = panel.locator(".nbk-card .nbk-sparkline-edge")
     expect(line).to_have_attribute("d", re.compile(r"^M\d+ \d+L"))
-    expect(panel.locator(".nbk-legend").first).to_contain_text("last 2 min")
+    expect(panel.locator(".nbk-legend").first).to_contain_text(
+        re.compile(r"last (30|60) s")
+    )
 
 
 def test_two_tabs_receive_identical_frames_and_show_identical_values(shared_lab, page):

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from nbkit.cli import gpu_table
+from nbkit.telemetry.frames import GPU_COLUMNS, HOST_COLUMNS
 from tests.cli.conftest import COMMAND
 from tests.widgets.stored_run import WrittenRun
 
@@ -81,6 +82,30 @@ def test_a_holder_stands_on_the_instance_whose_line_has_its_number():
 
     [held] = [line for line in lines if "eve" in line]
     assert "MIG 1" in held
+
+
+@pytest.mark.parametrize(
+    ("usable_cpus", "limit", "said"),
+    [
+        (None, None, "64 CPUs 50 %, load 1.5, memory 1.0 / 4.0 GiB"),
+        (0.5, 2048, "64 CPUs (0.5 usable) 50 %, load 1.5, memory 1.0 / 4.0 GiB (2.0 "),
+    ],
+)
+def test_the_host_says_what_may_be_used_of_it(usable_cpus, limit, said):
+    inventory = {"cpus": 64, "usable_cpus": usable_cpus, "memory_total_mib": 4096}
+    inventory |= {"memory_limit_mib": limit, "host_columns": HOST_COLUMNS}
+    row = [50.0, 1.5, 1024, *[None] * (len(HOST_COLUMNS) - 3)]
+
+    assert gpu_table._host(inventory, {"host_values": row}).startswith(said)
+
+
+def test_memory_that_a_gpu_shares_with_its_host_is_called_unified():
+    gpu = {"index": 0, "name": "NVIDIA GB10", "memory_total_mib": 122_880}
+    gpu |= {"memory_unified": True, "power_limit_watts": None}
+
+    cells = gpu_table._cells(gpu, dict.fromkeys(GPU_COLUMNS))
+
+    assert "– / 120.0 unified" in cells
 
 
 def test_table_follows_table_where_no_terminal_is(nbkit_command):

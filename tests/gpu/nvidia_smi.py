@@ -57,7 +57,8 @@ def beside_nvidia_smi(uuid: str, pid: int) -> tuple[str, dict[str, Any], list[st
             [sample] = nvml.read({uuid})
             ours.append(_values(sample))
             theirs.append(_told(uuid))
-            pids |= {process.pid for process in sample.processes or ()}
+            held = sample.processes or ()
+            pids |= {one.pid for one in held if one.pid is not None}
             time.sleep(_BETWEEN_SECONDS)
     others = _pids(uuid)
     words, numbers, wrong = compare_rounds(ours, theirs)

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import lzma
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -96,6 +97,17 @@ def test_a_file_of_lines_without_a_line_hangs_nobody(runs, text, in_time, capsys
     assert in_time(lambda: main(["runs"])) == 0
     assert in_time(lambda: main(["show", runs[0].run_id])) == 0
     assert runs[0].run_id in capsys.readouterr().out
+
+
+def test_pipes_and_links_among_samples_hide_no_run(runs, in_time):
+    run, other = runs[:2]
+    run.paths.system_folder.mkdir(exist_ok=True)
+    whole = {name: str(look()) for name, look in shown(run, other).items()}
+    os.mkfifo(run.paths.system("pipe"))
+    run.paths.system("link").symlink_to("/dev/zero")
+
+    for name, look in shown(run, other).items():
+        assert str(in_time(look)) == whole[name], name
 
 
 @pytest.mark.parametrize("text", ["[" * 500_000, "[1]", '{"gpus": ' + "9" * 5000 + "}"])

@@ -39,6 +39,8 @@ OTHERWISE = {
     "study/sources.py": 1,
     "study/training_recipes.py": 1,
     "widgets/view.py": 1,
+    # A photograph of scikit-image.
+    "datasets/photos.py": 1,
     # A file that the user has named, or has just made or imported.
     "datasets/tfrecord.py": 1,
     "datasets/recordio.py": 1,

@@ -67,14 +67,39 @@ def test_what_the_user_set_for_openmp_is_kept(small):
 def test_the_torchrun_line_survives_any_folder_name(small, name):
     root = Path("/store") / name
 
-    words = shlex.split(torchrun_line(small(gpus=2), root, ["GPU-a", "GPU-b"]))
+    words = shlex.split(
+        torchrun_line(small(gpus=2), root, ["GPU-a", "GPU-b"], "cuda", 3)
+    )
 
     copy = f"{root}-torchrun"
     assert words[:2] == ["mkdir", copy]
     assert words[3:6] == ["cp", f"{root}/config.json", copy]
-    assert words[7:9] == ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", "torchrun"]
-    assert words[9:11] == ["--standalone", "--nproc-per-node=2"]
+    assert words[7:10] == [
+        "OMP_NUM_THREADS=3",
+        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b",
+        "torchrun",
+    ]
+    assert words[10:12] == ["--standalone", "--nproc-per-node=2"]
     assert words[-1] == copy
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+def test_the_torchrun_line_has_the_threads_of_the_ranks(
+    small, device_type, monkeypatch
+):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    config, devices = small(gpus=2), [] if device_type == "cpu" else ["GPU-a", "GPU-b"]
+    plan = dataclasses.replace(PLAN, device_type=device_type, devices=devices)
+
+    line = torchrun_line(config, PATHS.root, devices, device_type, PLAN.cpus_per_rank)
+
+    words = shlex.split(line)
+    theirs = dict(word.split("=") for word in words[7 : words.index("torchrun")])
+    ours = rank_environment(config, PATHS, plan, 0, {})
+    assert theirs == {name: ours[name] for name in theirs}
+    assert theirs["OMP_NUM_THREADS"] == str(PLAN.cpus_per_rank)
+    assert ("GOMP_SPINCOUNT" in theirs) is (device_type == "cpu")
 
 
 def test_a_run_on_cpus_sees_no_gpu(small):

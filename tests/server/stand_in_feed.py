@@ -71,13 +71,16 @@ def inventory(interval_seconds: float, gpus: int) -> dict:
                 "name": "a GPU",
                 "error": None,
                 "memory_total_mib": 80_000,
+                "memory_unified": False,
                 "power_limit_watts": 700,
                 "holders": [],
             }
             for index in range(gpus)
         ],
         "cpus": 64,
+        "usable_cpus": None,
         "memory_total_mib": 1_000_000,
+        "memory_limit_mib": None,
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import nbkit
 from nbkit.store.record import RunState
+from nbkit.study.notebooks import notebooks
 from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
 from tests.server.stored_runs import store_run
@@ -272,18 +273,11 @@ def test_the_store_of_the_administrator_is_the_one_that_is_read(start, tmp_path)
 def test_notebooks_are_listed_with_what_they_are_about(watched: Jupyter):
     listed = watched.request("nbkit/api/notebooks").body["notebooks"]
 
-    assert [one["name"] for one in listed] == [
-        "chexnet",
-        "concurrent_jobs",
-        "inference",
-        "input_pipeline",
-        "interactive",
-        "machines",
-        "precision",
-        "scaling",
-        "storage",
-        "time_to_accuracy",
-    ]
+    # In the order of the tiles.
+    labels = [one["label"] for one in listed]
+    assert labels[:3] == ["Interactive tour", "Scaling", "Precision"]
+    assert labels[-1] == "CheXNet"
+    assert {one["name"] for one in listed} == notebooks().keys()
     [scaling] = [one for one in listed if one["name"] == "scaling"]
     assert scaling["title"].startswith("How does training throughput grow")
     assert scaling["description"].startswith("The same model is trained")

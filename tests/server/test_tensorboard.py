@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urljoin
 
 import psutil
 import pytest
@@ -37,11 +39,15 @@ def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
     second = open_board(server)
     page = server.request(first.body["path"])
     tags = server.request(f"{first.body['path']}{TAGS}")
+    found = re.findall(r"url\(([^)]*font-roboto/[^)]*)\)", page.body)
+    font = urljoin(f"{server.url}{first.body['path']}", found[0])
 
     answer = {"path": f"nbkit/tensorboard/{RUN_ID}/", "idle_seconds": 600}
     assert first.body == {**answer, "started": True}
     assert second.body == {**answer, "started": False}
     assert "<tb-webapp>" in page.body
+    # Its own page seeks them at the root of the site, which is the hub's.
+    assert server.request(font.removeprefix(server.url)).status == 200
     assert list(tags.body["."]) == ["train/loss"]
     assert len(boards(server)) == 1
 

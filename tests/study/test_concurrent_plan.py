@@ -152,6 +152,14 @@ def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
         plan(parameters(layout=[4, 8]))
 
 
+def test_one_gpu_is_too_few_and_no_smaller_layout_is_offered(drive, cpus):
+    drive(FakeGpu("GPU-a"))
+
+    said = "needs 2 devices at once, and there is 1 GPU; use a machine with 2"
+    with pytest.raises(DeviceError, match=said):
+        plan(parameters(device="auto"))
+
+
 def test_every_bad_value_is_named_at_once():
     with pytest.raises(ConfigError) as raised:
         plan(parameters(layout=[1], repeats=0, storage=["mine"]))

@@ -160,8 +160,9 @@ def test_the_report_says_on_what_it_was_measured_and_what_comes_next():
     assert report.answer.startswith("On a CPU: int8 gives")
     assert "not enough runs for a verdict (2 an arm)" in report.answer
     assert report.next_step == (
-        "papermill notebooks/inference.ipynb out.ipynb -p batches 9 -p repeats 5; on a "
-        "machine with a GPU: papermill notebooks/inference.ipynb out.ipynb -p repeats 5"
+        "papermill notebooks/inference.ipynb out.ipynb -p batches 9 -p repeats 5\n"
+        "on a machine with a GPU: papermill notebooks/inference.ipynb out.ipynb -p "
+        "repeats 5"
     )
     assert report.notes[0] == "a note"
     assert report.title.endswith("?")

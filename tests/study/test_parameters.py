@@ -190,6 +190,43 @@ def test_a_notebook_without_declarations_is_told_what_to_do():
         check_parameters(["", "x = 1", "def f(): pass", "not python ("], {"x": 1})
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("seed = 0", "seed = 0 (line 3) has no type; write seed: int = 0."),
+        ("rates = [1, 0.5]", "has no type; write rates: list[float] = [1, 0.5]."),
+        ("amp = True  # fast", "amp = True (line 3) has no type; write amp: bool ="),
+        ("names = []", "write names: list[str] = []."),
+        ("slurm = {'a': 1}", "write slurm: dict = {'a': 1}."),
+        (
+            "seed: np.int64 = 0",
+            "has the type np.int64, which no parameter has; write seed: int = 0.",
+        ),
+        ("seed: int", "seed: int (line 3) has no default; write seed: int = None."),
+        ("seed: int = 2**3", "is computed; write a literal, or move it to another"),
+        ("seed: int = {[]: 1}", "is computed; write a literal, or move it to another"),
+        ("import nbkit", "import nbkit (line 3) declares no parameter; move it to"),
+        ("for n in x:\n    f(n)", "for n in x: (line 3) declares no parameter; move"),
+        ("a = b = 0", "a = b = 0 (line 3) declares no parameter; move it to another"),
+    ],
+)
+def test_a_line_that_spoils_the_parameters_cell_is_named_with_what_to_write(line, said):
+    cells = ["", f"\ngpus: int = 8\n{line}\nsteps: int = 1", "nbkit.params()"]
+
+    with pytest.raises(ParameterError) as caught:
+        check_parameters(cells, {})
+
+    _, *lines = str(caught.value).splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+def test_another_cell_with_an_annotation_does_not_hide_the_parameters():
+    cells = ["", DECLARED, "count: int = 0\nfor _ in x: count += 1"]
+
+    assert dict(check_parameters(cells, DEFAULTS)) == DEFAULTS
+
+
 def test_an_unknown_attribute_is_not_a_parameter():
     checked = check_parameters(["", DECLARED], DEFAULTS)
 

@@ -10,12 +10,14 @@ from html.parser import HTMLParser
 
 import nbformat
 import pytest
+from nbconvert.exporters import HTMLExporter
 
 from nbkit.errors import StoreError
 from nbkit.statistics import allreduce_timing
 from nbkit.study.bandwidth import Bandwidth
 from nbkit.study.headline import headline, main
 from nbkit.study.report import REPORT_MIME, Note, Report, Source, Table
+from nbkit.study.report_parts import escape
 
 TABLE = Table(
     "Measured <b>",
@@ -57,6 +59,73 @@ def test_a_table_in_html_is_escaped_and_shows_unknown_as_a_dash():
     assert ">a &amp; b</td>" in page
     assert ">–</td>" in page
     assert "<p>a &lt; b</p>" in page
+
+
+def test_words_stand_to_the_left_and_numbers_to_the_right():
+    rows = [["a", "nbkit", "1.5", None], ["b", None, "baseline", "–"]]
+
+    page = Table("t", ["arm", "source", "speed", "n"], rows).to_html()
+
+    assert page.count('style="text-align: left">nbkit<') == 1
+    for name, side in (("source", "left"), ("speed", "right"), ("n", "right")):
+        assert f'<th scope="col" style="text-align: {side}">{name}</th>' in page
+    assert 'style="text-align: right; white-space: nowrap">baseline<' in page
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_number"),
+    [
+        *((one, True) for one in ("1,582", "+0.2 %", "−3", "< 0.01", "≥5", "(5)")),
+        *((one, False) for one in ("A100: 1,582", "cold", "over 9", "~/data", "-p")),
+    ],
+)
+def test_a_cell_is_a_number_by_its_beginning(cell, is_number):
+    page = Table("t", ["a", "b"], [["a", cell]]).to_html()
+
+    assert (f'nowrap">{escape(cell)}<' in page) is is_number
+
+
+def test_a_table_without_rows_is_a_heading():
+    assert Table("t", ["a", "b"], []).to_html().count("<th ") == 2
+
+
+def test_a_table_can_be_scrolled_by_keyboard_and_has_a_name():
+    opened = '<div class="wide" tabindex="0" role="region" aria-label="Measured &lt;b'
+
+    assert TABLE.to_html().startswith(opened)
+    assert TABLE.to_html() in REPORT.to_html()
+
+
+def test_the_page_has_one_main_part_with_all_that_is_to_be_read():
+    page = REPORT.to_html()
+
+    assert page.count("<main>") == page.count("</main>") == 1
+    read = page.partition("<body>")[2].partition("</body>")[0].strip()
+    assert read.startswith("<main>")
+    assert read.endswith("</main>")
+
+
+def test_a_chart_has_its_caption_as_text_where_it_is_a_picture(tmp_path):
+    """nbconvert's classic template reads it there; Lab draws the chart itself."""
+    data, metadata = FIGURE._repr_mimebundle_()
+    output = nbformat.v4.new_output("display_data", data=data, metadata=metadata)
+    cell = nbformat.v4.new_code_cell(outputs=[output])
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+
+    page, _ = HTMLExporter(template_name="classic").from_notebook_node(notebook)
+
+    assert f'alt="{FIGURE.caption}"' in page
+
+
+def test_sources_of_one_name_are_told_apart_by_their_addresses():
+    root = "https://example.org/results"
+    alike = [Source("Results", f"{root}/{one}/log.txt") for one in ("a100", "h100")]
+    others = [Source("Paper", f"{root}/paper"), Source("Paper", f"{root}/paper")]
+
+    page = replace(REPORT, sources=[*alike, *others]).to_html()
+
+    for one in ("Results: a100/log.txt", "Results: h100/log.txt", "Paper"):
+        assert f">{one}</a>" in page
 
 
 def test_a_table_in_text_has_aligned_columns():
@@ -110,6 +179,50 @@ def test_the_page_loads_nothing_and_leads_to_its_sources_only():
     parts = ("How fast?", "It is 371.2", "CPU, functional.", "Median of three.")
     for part in (*parts, "A &lt;paper&gt;", "A book", "try more GPUs"):
         assert part in page
+
+
+@pytest.mark.parametrize(
+    ("said", "blocks"),
+    [
+        ("lower learning_rate", ["<p>lower learning_rate</p>"]),
+        (
+            'on 8 GPUs: papermill a.ipynb out.ipynb -p x \'{"a": "b; c <d"}\'',
+            [
+                "<p>on 8 GPUs:</p>",
+                "<pre><code>papermill a.ipynb out.ipynb -p x "
+                "&#x27;{&quot;a&quot;: &quot;b; c &lt;d&quot;}&#x27;</code></pre>",
+            ],
+        ),
+        (
+            "papermill a\non a GPU: papermill b",
+            [
+                "<pre><code>papermill a</code></pre>",
+                "<p>on a GPU:</p>",
+                "<pre><code>papermill b</code></pre>",
+            ],
+        ),
+        (
+            "nbkit.Study.open('s').resume() runs what is missing",
+            [
+                "<pre><code>nbkit.Study.open(&#x27;s&#x27;).resume()</code></pre>",
+                "<p>runs what is missing</p>",
+            ],
+        ),
+    ],
+    ids=["prose", "a command", "two", "Python"],
+)
+def test_a_command_to_run_next_stands_alone_on_page_and_in_notebook(
+    said, blocks, tmp_path
+):
+    report = replace(REPORT, next_step=said, figures=[])
+
+    page = report.to_html()
+    shown = report.save(tmp_path).bundle()["text/html"]
+
+    assert f"<h2>Next</h2>{''.join(blocks)}" in page
+    # In a notebook the first sentence begins with a word more.
+    for block in blocks:
+        assert block.removeprefix("<p>") in shown
 
 
 def test_control_and_direction_characters_of_others_are_shown_on_the_page():

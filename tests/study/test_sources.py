@@ -12,7 +12,7 @@ import pytest
 import nbkit
 from nbkit.study.coercion import coerce
 from nbkit.study.notebooks import notebooks
-from nbkit.study.parameters import _read_declarations
+from nbkit.study.parameters import _declared
 from nbkit.study.sources import main, questions, reports, sources_table, state
 
 QUESTIONS = {one.notebook: one for one in questions()}
@@ -26,7 +26,7 @@ def declared(notebook):
     [source] = [
         cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])
     ]
-    return _read_declarations(source)
+    return _declared([source])[1]
 
 
 def test_every_notebook_has_a_question_and_every_question_a_notebook():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from nbkit.telemetry.frames import (
@@ -14,6 +16,7 @@ from nbkit.telemetry.frames import (
 )
 from nbkit.telemetry.gpu_reader import GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
+from nbkit.telemetry.host_share import HostShare
 from nbkit.telemetry.sample import (
     CLOCK_EVENT_WORDS,
     FIRST_READING,
@@ -22,6 +25,8 @@ from nbkit.telemetry.sample import (
     HostSample,
     MigSample,
 )
+
+ALL = HostShare(os.cpu_count(), None)
 
 
 def _row(gpu, rates=None):
@@ -127,11 +132,11 @@ def test_a_row_of_the_host_has_rates_of_disks_and_network():
     assert row["disk_write_mb_per_s"] is None
 
 
-def _inventory(gpu, device=None, setting=None):
+def _inventory(gpu, device=None, setting=None, share=ALL):
     reading = GpuReading((gpu,), {} if device is None else {device.index: device})
     host = HostSample(memory_used_bytes=2**30, memory_available_bytes=2**30)
     setting = setting or SourceSetting("nvml")
-    return inventory(reading, reading.gpus, [None], setting, host)
+    return inventory(reading, reading.gpus, [None], setting, host, share)
 
 
 def test_an_inventory_names_reasons_by_column():
@@ -174,6 +179,35 @@ def test_an_inventory_has_limits_and_instances():
     ]
     assert values["memory_total_mib"] == 2048
     assert values["slowdown_words"][0] == "power cap"
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (ALL, (None, None)),
+        (HostShare(os.cpu_count(), 2**63), (None, None)),
+        (HostShare(os.cpu_count(), 2**31), (None, None)),
+        (HostShare(os.cpu_count(), 2**30), (None, 1024)),
+        (HostShare(0.333, None), (0.33, None)),
+    ],
+    ids=["no limit", "of version 1", "of all", "of memory", "of CPUs"],
+)
+def test_an_inventory_tells_the_servers_share_where_it_is_less_than_all(share, shown):
+    values = _inventory(GpuSample(0), share=share)
+
+    assert (values["cpus"], values["memory_total_mib"]) == (os.cpu_count(), 2048)
+    assert (values["usable_cpus"], values["memory_limit_mib"]) == shown
+
+
+def test_memory_that_a_gpu_shares_with_its_host_is_called_so():
+    (own,) = _inventory(GpuSample(0))["gpus"]
+    (shared,) = _inventory(GpuSample(0, memory_unified=True))["gpus"]
+    (lost,) = _inventory(
+        GpuSample(0, error="gpu lost"), GpuDevice(0, memory_unified=True)
+    )["gpus"]
+
+    shown = [gpu["memory_unified"] for gpu in (own, shared, lost)]
+    assert shown == [False, True, True]
 
 
 def test_a_lost_gpu_keeps_its_limits():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import psutil
 import pynvml
 import pytest
 
@@ -87,6 +88,48 @@ def test_a_field_that_a_gpu_lacks_is_none_and_breaks_nothing_else(
     assert first == GpuSample.from_dict(expected)
     assert second.unavailable == {}
     assert getattr(second, field) == getattr(FULL, field)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"errors": {"nvmlDeviceGetMemoryInfo": NOT_SUPPORTED}}, {"memory_bytes": 0}],
+    ids=["not supported", "a total of 0"],
+)
+def test_a_gpu_without_memory_of_its_own_has_the_hosts(drive, odd):
+    drive(FakeGpu("GPU-a", "NVIDIA GB10", used_bytes=0, **odd), FakeGpu("GPU-b"))
+
+    with open_nvml() as nvml:
+        first, second = nvml.read()
+        devices = nvml.devices()
+
+    total_bytes = psutil.virtual_memory().total
+    assert (first.memory_used_bytes, first.memory_reserved_bytes) == (None, None)
+    assert first.unavailable["memory_used_bytes"] == "not supported"
+    for one in (first, devices[0]):
+        assert (one.memory_total_bytes, one.memory_unified) == (total_bytes, True)
+    for one in (second, devices[1]):
+        assert (one.memory_total_bytes, one.memory_unified) == (80 * GIBIBYTE, False)
+    assert GpuSample.from_dict(first.to_dict()) == first
+    assert "memory_unified" not in second.to_dict()
+
+
+def test_an_instance_without_memory_has_not_the_hosts(drive):
+    drive(FakeGpu("GPU-a", migs=(FakeMig("MIG-a", memory_bytes=0),)))
+
+    with open_nvml() as nvml:
+        (gpu,) = nvml.read()
+
+    assert gpu.mig_instances == (MigSample("MIG-a", "MIG 1g.10gb"),)
+
+
+@pytest.mark.parametrize("number", [0, 2**32 - 1])
+def test_a_number_that_no_process_can_have_is_no_pid(drive, number):
+    drive(FakeGpu("GPU-a", pids=(number, 4321), process_bytes=None))
+
+    with open_nvml() as nvml:
+        (gpu,) = nvml.read()
+
+    assert gpu.processes == (GpuProcess(None), GpuProcess(4321))
 
 
 def test_what_is_not_supported_is_asked_once(drive):

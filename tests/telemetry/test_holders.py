@@ -150,6 +150,17 @@ def test_a_pid_that_does_not_exist_here_is_outside_and_nameless():
     assert (holder["user"], holder["command"], holder["start_ticks"]) == (None,) * 3
 
 
+def test_holders_whose_pid_the_driver_hides_are_outside_and_come_last(tmp_path):
+    with cuda_process(tmp_path) as pid:
+        found, memory = HolderFinder(host_pids=True).find(
+            "GPU-a", [GpuProcess(None, 1), GpuProcess(pid, 2), GpuProcess(None, 3)]
+        )
+
+    assert [holder["pid"] for holder in found] == [pid, None, None]
+    assert [holder["user"] is None for holder in found] == [False, True, True]
+    assert memory == [2, 1, 3]
+
+
 def test_a_long_command_line_is_cut_between_letters(tmp_path):
     finder = HolderFinder(host_pids=True)
     with cuda_process(tmp_path, "é" * 300) as pid:

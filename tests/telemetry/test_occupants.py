@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -45,6 +46,48 @@ def test_a_gpu_is_in_use_from_a_twentieth_of_its_memory_on(gibibytes, said):
     expected = {} if said is None else {"GPU-a": said}
 
     assert occupants([gpu(*gibibytes)], {"GPU-a", "GPU-b"}, own=()) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "used", "is_taken"),
+    [
+        ((None,), 2.0, False),
+        ((None, 30.0), 2.0, False),
+        ((None, None), 5.0, True),
+        ((None,), None, True),
+        ((5.0,), 2.0, True),
+    ],
+    ids=["little", "one of two known", "much", "nothing known", "known"],
+)
+def test_where_a_process_has_no_number_the_use_of_its_gpu_decides(
+    sizes, used, is_taken
+):
+    """Windows tells its subsystem for Linux no process's memory."""
+    used_bytes = None if used is None else int(used * GIBIBYTE)
+    one = gpu(*sizes, memory_used_bytes=used_bytes)
+
+    assert ("GPU-a" in occupants([one], {"GPU-a"}, own=())) is is_taken
+
+
+def test_an_instances_use_decides_where_its_processes_have_no_number():
+    parts = tuple(
+        MigSample(f"MIG-{name}", memory_used_bytes=used, memory_total_bytes=GIBIBYTE)
+        for name, used in (("a", 0), ("b", GIBIBYTE // 2))
+    )
+    processes = tuple(GpuProcess(NOBODY, None, part.uuid) for part in parts)
+    sample = gpu(memory_used_bytes=0, mig_instances=parts)
+    sample = dataclasses.replace(sample, processes=processes)
+
+    assert list(occupants([sample], {"MIG-a", "MIG-b"}, own=())) == ["MIG-b"]
+
+
+def test_a_process_whose_id_the_driver_hides_is_not_given_one():
+    hidden = gpu(memory_used_bytes=0)
+    processes = (GpuProcess(None, 40 * GIBIBYTE),)
+
+    said = occupants([dataclasses.replace(hidden, processes=processes)], {"GPU-a"}, ())
+
+    assert said == {"GPU-a": "a process whose id the driver hides with 40.0 GiB"}
 
 
 def test_ones_own_processes_and_other_gpus_do_not_count():
@@ -190,6 +233,20 @@ def test_a_kernel_that_never_used_cuda_is_no_stranger(drive_child, asks, monkeyp
         assert "MIG-b" in one.ask(["MIG-b"], kernel.pid)
         assert one.in_doubt == set()
         kernel.communicate(b"\n")
+
+
+@pytest.mark.parametrize("pid", [0, 2**32 - 1])
+def test_a_hidden_pid_is_maybe_the_kernels_outside_of_containers_too(
+    pid, drive_child, asks, kernel, monkeypatch
+):
+    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: True)
+    drive_child({"uuid": "GPU-a", "pids": [pid], "process_bytes": 40 * GIBIBYTE})
+    one = asks()
+
+    used = one.ask(["GPU-a"], kernel)
+
+    assert "whose id the driver hides with 40.0 GiB, maybe this kernel" in used["GPU-a"]
+    assert one.in_doubt == {"GPU-a"}
 
 
 def test_a_question_that_fails_is_no_answer_that_nobody_is_there(monkeypatch, asks):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import psutil
 import pynvml
 import pytest
 
 from nbkit.errors import NvmlUnavailableError
+from nbkit.telemetry import gpm
 from nbkit.telemetry.nvml import describe_gpus, open_nvml
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu, FakeMig
 
@@ -39,8 +41,17 @@ ODD = {
     "nothing": gives(None),
     "an object": gives(object()),
     "a list": gives([]),
+    "a total of 0": gives(pynvml.c_nvmlMemory_t(total=0, used=0, free=0)),
+    "a hidden process": gives(
+        [pynvml.nvmlFriendlyObject({"pid": 0, "usedGpuMemory": None})]
+    ),
 }
-GIVEN = ("huge", "not a number", "bytes", "an object", "a list")
+GIVEN = (
+    *("huge", "not a number", "bytes", "an object", "a list"),
+    *("a total of 0", "a hidden process"),
+)
+NO_MEMORY = ("not supported", "a total of 0")
+"""Answers of a GPU that has none but the host's."""
 IDENTITY = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID")
 CALLS = sorted(
     name
@@ -53,6 +64,7 @@ _IDENTITY = {
     *("remap_pending", "remap_failed"),
 }
 """What conditions do not tell of a GPU that does not say which it is."""
+_ACTIVITY = {"sm_activity_percent", "tensor_activity_percent"}
 FIELDS = {
     "nvmlDeviceGetClockInfo": {"memory_clock_mhz", "sm_clock_mhz"},
     "nvmlDeviceGetComputeRunningProcesses_v3": {"processes"},
@@ -72,7 +84,7 @@ FIELDS = {
     "nvmlDeviceGetMaxPcieLinkWidth": {"pcie_width", "pcie_width_max"},
     "nvmlDeviceGetMemoryInfo": {
         *("memory_used_bytes", "memory_reserved_bytes", "memory_total_bytes"),
-        "mig_instances",
+        *("memory_unified", "mig_instances"),
     },
     "nvmlDeviceGetMigDeviceHandleByIndex": _INSTANCES,
     "nvmlDeviceGetMigMode": {"mig_enabled", *_INSTANCES},
@@ -90,7 +102,10 @@ FIELDS = {
     "nvmlDeviceGetUUID": _IDENTITY,
     "nvmlDeviceGetUtilizationRates": {"gpu_utilization_percent"},
     "nvmlDeviceGetVirtualizationMode": {"virtualization"},
-    "nvmlGpmMetricsGet": {"sm_activity_percent", "tensor_activity_percent"},
+    "nvmlGpmMetricsGet": _ACTIVITY,
+    "nvmlGpmQueryDeviceSupport": _ACTIVITY,
+    "nvmlGpmSampleAlloc": _ACTIVITY,
+    "nvmlGpmSampleGet": _ACTIVITY,
     "nvmlSystemGetCudaDriverVersion": {"cuda_driver_version"},
     "nvmlSystemGetDriverVersion": {"driver_version"},
 }
@@ -102,6 +117,8 @@ _OTHERS = {"t", "unavailable"}
 def everything() -> dict[str, Any]:
     """Return all that is read of the GPUs, by place."""
     with open_nvml(detailed=True, hears_xids=True) as nvml:
+        # Activity is that between two; what is lost in the first one has none then.
+        nvml.read()
         nvml.read()
         readings = nvml.read()
         found: dict[str, Any] = {
@@ -122,8 +139,10 @@ def everything() -> dict[str, Any]:
 
 
 @pytest.fixture
-def driven(drive):
+def driven(drive, monkeypatch):
     """Return the readings of a driver with two GPUs, one with an instance of MIG."""
+    # Whether a second reading is a new one must not depend on when it comes.
+    monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 0.0)
 
     def make() -> dict[str, Any]:
         drive(
@@ -152,6 +171,10 @@ def test_an_odd_answer_leaves_its_own_field_unknown_and_no_other(
     assert bool(errors) <= (odd == "lost" or call in IDENTITY)
     changed -= {place for place in right if place.startswith(tuple(lost) or "-")}
     assert {place.rpartition(" ")[2] for place in changed} <= FIELDS.get(call, set())
+    if call == "nvmlDeviceGetMemoryInfo" and odd in NO_MEMORY:
+        shared = [found.pop(place) for place in changed if "memory_total" in place]
+        assert shared == [psutil.virtual_memory().total] * 4
+        changed = {place for place in changed & found.keys() if "unified" not in place}
     if odd != "0":
         told = [found[place] for place in changed if found[place] not in (None, False)]
         assert all(isinstance(value, tuple) for value in told)  # with unknown fields

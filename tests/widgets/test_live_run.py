@@ -244,6 +244,23 @@ def test_while_steps_are_read_the_newest_is_shown_and_no_time_is_guessed(tmp_pat
     assert "still being read" not in picture(live)["text/plain"]
 
 
+@pytest.mark.parametrize(
+    ("skipped", "said"), [([], None), ([True, True, False], "2"), ([False], "0")]
+)
+def test_updates_that_loss_scaling_left_out_are_counted(tmp_path, skipped, said):
+    written = WrittenRun(tmp_path)
+    lines = [step(n, update_skipped=was) for n, was in enumerate(skipped, 1)]
+    written.append(*(lines or [step(1)]))
+    live = LiveRun(written.run)
+    live.read()
+
+    shown = [
+        line for line in picture(live)["text/plain"].splitlines() if "fp16" in line
+    ]
+
+    assert shown == ([] if said is None else [f"  Updates skipped (fp16): {said}"])
+
+
 def test_a_line_that_lacks_a_value_is_left_out_and_the_others_are_shown(tmp_path):
     written = WrittenRun(tmp_path)
     broken = step(2)

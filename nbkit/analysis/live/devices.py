@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nbkit.analysis.live.series import Series
-from nbkit.reading import LINE_BYTES, open_regular, parse_object
+from nbkit.reading import LINE_BYTES, open_regular, parse_object, regular_files
 
 __all__ = ["LiveDevices", "own_rows", "sample_of"]
 
@@ -93,7 +93,7 @@ class LiveDevices:
         if time.monotonic() < self._rests_until and not is_over:
             return
         own = frozenset(uuids)
-        paths = sorted(self._folder.glob("*.jsonl"))
+        paths = regular_files(self._folder, ".jsonl")
         if len(paths) > _FEW_FILES:
             self._rests_until = time.monotonic() + len(paths) / _FILES_PER_SECOND
         for path in paths:

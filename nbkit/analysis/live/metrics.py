@@ -63,6 +63,8 @@ class LiveMetrics:
         self.loss: float | None = None
         self.logged: dict[str, float | None] = {}
         """The last value of each name that a function has logged."""
+        self.updates_skipped: int | None = None
+        """Updates that loss scaling left out; None where nothing is scaled."""
         self.evaluation: Line = {}
         """The last one."""
         self.checkpoint_step: int | None = None
@@ -216,6 +218,9 @@ class LiveMetrics:
         exposed = line["communication_exposed_seconds"]
         rate = line["images"] / seconds
         self.step, self.loss = number, loss
+        if "update_skipped" in line:
+            skipped = (self.updates_skipped or 0) + bool(line["update_skipped"])
+            self.updates_skipped = skipped
         self._newest.append(line)
         if not warmup:
             self._newest_measured.append(line)

@@ -9,7 +9,7 @@ from typing import Any
 from nbkit.analysis.live.devices import own_rows, sample_of
 from nbkit.reading import read_end
 
-__all__ = ["MOST_NODES", "newest_by_node", "node_files"]
+__all__ = ["MOST_NODES", "newest_by_node"]
 
 MOST_NODES = 32
 """More are counted, but not read: a page asks again every few seconds."""
@@ -17,11 +17,6 @@ _TAIL_BYTES = 1 << 17
 """The last sample of a node with 16 GPUs and their processes fits in several times."""
 
 Row = dict[str, Any]
-
-
-def node_files(folder: Path) -> list[Path]:
-    """Return the files of samples of a run, a node each, by their names."""
-    return sorted(folder.glob("*.jsonl"))
 
 
 def newest_by_node(files: Sequence[Path], uuids: Sequence[str]) -> list[Row]:

@@ -118,6 +118,7 @@ class Table {
       make('button', { type: 'button', onclick: () => this._turn(by) }, label);
     this._back = turn('Previous', -1);
     this._on = turn('Next', 1);
+    this._turns = make('div', { class: 'nbkv-log-choice' }, this._back, this._on);
     this.node = make(
       'section',
       {
@@ -142,7 +143,7 @@ class Table {
           this._body
         )
       ),
-      make('div', { class: 'nbkv-log-choice' }, this._back, this._on)
+      this._turns
     );
     this._status.textContent = 'asking the kernel…';
   }
@@ -223,6 +224,7 @@ class Table {
     this._shown = shown;
     const unread = ASKED.includes(this._sortedBy) ? rows : shown;
     const left = this._ask(unread);
+    this._turns.hidden = pages === 1;
     this._back.disabled = this._page === 0;
     this._on.disabled = this._page >= pages - 1;
     const range = rows.length

@@ -15,20 +15,24 @@ function makeSvg(tag, attributes = {}) {
   return element;
 }
 
-/** A number in four figures; a dash where it is unknown. */
-function figures(value) {
+/**
+ * A number in four figures; a dash where it is unknown.
+ *
+ * With `size`, the largest of several, it has as many decimals as that one has.
+ */
+function figures(value, size = null) {
   if (value === null || value === undefined) {
     return '–';
   }
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e7)) {
+  const most = Math.abs(size ?? value);
+  if (most !== 0 && (most < 1e-3 || most >= 1e7)) {
     return value.toExponential(2);
   }
-  const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 4;
+  const digits = most >= 1000 ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 4;
   const text = value.toFixed(digits);
   const [whole, part] = text.split('.');
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ',');
-  const kept = part?.replace(/0+$/, '');
+  const kept = size === null ? part?.replace(/0+$/, '') : part;
   return kept ? `${grouped}.${kept}` : grouped;
 }
 
@@ -147,12 +151,15 @@ class Chart {
           y2: y
         })
       );
-      this._text(figures(value), CHART_LEFT - 4, y + 3, 'end');
+      const sizes = [Math.abs(low), Math.abs(high)];
+      const alike = Math.min(...sizes) * 100 > Math.max(...sizes);
+      const size = alike ? Math.max(...sizes) : null;
+      this._text(figures(value, size), CHART_LEFT - 4, y + 3, 'end');
     }
     const y = CHART_HEIGHT - 4;
     const [first, last] = this._isOverTime
       ? ['0 s', duration(xs[1] - xs[0])]
-      : xs.map(figures);
+      : [`${this._unit} ${figures(xs[0])}`, figures(xs[1])];
     this._text(first, CHART_LEFT, y, 'start');
     if (xs[0] !== xs[1]) {
       this._text(last, CHART_WIDTH - 6, y, 'end');

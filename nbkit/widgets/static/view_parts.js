@@ -91,11 +91,13 @@ function keyFacts(head, numbers) {
   if (head.task === 'train' || numbers.loss !== null) {
     facts.push(['Loss', figures(numbers.loss)]);
   }
+  if (numbers.updates_skipped !== null) {
+    const hint = 'gradients beyond the range of 16 bits; a few at the start are usual';
+    facts.push(['Updates skipped (fp16)', figures(numbers.updates_skipped), hint]);
+  }
   if (numbers.accuracy_name) {
     const hint = `evaluation after step ${numbers.accuracy_step}`;
     facts.push([title(numbers.accuracy_name), percent(numbers.accuracy), hint]);
-  } else if (head.task === 'train') {
-    facts.push(['Accuracy', '–', 'no evaluation so far']);
   }
   if (head.task === 'train' || head.task === 'load') {
     const hint = 'share of the measured time in which input was waited for';

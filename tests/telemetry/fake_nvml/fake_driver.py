@@ -38,6 +38,8 @@ class FakeGpu:
     used_bytes: int = 2 * GIBIBYTE
     pids: tuple[int, ...] = ()
     memory_bytes: int = 80 * GIBIBYTE
+    process_bytes: int | None = GIBIBYTE
+    """Memory of each process; None as below Windows."""
     pids_file: str = ""
     """A file with the pids in its words instead; it may change at any time."""
     reasons: int = 0
@@ -287,8 +289,9 @@ class FakeDriver:
         pids = device.pids
         if isinstance(device, FakeGpu) and device.pids_file:
             pids = tuple(map(int, Path(device.pids_file).read_text().split()))
+        used = device.process_bytes if isinstance(device, FakeGpu) else GIBIBYTE
         return [
-            self._nvml.nvmlFriendlyObject({"pid": pid, "usedGpuMemory": GIBIBYTE})
+            self._nvml.nvmlFriendlyObject({"pid": pid, "usedGpuMemory": used})
             for pid in pids
         ]
 

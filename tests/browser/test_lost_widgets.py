@@ -1,0 +1,34 @@
+"""A reopened notebook shows what was saved of a widget, and no error above it."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.test_live_view import EXPOSED, open_notebook, run_all, write
+
+SHOWS = """
+import ipywidgets
+from IPython.display import HTML, display
+from nbkit.widgets.frontend import NO_LOST_WIDGET
+
+view = {"version_major": 2, "version_minor": 0, "model_id": 32 * "0"}
+lost = {"application/vnd.jupyter.widget-view+json": view, "text/plain": "lost"}
+picture = HTML(NO_LOST_WIDGET + '<div class="nbkit-picture">a picture</div>')
+for shown in (lost, picture, ipywidgets.Label("alive"), picture, lost, HTML("other")):
+    display(shown, raw=shown is lost)
+"""
+
+
+def test_a_lost_widget_says_nothing_above_its_picture_and_others_stay(lab, page):
+    server = lab("replay:no-gpu", EXPOSED)
+    write(server, "a.ipynb", SHOWS)
+    visitor = page(server.address("lab/tree/a.ipynb"))
+    open_notebook(visitor, "a.ipynb")
+    run_all(visitor)
+
+    outputs = visitor.locator(".jp-Notebook:visible .jp-OutputArea-child")
+    error = "Error displaying widget: model not found"
+    shown = [error, "a picture", "alive", "a picture", error, "other"]
+    expect(outputs).to_contain_text(shown)
+    seen = [output.is_visible() for output in outputs.all()]
+    assert seen == [False, True, True, True, True, True]
