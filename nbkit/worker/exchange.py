@@ -77,10 +77,10 @@ def settle(
 
 def without_exchange(model: nn.Module) -> contextlib.AbstractContextManager[None]:
     """Return a context in which gradients stay on their rank."""
-    inner = getattr(model, "_orig_mod", model)
-    if isinstance(inner, DistributedDataParallel):
-        return inner.no_sync()
-    return contextlib.nullcontext()
+    # torch.compile wraps it.
+    inner = (one for one in model.modules() if isinstance(one, DistributedDataParallel))
+    exchanging = next(inner, None)
+    return contextlib.nullcontext() if exchanging is None else exchanging.no_sync()
 
 
 def _buffer_exchange(model: nn.Module) -> dict[str, Any]:

@@ -171,6 +171,7 @@ def _software(device: torch.device | None) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if torch and cuda else None,
         "nccl": _nccl_version() if cuda else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark if torch and cuda else None,
+        "tf32": torch.backends.cuda.matmul.allow_tf32 if torch and cuda else None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from typing import Any, TypeVar
 
@@ -24,6 +25,9 @@ _LAYOUTS = {
 # TF32 and bf16 came with the Ampere GPUs; torch emulates bf16 on older ones, slowly:
 # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x
 _AMPERE = (8, 0)
+
+# https://developer.nvidia.com/blog/accelerating-ai-training-with-tf32-tensor-cores/
+_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 
 
 class Precision:
@@ -153,6 +157,17 @@ def _allow_tf32(allowed: bool) -> None:
         warnings.filterwarnings("ignore", ".*new API settings to control TF32")
         torch.backends.cuda.matmul.allow_tf32 = allowed
         torch.backends.cudnn.allow_tf32 = allowed
+        found = (
+            torch.backends.cuda.matmul.allow_tf32,
+            torch.backends.cudnn.allow_tf32,
+        )
+    if found != (allowed, allowed):
+        message = (
+            f"torch {torch.__version__} does not switch TF32 "
+            f"{'on' if allowed else 'off'}: it says {found[0]} for products and "
+            f"{found[1]} for convolutions; use another version."
+        )
+        raise ConfigError(message)
 
 
 def _keep_layouts() -> None:
@@ -172,6 +187,12 @@ def _check_device(precision: str, device: torch.device) -> None:
         message = (
             "precision='tf32' is a format of NVIDIA GPUs, but this run is on "
             f"{device.type}; use 'fp32' or 'bf16'."
+        )
+        raise ConfigError(message)
+    if precision == "tf32" and os.environ.get(_OVERRIDE) == "0":
+        message = (
+            f"precision='tf32' has no effect with {_OVERRIDE}=0, by which cuBLAS and "
+            "cuDNN compute in FP32; unset it, or use 'fp32'."
         )
         raise ConfigError(message)
     if precision in ("tf32", "bf16") and device.type == "cuda":

@@ -10,6 +10,7 @@ from PIL import Image
 
 from nbkit.datasets.check import ORIENTATION_TAG, look_at
 from nbkit.datasets.samples import Decoding
+from nbkit.worker.data import decode, torch_loader
 from nbkit.worker.data.augmentation import Crop, evaluation_crop, random_crop
 from nbkit.worker.data.decode import decode_crops, decode_window
 from nbkit.worker.data.images import decode_crop
@@ -173,3 +174,40 @@ def test_threads_do_not_disturb_each_other():
         together = list(pool.map(decode, images * 8))
 
     assert all(map(torch.equal, together, alone * 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "stand_in", "said"),
+    [
+        ("DecodeParams", None, "TypeError"),
+        ("Region", lambda *place: 0, "TypeError"),
+        ("CodeStream", None, "TypeError"),
+    ],
+)
+def test_a_decoder_that_works_in_another_way_gives_way_to_pillow(
+    monkeypatch, name, stand_in, said
+):
+    monkeypatch.setattr(decode, "_TOOLS", decode._Tools())
+    monkeypatch.setattr(decode.nvimgcodec, name, stand_in)
+    monkeypatch.setattr(decode._TOOLS, "_pid", None)  # it is made anew
+
+    found = torch_loader.find_decoder()
+
+    assert (found.name, found.decode_crops) == ("Pillow", None)
+    assert found.why_not_faster.startswith(said)
+
+
+def test_a_decoder_of_other_pixels_gives_way_to_pillow(monkeypatch):
+    monkeypatch.setattr(decode, "_COLOUR", (200, 100, 51))
+    shown = torch.full((8, 8, 3), 100, dtype=torch.uint8)
+    monkeypatch.setattr(decode, "decode_crops", lambda images, size: [shown])
+
+    found = torch_loader.find_decoder()
+
+    assert found.why_not_faster == (
+        "RuntimeError: a picture of one colour is decoded as another"
+    )
+
+
+def test_the_decoder_that_is_installed_is_used():
+    assert torch_loader.find_decoder()[::2] == ("nvImageCodec", None)

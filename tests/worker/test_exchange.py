@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import resnet18, swin_t
 
 from nbkit.config import ExperimentConfig
-from nbkit.worker.exchange import wrap
+from nbkit.worker.exchange import without_exchange, wrap
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
 
@@ -52,3 +52,24 @@ def test_running_statistics_are_not_sent_before_every_step(group, tmp_path, make
 
     assert isinstance(model, DistributedDataParallel)
     assert model.will_sync_module_buffers() is sent
+
+
+class _Wrapper(nn.Module):
+    """Keeps a module under another name than torch.compile does."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.inner = module
+
+
+@pytest.mark.parametrize("wrapper", [lambda model: model, _Wrapper, torch.compile])
+def test_gradients_stay_on_their_rank_whatever_wraps_the_model(
+    group, tmp_path, wrapper
+):
+    config = ExperimentConfig(device="cpu", gpus=2)
+    rank = Rank(tmp_path, 0, 0, 2, 2, 0, None)
+    exchanging = wrap(nn.Linear(2, 2), config, rank, CPU, StepClock(CPU))
+
+    with without_exchange(wrapper(exchanging)):
+        assert not exchanging.require_backward_grad_sync
+    assert exchanging.require_backward_grad_sync

@@ -76,6 +76,27 @@ def test_old_and_new_readers_of_tf32_agree(allowed):
         assert (torch.backends.cuda.matmul.fp32_precision == "tf32") == allowed
 
 
+@pytest.mark.parametrize("kind", ["matmul", "cudnn"])
+def test_a_switch_of_tf32_that_does_nothing_is_noticed(monkeypatch, kind):
+    if kind == "matmul":
+        monkeypatch.setattr(torch._C, "_set_cublas_allow_tf32", lambda _: None)
+    else:
+        stuck = property(lambda _: False, lambda _, allowed: None)
+        module = type(torch.backends.cudnn)
+        monkeypatch.setattr(module, "allow_tf32", stuck)
+
+    precision._allow_tf32(False)
+    with pytest.raises(ConfigError, match="does not switch TF32 on"):
+        precision._allow_tf32(True)
+
+
+def test_tf32_that_libraries_are_told_to_leave_out_is_refused(monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+
+    with pytest.raises(ConfigError, match="NVIDIA_TF32_OVERRIDE=0"):
+        precision._check_device("tf32", torch.device("cuda"))
+
+
 def test_tf32_on_a_cpu_is_refused_rather_than_replaced():
     with pytest.raises(ConfigError, match=r"'tf32'.*cpu; use 'fp32'"):
         Precision(ExperimentConfig(precision="tf32"), CPU)

@@ -8,6 +8,7 @@ makes that part smaller or larger. Everything else goes the way of Pillow, see
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from collections.abc import Sequence
@@ -25,17 +26,38 @@ from cykooz_resizer import (
     Resizer,
 )
 from nvidia import nvimgcodec as _nvimgcodec
+from PIL import Image
 
+from nbkit.datasets.check import look_at
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
 from nbkit.worker.data.window import Turn, Window
 
-__all__ = ["decode_crops", "decode_window"]
+__all__ = ["check", "decode_crops", "decode_window"]
 
 # Its wheel says nothing of types.
 nvimgcodec: Any = _nvimgcodec
 
+_SIDE, _COLOUR = 8, (200, 100, 50)
 _BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
+
+
+def check() -> None:
+    """See that a small picture is decoded as it is.
+
+    Raises
+    ------
+    RuntimeError
+        If it is not; and what an installed version raises that works in another way.
+    """
+    file = io.BytesIO()
+    Image.new("RGB", (_SIDE, _SIDE), _COLOUR).save(file, "PNG")
+    data = file.getvalue()
+    whole = Crop(0, 0, _SIDE, _SIDE, flip=False)
+    (shown,) = decode_crops([(data, look_at(data), whole)], _SIDE)
+    if shown is None or not (shown == torch.tensor(_COLOUR, dtype=torch.uint8)).all():
+        message = "a picture of one colour is decoded as another"
+        raise RuntimeError(message)
 
 
 def decode_crops(

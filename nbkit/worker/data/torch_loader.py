@@ -11,8 +11,8 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Generator, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
@@ -34,20 +34,38 @@ from nbkit.worker.data.image_data import (
 )
 from nbkit.worker.data.images import decode_crop, unreadable_message
 
-try:
-    from nbkit.worker.data.decode import decode_crops
-
-    _DECODER = "nvImageCodec"
-except ImportError:  # an environment without the extra that has it
-    decode_crops = None
-    _DECODER = "Pillow"
-
 __all__ = ["TorchData", "load"]
 
 # Decoded together, and held in memory together.
 _IMAGES_AT_ONCE = 32
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
+
+class _Decoder(NamedTuple):
+    """What decodes images here."""
+
+    name: str
+    decode_crops: Callable[..., list[torch.Tensor | None]] | None
+    why_not_faster: str | None
+    """What is wrong with the faster one that is installed; None without one."""
+
+
+def find_decoder() -> _Decoder:
+    """Return the fast decoder, or Pillow where it is missing or cannot be used."""
+    try:
+        from nbkit.worker.data import decode
+
+        decode.check()
+    except ImportError:  # an environment without the extra that has it
+        return _Decoder("Pillow", None, None)
+    # Its names and arguments change from release to release.
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        return _Decoder("Pillow", None, f"{type(error).__name__}: {error}")
+    return _Decoder("nvImageCodec", decode.decode_crops, None)
+
+
+_DECODER = find_decoder()
 
 
 class TorchData(ImageData):
@@ -82,7 +100,8 @@ class TorchData(ImageData):
             "num_workers": self._num_workers,
             "prefetch_factor": self.config.loader_config.prefetch_factor,
             "pin_memory": self._pin_memory,
-            "decoder": _DECODER,
+            "decoder": _DECODER.name,
+            "why_not_faster": _DECODER.why_not_faster,
         }
 
     def _pixels(
@@ -174,7 +193,8 @@ class _Batches(Dataset[Any]):
     def _images(self, epoch: int | None, indices: list[int]) -> list[torch.Tensor]:
         size = self._augmentation.size
         images = [self._read(epoch, index) for index in indices]
-        decoded = decode_crops(images, size) if decode_crops else [None] * len(images)
+        decode = _DECODER.decode_crops
+        decoded = decode(images, size) if decode else [None] * len(images)
         shown = []
         for index, image, pixels in zip(indices, images, decoded, strict=True):
             with self._named(index):
