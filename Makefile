@@ -7,14 +7,15 @@ BIN := .venv/bin
 LOCK := $(if $(filter undefined,$(origin PIP_CONSTRAINT)),--lock)
 # Debian's Chromium without windows: a page of JupyterLab takes it a fifth less CPU time.
 BROWSER := chromium-headless-shell
-# The oldest versions that pyproject.toml allows, such as torch==2.7.
-LOWER := $(shell sed -n 's/^ *"\(torch[a-z]*\)>=\([0-9.]*\)",/\1==\2/p' pyproject.toml)
+# The oldest Python that pyproject.toml allows.
+OLDEST := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := run
 .PHONY: run test quick lab check types python typescript without-processes
+.PHONY: test-newest test-lowest
 .PHONY: golden bench bench-peers soak
 .PHONY: audiences pictures gpu gpu-kit wheel lock
-.PHONY: clean setup setup-lower setup-lock setup-peers
+.PHONY: clean setup setup-blame setup-lock setup-lowest setup-newest setup-peers
 
 # Measure how training scales on this machine, and print the answer.
 run: setup
@@ -28,12 +29,27 @@ run: setup
 
 # Everything that has to hold before a change is kept. Each of its processes would compile
 # what it imports where bytecode is not kept.
-test quick: export PYTHONDONTWRITEBYTECODE =
-test: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
+test test-newest test-lowest quick: export PYTHONDONTWRITEBYTECODE =
+test test-newest test-lowest: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 # More processes than CPUs: many tests wait for a state.
 test: check
 	$(BIN)/python -m pytest --numprocesses=4 --durations=20 \
-	  --durations-to=build/durations.tsv
+	  --durations-to=build/durations.tsv --second-look=tests/flakes.jsonl
+
+# The same tests with the newest of everything, in .venv-newest; the result is in
+# build/newest. What fails is run with the lock and one newer package at a time, in
+# .venv-blame. TESTS="tests/launch" takes these alone.
+test-newest: setup-lock
+	build/lock/bin/python -m tests.newest $(TESTS)
+
+# With the oldest versions that pyproject.toml allows, on the oldest Python: what
+# computes, records and serves. Their warnings are those of their time.
+LOWEST_TESTS := $(addprefix tests/,analysis cli config datasets launch readspeed server \
+  statistics store study telemetry widgets worker)
+test-lowest: export WHOLE_TORCH = 1
+test-lowest: setup-lowest
+	.venv-lowest/bin/python -m pytest --numprocesses=4 -W default -m "not gpu" \
+	  $(or $(TESTS),$(LOWEST_TESTS))
 
 check: setup
 	@$(MAKE) --no-print-directory --jobs --output-sync types python typescript
@@ -46,6 +62,8 @@ python:
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.house.meter
+	$(BIN)/python -m tests.house.words
+	$(BIN)/codespell *.md nbkit notebooks tests labextension
 
 typescript:
 	cd labextension && export PATH="$(CURDIR)/$(BIN):$$PATH" && \
@@ -79,12 +97,11 @@ bench: setup
 bench-peers: setup-peers
 	.venv-peers/bin/python tests/bench/peers.py
 
-# Hours: every fault many times, and the worker with the oldest torch that is allowed.
+# Hours: every fault many times.
 soak: export WHOLE_TORCH = 1
-soak: setup setup-lower setup-peers
+soak: setup setup-peers
 	$(BIN)/python -m pytest tests/soak
 	.venv-peers/bin/python -m pytest tests/soak/test_trackers.py
-	.venv-lower/bin/python -m pytest tests/launch tests/worker -m "not gpu"
 
 # What README.md tells each kind of reader to type, from nothing; writes
 # build/audiences.json.
@@ -92,7 +109,7 @@ audiences: export COMMANDS = sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 audiences: setup
 	$(BIN)/python -m tests.soak.audiences
 
-# README.md's pictures of a real JupyterLab, into .github/pictures/.
+# The pages' pictures of a real JupyterLab, into .github/pictures/.
 pictures: export COMMANDS = $(BROWSER):$(BROWSER)
 pictures: setup
 	$(BIN)/python -m tests.pictures
@@ -136,7 +153,7 @@ lock: setup-lock
 
 # Everything that make has made.
 clean:
-	rm -rf build dist .venv .venv-lower .venv-peers
+	rm -rf build dist .venv $(addprefix .venv-,blame lowest newest peers)
 	rm -rf nbkit/labextension $(addprefix labextension/,lib node_modules .yarn)
 	rm -rf .pytest_cache .ruff_cache .import_linter_cache
 	find nbkit tests -name __pycache__ -prune -exec rm -rf {} +
@@ -144,11 +161,21 @@ clean:
 setup:
 	@.ci/setup $(LOCK) .venv -e '.[all]' --group dev
 
-setup-lower:
-	@.ci/setup .venv-lower -e '.[all]' --group test $(LOWER)
+# What is changed to find which package makes tests fail.
+setup-blame:
+	@.ci/setup --lock .venv-blame -e '.[all]' --group dev
 
 setup-lock:
 	@.ci/setup build/lock --group lock
+
+# Bounds of nbkit itself and of its tests; what these bring is the newest that fits.
+setup-lowest: setup-lock
+	build/lock/bin/uv venv --quiet --clear --seed --python $(OLDEST) .venv-lowest
+	build/lock/bin/uv pip install --quiet --no-config --python .venv-lowest/bin/python \
+	  --resolution lowest-direct -e '.[train,dali]' --group test
+
+setup-newest:
+	@PIP_CONSTRAINT= .ci/setup --upgrade .venv-newest -e '.[all]' --group dev
 
 setup-peers:
 	@.ci/setup .venv-peers -e '.[train]' --group peers --group test

@@ -7,7 +7,10 @@ wheel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ __all__ = [
     "DISTRIBUTION",
     "NAMESAKE",
     "REINSTALL",
+    "needed",
+    "newer_than_tested",
+    "newest_tested",
     "packages_of",
     "pip_install",
     "version",
@@ -26,7 +32,11 @@ DISTRIBUTION = "jupyterlab-nbkit"
 NAMESAKE = "nbkit"
 """Another project's distribution on the package index."""
 REINSTALL = "pip install --force-reinstall --no-deps jupyterlab_nbkit-*.whl"
-"""Installs nbkit anew. It names a file, so pip never asks the package index for it."""
+"""Installs nbkit again. It names a file, so pip never asks the package index for it."""
+
+_PACKAGE = Path(__file__).parent
+_LOCK = ("constraints.txt", "torch.txt")
+"""The versions that are tested: all but PyTorch's, and PyTorch's."""
 
 
 def version() -> str:
@@ -45,7 +55,7 @@ def packages_of(extra: str) -> list[str]:
     return [
         one.name
         for one in _requirements()
-        if one.marker is not None and one.marker.evaluate({"extra": extra})
+        if one.marker is not None and _holds(one, extra)
     ]
 
 
@@ -55,7 +65,7 @@ def pip_install(*packages: str, options: str = "") -> str:
     Parameters
     ----------
     *packages
-        Names, each for the versions that nbkit asks for; or with versions of their own,
+        Names, each for the versions that nbkit asks for; or with their own versions,
         such as ``torch<2.11``. The last of one name counts.
     options
         Of pip, such as ``--upgrade``.
@@ -77,8 +87,68 @@ def pip_install(*packages: str, options: str = "") -> str:
     return " ".join(filter(None, words))
 
 
-def _requirements() -> list[Requirement]:
-    """Return what the metadata of the distribution says that nbkit needs."""
+def newest_tested() -> dict[str, str]:
+    """Return the newest version of each package that was tested on such a machine."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    # In the wheel, or in the checkout.
+    folder = _PACKAGE / "tested"
+    folder = folder if folder.exists() else _PACKAGE.parent / ".ci"
+    texts = [(folder / file).read_text(encoding="utf-8") for file in _LOCK]
+    lines = "".join(texts).splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    return {
+        canonicalize_name(pin.name): one.version
+        for pin in pins
+        for one in pin.specifier
+        if _holds(pin)
+    }
+
+
+def needed() -> set[str]:
+    """Return the names of all that nbkit needs, with any extra, and what that needs."""
+    from packaging.requirements import InvalidRequirement
+    from packaging.utils import canonicalize_name
+
+    extras = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
+    waiting = [(DISTRIBUTION, extra) for extra in ("", *extras)]
+    found: set[tuple[str, str]] = set()
+    while waiting:
+        package, extra = asked = waiting.pop()
+        if asked in found:
+            continue
+        found.add(asked)
+        # What is not installed needs nothing here; others' metadata may be odd.
+        with suppress(metadata.PackageNotFoundError, InvalidRequirement):
+            for one in _requirements(package):
+                if _holds(one, extra):
+                    name = canonicalize_name(one.name)
+                    waiting += [(name, each) for each in ("", *one.extras)]
+    return {package for package, _ in found} - {DISTRIBUTION}
+
+
+def newer_than_tested(versions: Mapping[str, str]) -> dict[str, str]:
+    """Return the version here of what nbkit needs where it is newer than the given."""
+    from packaging.version import InvalidVersion, Version
+
+    newer = {}
+    for package in sorted(needed() & versions.keys()):
+        with suppress(metadata.PackageNotFoundError, InvalidVersion):
+            # 2.14.1+cu130 is a build of 2.14.1.
+            here = Version(str(metadata.version(package))).public
+            if Version(here) > Version(versions[package]):
+                newer[package] = here
+    return newer
+
+
+def _requirements(package: str = DISTRIBUTION) -> list[Requirement]:
+    """Return what the metadata of a distribution says that it needs."""
     from packaging.requirements import Requirement
 
-    return [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
+    return [Requirement(line) for line in metadata.requires(package) or ()]
+
+
+def _holds(requirement: Requirement, extra: str = "") -> bool:
+    marker = requirement.marker
+    return marker is None or marker.evaluate({"extra": extra})

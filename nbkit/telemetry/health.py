@@ -17,7 +17,13 @@ from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.health import Finding, State, installed, tell
-from nbkit.packages import DISTRIBUTION, NAMESAKE, REINSTALL
+from nbkit.packages import (
+    DISTRIBUTION,
+    NAMESAKE,
+    REINSTALL,
+    newer_than_tested,
+    newest_tested,
+)
 from nbkit.telemetry import gpu_health
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
@@ -53,6 +59,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("System", "ok", _system(machine))
     yield Finding("Python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield _nbkit()
+    yield from _packages()
     yield _cpus(machine)
     yield _binding(machine)
     yield _memory(machine["memory_total_bytes"])
@@ -65,7 +72,7 @@ def findings() -> Iterator[Finding]:
 
 
 def _nbkit() -> Finding:
-    """Say which nbkit is here, and whether another project's lies over it."""
+    """Say which nbkit is here, and whether another project's is installed over it."""
     version, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
     if other is None:
         return Finding("nbkit", "ok", version)
@@ -75,6 +82,17 @@ def _nbkit() -> Finding:
     # What both have written goes with the other one.
     remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
     return Finding("nbkit", "failure", found, remedy)
+
+
+def _packages() -> Iterator[Finding]:
+    """Say what is newer than all that was tested: where something fails, look there."""
+    versions = newest_tested()
+    newer = newer_than_tested(versions)
+    if newer:
+        named = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
+        found = f"newer than tested: {', '.join(named)}"
+        remedy = "if something fails, try the tested versions"
+        yield Finding("Packages", "info", found, remedy)
 
 
 def _system(machine: Mapping[str, Any]) -> str:
@@ -193,7 +211,7 @@ def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
 
 
 def _replay() -> Iterator[Finding]:
-    """Say that viewers play a trace, if somebody has set it."""
+    """Say that viewers play a trace, if one is set."""
     setting = SourceSetting.from_environment()
     if setting.kind == "nvml":
         return

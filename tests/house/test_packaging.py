@@ -16,7 +16,6 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -92,6 +91,7 @@ def test_the_sdist_has_sources_and_no_leftovers(unpacked_sdist: Path):
     assert tops == {
         *("CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"),
         *("labextension", "nbkit", "notebooks"),
+        ".ci",  # what was tested
         ".gitignore",  # hatchling reads it again
     }
     assert not folders & {"__pycache__", "node_modules", "lib", ".yarn", "tests"}
@@ -153,7 +153,7 @@ def test_each_dali_has_its_own_extra_and_is_for_linux(wheel: zipfile.ZipFile):
         if requirement.startswith("nvidia-dali"):
             assert "sys_platform == 'linux'" in requirement
             extra = requirement.rpartition("extra == ")[2].strip("'")
-            extras[extra] = requirement.partition(">=")[0]
+            extras[extra] = Requirement(requirement).name
 
     assert extras == {
         "dali": "nvidia-dali-cuda120",
@@ -184,19 +184,6 @@ def test_the_entry_points_that_are_installed_are_those_of_the_project():
             if entry.group == group
         }
         assert installed == expected, "install again: pip install -e ."
-
-
-def test_ci_installs_on_every_python_that_is_declared():
-    flows = {
-        path.stem: yaml.safe_load(path.read_text())
-        for path in ROOT.glob(".github/workflows/*.yml")
-    }
-    jobs = flows["ci"]["jobs"]
-    tested = set(jobs["test"]["strategy"]["matrix"]["python"])
-
-    assert set(flows) == {"ci", "release"}
-    assert jobs["install"]["strategy"]["matrix"]["python"] == PYTHONS
-    assert tested <= set(PYTHONS)
 
 
 def test_make_clean_leaves_nothing_of_what_is_built(tmp_path: Path):

@@ -34,6 +34,7 @@ OTHERWISE = {
     "analysis/memory.py": 1,
     "analysis/published.py": 1,
     "cli/tables.py": 1,
+    "packages.py": 1,
     "server/notebooks.py": 1,
     "study/recipes.py": 1,
     "study/sources.py": 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,18 +136,51 @@ def test_a_driver_that_does_not_run_the_tested_torch_gets_the_last_that_it_runs(
     assert "constraints.txt torch==2.9.* torchvision\n" in other
 
 
-def test_an_environment_is_locked_unless_constraints_are_named():
-    """Whichever target makes it; an empty one takes the newest."""
-
-    def asked(*arguments: str) -> str:
-        argv = ["make", "--dry-run", *arguments]
-        return subprocess.check_output(argv, cwd=ROOT, env=without, text=True)
-
+def asked(*arguments: str) -> str:
+    """Return the commands of targets of make."""
     inherited = ("PIP_", "MAKE")
     without = {k: v for k, v in os.environ.items() if not k.startswith(inherited)}
+    argv = ["make", "--dry-run", *arguments]
+    return subprocess.check_output(argv, cwd=ROOT, env=without, text=True)
+
+
+def test_an_environment_is_locked_unless_constraints_are_named():
+    """Whichever target makes it; an empty one takes the newest."""
     locked = ".ci/setup --lock .venv -e"
     for target in ("run", "test", "lab", "bench"):
         assert locked in asked(target)
     assert locked not in asked("PIP_CONSTRAINT=", "test")
-    for target in ("setup-lower", "setup-peers", "setup-lock"):
+    for target in ("setup-newest", "setup-peers", "setup-lock"):
         assert "--lock" not in asked(target).replace("--group lock", "")
+    # Whatever constraints are named: the one has none, the other is what blames.
+    for own in ((), ("PIP_CONSTRAINT=other.txt",)):
+        newest = "PIP_CONSTRAINT= .ci/setup --upgrade .venv-newest -e"
+        assert newest in asked(*own, "setup-newest")
+        assert ".ci/setup --lock .venv-blame -e" in asked(*own, "setup-blame")
+
+
+@pytest.mark.parametrize("target", ["test-newest", "test-lowest"])
+def test_tests_with_other_versions_leave_the_usual_environment_alone(target):
+    told = asked(target, "TESTS=tests/store")
+
+    assert ".venv " not in told
+    assert ".venv/" not in told
+    assert told.rstrip().endswith("tests/store")
+
+
+def test_the_newest_is_asked_for_again_where_an_environment_is_ready(setup, tmp_path):
+    newest = "setup: pip install --upgrade --upgrade-strategy eager -e .[all]\n"
+
+    assert setup("", "", "--upgrade").stdout == newest
+
+
+def test_tests_are_run_with_the_bounds_of_the_project_on_its_oldest_python():
+    told = asked("test-lowest", "TESTS=tests/store").replace("\\\n", "")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+
+    assert f"--python {oldest} .venv-lowest" in told
+    assert "--resolution lowest-direct -e '.[train,dali]' --group test" in told
+    # No bound is written down a second time.
+    assert "==" not in told
+    assert told.rstrip().endswith('-m "not gpu"   tests/store')

@@ -1,0 +1,72 @@
+"""What nbkit imports is declared: another package may cease to bring it along."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+
+# Not installed where the tests run, or the same module of several packages.
+OTHERWISE = {
+    "torchao": "the extra int8",
+    "nvidia": "the extras dali and dali13 bring nvImageCodec",
+}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Yield the packages that a module imports, whenever it does so."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name as the package index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_package_that_is_imported_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    lines = itertools.chain(project["dependencies"], *extras)
+    declared = {canonical(Requirement(line).name) for line in lines}
+    brought_by = packages_distributions()
+    names = {
+        name for file in (ROOT / "nbkit").rglob("*.py") for name in imported(file)
+    } - sys.stdlib_module_names
+
+    lacking = {
+        name
+        for name in names - {"nbkit", *OTHERWISE}
+        if declared.isdisjoint(map(canonical, brought_by.get(name, ())))
+    }
+
+    assert lacking == set()
+    assert OTHERWISE.keys() <= names
+
+
+def test_every_package_that_is_declared_has_a_lower_bound():
+    """`make test-lowest` would take the first version that there ever was."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    lists = [project["project"]["dependencies"], *map(extras.get, ("train", "dali"))]
+    lists.append(project["dependency-groups"]["test"])
+    unbounded = [
+        line
+        for line in itertools.chain(*lists)
+        if not re.search(r">=|~=|==", str(Requirement(line).specifier))
+    ]
+
+    # pydantic asks for one version of it.
+    assert unbounded == ["pydantic-core"]

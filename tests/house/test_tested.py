@@ -1,0 +1,86 @@
+"""Which versions were tested travels with nbkit; it says what is newer here."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+from nbkit.packages import needed, newer_than_tested, newest_tested
+from nbkit.telemetry import health
+from tests.distributions import ROOT
+from tests.house.test_packaging import PROJECT, wheel, wheel_file
+
+__all__ = ["wheel", "wheel_file"]
+
+
+def install(folder, monkeypatch, name, version):
+    """Let a package have another version in this process."""
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    (info / "METADATA").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def packages():
+    first = itertools.takewhile(lambda one: one.what != "CPUs", health.findings())
+    return [one for one in first if one.what == "Packages"]
+
+
+def test_the_lock_is_read_for_this_python_and_this_machine():
+    versions = newest_tested()
+
+    direct = {Requirement(line).name for line in PROJECT["dependencies"]}
+    assert direct | {"torch", "torchvision"} <= versions.keys()
+    assert "colorama" not in versions  # for Windows alone
+    assert all(version[0].isdigit() for version in versions.values())
+
+
+def test_the_wheel_knows_what_was_tested(wheel, tmp_path):
+    files = [one for one in wheel.namelist() if one.startswith("nbkit/tested/")]
+    files += ["nbkit/__init__.py", "nbkit/packages.py"]
+    wheel.extractall(tmp_path, files)
+    program = "import json, nbkit.packages as p; print(json.dumps(p.newest_tested()))"
+
+    told = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path)
+
+    assert json.loads(told) == newest_tested()
+    for name in ("constraints.txt", "torch.txt"):
+        kept = wheel.read(f"nbkit/tested/{name}")
+        assert kept == (ROOT / ".ci" / name).read_bytes()
+
+
+def test_what_nbkit_needs_are_its_packages_and_theirs():
+    names = needed()
+
+    assert {"torch", "tornado", "pydantic-core", "markupsafe", "torchao"} <= names
+    assert not {"jupyterlab-nbkit", "pytest", "ruff", "jupyterhub", "pip"} & names
+
+
+def test_a_package_that_is_newer_than_tested_is_a_fact(tmp_path, monkeypatch):
+    version = newest_tested()["psutil"]
+    install(tmp_path, monkeypatch, "psutil", "999.1")
+    # nbkit does not need it.
+    install(tmp_path, monkeypatch, "pytest", "999.1")
+
+    (finding,) = packages()
+
+    assert finding.state == "info"
+    assert finding.found.startswith("newer than tested: ")
+    assert f"psutil 999.1 ({version} tested)" in finding.found
+    assert "pytest" not in finding.found
+
+
+def test_where_all_is_tested_nothing_is_said(tmp_path, monkeypatch):
+    here = {name: metadata.version(name) for name in ("psutil", "tornado")}
+    # A build of the version that was tested.
+    install(tmp_path, monkeypatch, "torch", "2.14.1+cu130")
+
+    assert newer_than_tested({**here, "torch": "2.14.1"}) == {}
+    assert newer_than_tested({**here, "torch": "2.14.0"}) == {"torch": "2.14.1"}
+    assert bool(packages()) == bool(newer_than_tested(newest_tested()))

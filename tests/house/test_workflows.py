@@ -1,0 +1,94 @@
+"""The workflows run what is tested here: targets of make, and programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.house.test_packaging import PYTHONS, ROOT
+
+FLOWS: dict[str, dict[Any, Any]] = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in ROOT.glob(".github/workflows/*.yml")
+}
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+def triggers(flow: str) -> dict[str, Any]:
+    """Return when a workflow runs; YAML takes ``on`` for a truth value."""
+    return FLOWS[flow][True]
+
+
+def steps(flow: str, job: str) -> list[dict[str, Any]]:
+    return FLOWS[flow]["jobs"][job].get("steps", [])
+
+
+def commands() -> Iterator[str]:
+    for name, flow in FLOWS.items():
+        for job in flow["jobs"]:
+            yield from (one["run"] for one in steps(name, job) if "run" in one)
+
+
+def test_every_python_that_is_declared_is_installed_on_and_its_ends_are_tested():
+    jobs = FLOWS["ci"]["jobs"]
+    tested = jobs["test"]["strategy"]["matrix"]["python"]
+
+    assert set(FLOWS) == {"ci", "newest", "release"}
+    assert jobs["install"]["strategy"]["matrix"]["python"] == PYTHONS
+    assert {PYTHONS[0], PYTHONS[-1]} <= set(tested) <= set(PYTHONS)
+
+
+def test_what_a_workflow_calls_is_here():
+    named = " ".join(commands())
+
+    called = re.findall(r"\bmake ([\w-]+)", named)
+    assert {"test-newest", "test-lowest"} <= set(called) <= TARGETS
+    for module in re.findall(r"python -m (tests[\w.]+)", named):
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
+    for program in re.findall(r"\.ci/\w+", named):
+        assert (ROOT / program).exists()
+
+
+def test_changes_are_tested_with_the_lock_and_the_newest_is_watched_every_day():
+    assert triggers("ci").keys() == {"push", "pull_request"}
+    assert all("PIP_CONSTRAINT" not in command for command in commands())
+    (daily,) = triggers("newest")["schedule"]
+    assert re.fullmatch(r"\d+ \d+ \* \* \*", daily["cron"])
+    assert triggers("newest").keys().isdisjoint({"push", "pull_request"})
+
+
+@pytest.mark.parametrize("job", ["newest", "issue"])
+def test_what_was_installed_is_kept_and_reported_whatever_became_of_it(job):
+    always = "${{ !cancelled() }}"
+    jobs = FLOWS["newest"]["jobs"]
+
+    if job == "newest":
+        _, _, _, kept = steps("newest", job)
+        assert kept["if"] == "${{ always() }}"  # at its time limit too
+        assert kept["with"] == {"name": "newest", "path": "build/newest/"}
+    else:
+        assert jobs[job]["if"] == always
+        assert set(jobs[job]["needs"]) == jobs.keys() - {"issue"}
+        _, _, fetched, _ = steps("newest", job)
+        assert fetched["with"] == {"name": "newest", "path": "build/newest/"}
+        assert fetched["continue-on-error"]
+
+
+def test_a_release_needs_the_newest_to_pass_on_the_same_commit():
+    jobs = FLOWS["release"]["jobs"]
+
+    (watched,) = (
+        name
+        for name, job in jobs.items()
+        if job.get("uses") == "./.github/workflows/newest.yml"
+    )
+    assert jobs["release"]["needs"] == watched
+    assert "workflow_call" in triggers("newest")
+    # A called workflow has no more rights than the job that calls it.
+    assert (
+        jobs[watched]["permissions"] == FLOWS["newest"]["jobs"]["issue"]["permissions"]
+    )

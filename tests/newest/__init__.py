@@ -1,0 +1,1 @@
+"""The suite with the newest of everything: what `make test-newest` runs."""
