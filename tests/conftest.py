@@ -23,9 +23,11 @@ import pynvml
 import pytest
 
 from tests.finite_runs import MARKER, FiniteRuns
+from tests.waiting import patient
 
 pytest_plugins = [
     "tests.durations",
+    "tests.second_look",
     "tests.slurm.one_cluster",
     "tests.without_processes",
 ]
@@ -54,15 +56,15 @@ _FOLDERS = [str(Path(__file__).parent / "quick_torch"), os.environ.get("PYTHONPA
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _FOLDERS))
 
 # What torch and multiprocessing leave in the system's folder goes with the session;
-# pytest's own folders stay, to be looked at.
+# pytest's own folders stay, to be looked at. Each process has a folder of its own; the
+# first one's holds those of pytest-xdist.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.gettempdir()
-    os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="nbkit-tests-")
-    atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
-tempfile.tempdir = os.environ["TMPDIR"]
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "nbkit-tests")
+os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix=f"{_WORKER}-")
+atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 
-# A process that was told to end, or has written its last word, may take this long on a
-# busy machine.
+# A process that was told to end, or has written its last word, may take this long.
 GRACE_SECONDS = 30.0
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
@@ -186,7 +188,7 @@ def _changed_variables(before: dict[str, str]) -> list[str]:
 
 
 def _new_threads(before: set[threading.Thread]) -> list[str]:
-    deadline = time.monotonic() + GRACE_SECONDS
+    deadline = time.monotonic() + patient(GRACE_SECONDS)
     new = set(threading.enumerate()) - before
     for thread in new:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -194,7 +196,7 @@ def _new_threads(before: set[threading.Thread]) -> list[str]:
 
 
 def _new_processes(before: set[int], lasting: Collection[int]) -> list[str]:
-    deadline = time.monotonic() + GRACE_SECONDS
+    deadline = time.monotonic() + patient(GRACE_SECONDS)
     while (new := _started_since(before, lasting)) and time.monotonic() < deadline:
         time.sleep(0.01)
     described = [_describe(process) for process in new]
@@ -202,7 +204,7 @@ def _new_processes(before: set[int], lasting: Collection[int]) -> list[str]:
         # Only a child can be waited for; another's end is seen by its own parent.
         with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
             process.kill()
-            process.wait(GRACE_SECONDS)
+            process.wait(patient(GRACE_SECONDS))
     return described
 
 

@@ -1,12 +1,9 @@
-"""What every Jupyter server of a test needs: a port, folders of its own, an answer."""
+"""What every Jupyter server of a test needs: folders of its own, an answer."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import os
-import random
-import socket
 import ssl
 import subprocess
 import urllib.request
@@ -14,7 +11,7 @@ from pathlib import Path
 
 from tests.waiting import wait_until
 
-__all__ = ["environment_below", "free_port", "opener_of", "wait_until_it_answers"]
+__all__ = ["environment_below", "opener_of", "wait_until_it_answers"]
 
 
 def opener_of(authority: Path | None = None) -> urllib.request.OpenerDirector:
@@ -29,22 +26,6 @@ def opener_of(authority: Path | None = None) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
     )
-
-
-def free_port() -> int:
-    """Return a port at which nobody listens, and that the system gives to nobody.
-
-    A server that is started anew at its port must find it free.
-    """
-    given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-    first, last = map(int, given)
-    ports = [*range(10_000, first), *range(last + 1, 65_536)] or range(10_000, 65_536)
-    # Other processes of pytest may have begun with the same seed.
-    chance = random.SystemRandom()
-    while True:
-        port = chance.choice(ports)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def environment_below(folder: Path) -> dict[str, str]:

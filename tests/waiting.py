@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
+
+__all__ = ["load", "patience", "patient", "stalled", "wait_until"]
 
 T = TypeVar("T")
 
+_MOST_PATIENCE = 8.0
+_PRESSURE = Path("/proc/pressure/cpu")
+
 
 def wait_until(look: Callable[[], T], what: str, limit_seconds: float = 60) -> T:
-    """Return the first true value that ``look`` gives."""
-    deadline = time.monotonic() + limit_seconds
+    """Return the first true value that ``look`` gives.
+
+    Parameters
+    ----------
+    look
+        Looks whether the state is reached.
+    what
+        The state, for the message if it is not.
+    limit_seconds
+        How long that may take on an idle machine; more on a busy one.
+    """
+    began = time.monotonic()
     while True:
         value = look()
         if value:
             return value
-        if time.monotonic() > deadline:
-            message = f"waited {limit_seconds} s for: {what}"
+        waited = time.monotonic() - began
+        if waited > limit_seconds and waited > patient(limit_seconds):
+            message = f"waited {waited:.0f} s for: {what}"
             raise AssertionError(message)
         time.sleep(0.02)
+
+
+def patient(seconds: float) -> float:
+    """Return how long a wait for a state may take, from how long on an idle machine.
+
+    For waits only, not for what must not take longer.
+    """
+    return seconds * patience()
+
+
+def patience() -> float:
+    """Return how many times longer a wait may take now: 1 to 8.
+
+    At least ``$NBKIT_TEST_PATIENCE``, and more where processes wait for a CPU.
+    """
+    told = float(os.environ.get("NBKIT_TEST_PATIENCE", "1"))
+    return min(_MOST_PATIENCE, max(1.0, told, load(), _pressure()))
+
+
+def load() -> float:
+    """Return how many processes ran or waited in the last minute, for each CPU."""
+    return os.getloadavg()[0] / len(os.sched_getaffinity(0))
+
+
+def _pressure() -> float:
+    try:
+        return stalled(_PRESSURE.read_text())
+    except OSError:  # a kernel without it, or with psi=0
+        return 1.0
+
+
+def stalled(pressure: str) -> float:
+    """Return how many times longer a process takes that has to wait for a CPU.
+
+    Parameters
+    ----------
+    pressure
+        What the kernel says in /proc/pressure/cpu.
+    """
+    some = pressure.partition("\n")[0]
+    shares = [float(it) / 100 for it in re.findall(r"avg(?:10|60)=([\d.]+)", some)]
+    return 1 / max(1 - max(shares, default=0.0), 1 / _MOST_PATIENCE)

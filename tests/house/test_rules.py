@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -89,6 +90,12 @@ def test_what_is_left_behind_is_an_error(
 ):
     assert outcomes[test].startswith("error:")
     assert said in outcomes[test]
+
+
+def test_temporary_files_lie_in_a_folder_of_this_process():
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "nbkit-tests")
+    assert tempfile.gettempdir() == os.environ["TMPDIR"]
+    assert Path(tempfile.gettempdir()).name.startswith(f"{worker}-")
 
 
 def test_a_skip_is_a_failure_in_ci(outcomes: dict[str, str]):

@@ -14,7 +14,7 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 Make = Callable[..., ExperimentConfig]
 DETECTED_WITHIN_SECONDS = 10
@@ -33,7 +33,7 @@ class Outcome:
 
 def rank_raises(make: Make) -> Outcome:
     run = nbkit.launch(make(model="raises", gpus=2, steps=1000))
-    run.wait(120, raise_on_failure=False)
+    run.wait(patient(120), raise_on_failure=False)
     return outcome(run, _last_step_at(run))
 
 
@@ -41,19 +41,21 @@ def rank_is_killed(make: Make) -> Outcome:
     run = _running(make(model="slow", gpus=2, steps=10_000))
     began = time.time()
     os.kill(_rank_pid(run, 1), signal.SIGKILL)
-    return outcome(run.wait(120, raise_on_failure=False), began)
+    return outcome(run.wait(patient(120), raise_on_failure=False), began)
 
 
 def rank_crashes(make: Make) -> Outcome:
     run = nbkit.launch(make(model="crashes", gpus=2, steps=1000))
-    run.wait(120, raise_on_failure=False)
+    run.wait(patient(120), raise_on_failure=False)
     return outcome(run, _last_step_at(run))
 
 
 def rank_hangs(make: Make) -> Outcome:
-    config = make(model="sleeps", gpus=2, steps=1000, hang_timeout_seconds=15)
+    config = make(model="sleeps", gpus=2, steps=1000)
+    # Its clock runs while the ranks import torch.
+    config = config.replace(hang_timeout_seconds=patient(15))
     run = nbkit.launch(config)
-    run.wait(120, raise_on_failure=False)
+    run.wait(patient(120), raise_on_failure=False)
     # A rank that stands still is not a fault before the limit.
     return outcome(run, _last_step_at(run) + run.config.hang_timeout_seconds)
 
@@ -62,7 +64,7 @@ def supervisor_is_killed(make: Make) -> Outcome:
     run = _running(make(model="slow", gpus=2, steps=10_000))
     began = time.time()
     os.kill(run.record["supervisor"]["pid"], signal.SIGKILL)
-    return outcome(run.wait(120, raise_on_failure=False), began)
+    return outcome(run.wait(patient(120), raise_on_failure=False), began)
 
 
 def ranks_ignore_sigterm(make: Make) -> Outcome:
@@ -94,7 +96,7 @@ def owner_group_is_killed(make: Make) -> Outcome:
         wait_until(run.metrics, "a first step")
         began = time.time()
         os.killpg(owner.pid, signal.SIGKILL)
-    return outcome(run.wait(120, raise_on_failure=False), began)
+    return outcome(run.wait(patient(120), raise_on_failure=False), began)
 
 
 def _running(config: ExperimentConfig) -> nbkit.Run:
@@ -122,5 +124,5 @@ def outcome(run: nbkit.Run, began: float) -> Outcome:
         Unix time from which the fault could be noticed.
     """
     seconds = time.time() - began
-    wait_until(lambda: not processes_of_run(run.paths), "no process left", 10)
+    wait_until(lambda: not processes_of_run(run.paths), "no process left")
     return Outcome(run.state, run.cause or {}, run.metrics(), seconds)

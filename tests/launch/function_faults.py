@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import nbkit
 from nbkit.launch.claims import leases
+from nbkit.launch.rank_error import RankError
 from nbkit.launch.run import Run
 from nbkit.launch.sweep import processes_of_run
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, read_json
 from tests.notebooks.kernel import Kernel
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 RANKS = 2
 
@@ -57,7 +59,7 @@ EXPECTED = {
 
 
 PATIENCE_SECONDS = 15.0
-"""Of a hang: more than a loaded machine takes to import torch, when nothing beats."""
+"""Of a hang: more than a machine takes to import torch, when nothing beats."""
 
 
 def launch_fault(kernel: Kernel, how: str, bad: int) -> Run:
@@ -73,7 +75,7 @@ def launch_fault(kernel: Kernel, how: str, bad: int) -> Run:
         The rank.
     """
     # The others beat too, or they would seem to be as far behind as the hung one.
-    patience = PATIENCE_SECONDS if how == "hang" else 60
+    patience = patient(PATIENCE_SECONDS if how == "hang" else 60)
     launch = (
         f"run = nbkit.launch(train, args=({how!r}, {bad}), gpus={RANKS}, device='cpu', "
         f"oversubscribe=True, hang_timeout_seconds={patience})"
@@ -94,7 +96,7 @@ def check_fault(run: Run, how: str, bad: int) -> float:
     float
         Seconds from the last step until the run was over, patience not counted.
     """
-    run.wait(180, raise_on_failure=False)
+    run.wait(patient(180), raise_on_failure=False)
     cause = run.cause or {}
     assert run.state is RunState.FAILED
     assert cause["rank"] == bad, cause
@@ -105,10 +107,21 @@ def check_fault(run: Run, how: str, bad: int) -> float:
         line = next(n for n, text in enumerate(number, 1) if LINES[how] in text)
         assert f", line {line}" in told, told
         assert "Cell In[" in told, told
+    if how != "hang":
+        _check_echoes(run, bad)
     assert not processes_of_run(run.paths)
     assert all(run.run_id not in holders for holders in leases("cpu").values())
-    patience = PATIENCE_SECONDS if how == "hang" else 0
+    patience = run.config.hang_timeout_seconds if how == "hang" else 0
     return time.time() - _last_step_at(run) - patience
+
+
+def _check_echoes(run: Run, bad: int) -> None:
+    """Check that gloo's own errors are known as such whatever their words are."""
+    for rank in set(range(RANKS)) - {bad}:
+        told = read_json(run.paths.rank(0, rank).error)
+        if told is not None:
+            wordless = dataclasses.replace(RankError.from_dict(told), said="")
+            assert wordless.is_of_a_neighbour(None), told
 
 
 def _last_step_at(run: Run) -> float:

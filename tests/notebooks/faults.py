@@ -13,7 +13,7 @@ from nbkit.store.processes import ProcessIdentity
 from tests.launch.faults import Make, Outcome, outcome
 from tests.notebooks.executing import papermill_argv
 from tests.notebooks.kernel import running_kernel
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 
 def papermill_is_ended(folder: Path, how: signal.Signals) -> Outcome:
@@ -53,7 +53,7 @@ def kernel_group_is_killed(make: Make) -> Outcome:
 
 def _outcome_without_kernel(run: nbkit.Run, began: float) -> Outcome:
     kernel = ProcessIdentity.from_dict(run.submission["owner"])
-    run.wait(120, raise_on_failure=False)
+    run.wait(patient(120), raise_on_failure=False)
     ended = outcome(run, began)
-    wait_until(lambda: not kernel.is_alive(), "the kernel's end", 10)
+    wait_until(lambda: not kernel.is_alive(), "the kernel's end")
     return ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,8 +26,11 @@ class Kernel:
 
     def start(self) -> None:
         """Start the process, and wait until it answers."""
+        # Another process may take a port before the kernel listens. A socket's path has
+        # 107 characters at most: pytest's folders are too long.
+        sockets = tempfile.mkdtemp(prefix="kernel-")
         # A manager closes its sockets for good when its kernel is shut down.
-        self.manager = KernelManager()
+        self.manager = KernelManager(transport="ipc", ip=f"{sockets}/socket")
         self.manager.start_kernel()
         self.connect()
 

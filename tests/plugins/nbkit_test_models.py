@@ -47,11 +47,14 @@ def slow(num_classes=1000, weights=None):
 def lingers(num_classes=1000, weights=None):
     """Takes a second for a step while its run's folder has a file ``linger``.
 
-    Another folder is named by LINGERS_BY, for a run that somebody else launches.
+    In its eighth step it stays while there is a file ``stay``. Another folder is named
+    by LINGERS_BY, for a run that somebody else launches.
     """
     folder = Path(os.environ.get("LINGERS_BY", sys.argv[1]))
 
     def linger(call):
+        while call == 8 and (folder / "stay").exists():
+            time.sleep(0.02)
         if (folder / "linger").exists():
             time.sleep(1)
 
@@ -59,10 +62,10 @@ def lingers(num_classes=1000, weights=None):
 
 
 def meets(num_classes=1000, weights=None):
-    """Is slow, and waits in its first step for the jobs that were started with it."""
+    """Is slow, and waits in each step for the jobs that were started with it."""
 
     def meet(call):
-        while call == 1 and not _have_met(Path(sys.argv[1])):
+        while not _have_met(Path(sys.argv[1]), call):
             time.sleep(0.01)
         time.sleep(0.05)
 
@@ -195,15 +198,15 @@ def convnet(num_classes=10, weights=None):
     return model
 
 
-def _have_met(run):
-    """Tell whether every job of a run's round is here, as a file of each says."""
+def _have_met(run, call):
+    """Tell whether every job of a run's round is that far, as a file of each says."""
 
     def round_of(one):
         return json.loads((one / "submission.json").read_text())["tags"] | {"arm": None}
 
-    (run / "met").touch()
+    (run / f"met {call}").touch()
     mine = round_of(run)
-    met = [one for one in run.parent.iterdir() if (one / "met").exists()]
+    met = [one for one in run.parent.iterdir() if (one / f"met {call}").exists()]
     expected = len(mine.get("together", "").split("; "))
     return sum(round_of(one) == mine for one in met) >= expected
 

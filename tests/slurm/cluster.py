@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import getpass
 import os
-import random
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.waiting import wait_until
+from tests.ports import free_port
+from tests.waiting import patient, wait_until
 
 __all__ = ["NODES", "SlurmCluster", "slurm_variables"]
 
@@ -32,16 +32,13 @@ _START_SECONDS = 60.0
 _END_SECONDS = 30.0
 _JOB_SECONDS = 20.0
 """More than KillWait: for a job to end itself, or for Slurm to end it by force."""
-_PROCESS_SECONDS = 2.0
+_PROCESS_SECONDS = 6.0
 
 _WHOLE_LINES = {"Command", "Comment", "StdErr", "StdIn", "StdOut", "WorkDir"}
 """What has a line to itself where scontrol shows a job, since it may hold blanks."""
 
 _WATCHER = "slurmstepd"
 """Slurm's own process beside each step on each node."""
-
-_PORTS = range(20_000, 32_000)
-"""Below those that the system hands out by itself: nobody else takes one meanwhile."""
 
 
 class SlurmCluster:
@@ -83,7 +80,11 @@ class SlurmCluster:
     def command(self, *argv: str, check: bool = True) -> str:
         """Run one command of Slurm; return what it prints."""
         ran = subprocess.run(
-            argv, env=self.environment, capture_output=True, text=True, timeout=120
+            argv,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=patient(120),
         )
         if check and ran.returncode != 0:
             message = f"{argv} ended with {ran.returncode}: {ran.stderr or ran.stdout}"
@@ -252,7 +253,7 @@ class SlurmCluster:
         for name, daemon in reversed(self._daemons.items()):
             daemon.terminate()
             try:
-                daemon.wait(_END_SECONDS)
+                daemon.wait(patient(_END_SECONDS))
             except subprocess.TimeoutExpired:
                 killed.append(name)
                 daemon.kill()
@@ -266,14 +267,13 @@ class SlurmCluster:
         # Slurm wants devices, and takes a link to one: nobody needs to be root.
         (self.root / "dev/nvidia0").symlink_to("/dev/null")
         (self.root / "dev/nvidia1").symlink_to("/dev/zero")
-        ports = _free_ports(3)
         words = {
             "ROOT": str(self.root),
             "HOST": socket.gethostname().partition(".")[0],
             "USER": getpass.getuser(),
-            "CONTROLLER_PORT": str(ports[0]),
-            "N1_PORT": str(ports[1]),
-            "N2_PORT": str(ports[2]),
+            "CONTROLLER_PORT": str(free_port()),
+            "N1_PORT": str(free_port()),
+            "N2_PORT": str(free_port()),
         }
         for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
             text = (_SETTINGS / name).read_text()
@@ -301,19 +301,6 @@ def _without_slurm() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("SLURM", "SBATCH_", "SRUN_"))
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    found: list[int] = []
-    with ExitStack() as stack:
-        for port in random.sample(_PORTS, len(_PORTS)):
-            held = stack.enter_context(socket.socket())
-            with suppress(OSError):
-                held.bind(("", port))
-                found.append(port)
-            if len(found) == count:
-                break
-    return found
 
 
 def _watches(process: psutil.Process) -> bool:

@@ -10,7 +10,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 __all__ = [
     "PATIENCE_SECONDS",
@@ -83,7 +83,7 @@ class TwoNodes:
 
     def end(self, run: nbkit.Run) -> nbkit.Run:
         """Wait for the end of a run, which leaves no process on either node."""
-        run.wait(PATIENCE_SECONDS, raise_on_failure=False)
+        run.wait(patient(PATIENCE_SECONDS), raise_on_failure=False)
         self.expect_nothing_left(run)
         return run
 
@@ -94,7 +94,7 @@ class TwoNodes:
             left = [process for run in runs for process in processes_of_run(run.paths)]
             return not left and not self._slurm.processes()
 
-        wait_until(nothing, "no process is left on either node", 20)
+        wait_until(nothing, "no process is left on either node")
 
 
 def _linger(run: nbkit.Run) -> None:

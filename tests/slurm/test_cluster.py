@@ -14,7 +14,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.sbatch import sbatch_script, srun_argv
 from nbkit.store.paths import RunPaths
 from tests.slurm.cluster import NODES, SlurmCluster
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 Submit = Callable[..., str]
 
@@ -237,15 +237,18 @@ def test_nothing_is_left_of_a_slurm_that_ends(slurm: SlurmCluster):
         try:
             wait_until(lambda: _sleepers(other) == {"n1": 1, "n2": 1}, "both sleep")
             daemons = [psutil.Process(pid) for pid in other.pids.values()]
-            everything = [*daemons, *other.processes()]
+            watched = wait_until(
+                lambda: found if len(found := other.processes()) == 4 else [],
+                "a watcher and a sleeper on each node",
+            )
+            everything = [*daemons, *watched]
             # The first is as it was, beside the other.
             assert set(slurm.node_states().values()) == {"idle"}
         finally:
             other.stop()
 
-    assert len(everything) == 7
     # Slurm's watchers are no children of these tests: somebody else collects them.
-    assert psutil.wait_procs(everything, timeout=10)[1] == []
+    assert psutil.wait_procs(everything, timeout=patient(10))[1] == []
     assert not other.root.exists()
 
 

@@ -68,7 +68,7 @@ def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
     other = hold_both_nodes(slurm, "--partition=high")
 
     two_nodes.reach_state(run, RunState.QUEUED)
-    assert "it made way for another job" in (run.queue or {})["reason"]
+    assert "it was preempted by another job" in (run.queue or {})["reason"]
     wait_until(lambda: not processes_of_run(run.paths), "nothing of it is left")
     hurry(run)
     slurm.command("scancel", other)
