@@ -1,4 +1,4 @@
-"""A real JupyterHub with its own proxy, and the servers of two users."""
+"""A real JupyterHub with its own proxy, and the servers of its users."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from playwright.sync_api import Page
 from tests.browser.sidebar import EXPOSED
 from tests.jupyter_process import (
     environment_below,
-    free_port,
     opener_of,
     wait_until_it_answers,
 )
-from tests.waiting import wait_until
+from tests.ports import free_port
+from tests.waiting import patient, wait_until
 
-__all__ = ["ALICE", "BOB", "Hub", "Server", "hub"]
+__all__ = ["ALICE", "BOB", "CAROL", "Hub", "Server", "hub"]
 
 # What her server's address and home are called so must be quoted, and is.
 ALICE = "alice 50%@example.org"
 BOB = "bob"
+CAROL = "carol"
+"""Her server is in a container, as where each user has a pod."""
 TOKEN = "a-token-of-32-letters-0123456789"
 
 _CONFIG = Path(__file__).with_name("hub_config.py")
@@ -102,16 +104,14 @@ class Hub:
 
     def server(self, owner: str, asker: str | None = None) -> Server:
         """Return a user's server, as the user or somebody else asks it."""
-        status, token = self.ask(
-            f"{self.url}hub/api/users/{quote(asker or owner)}/tokens", TOKEN, {}
-        )
+        status, token = self.ask(f"{self._path(asker or owner)}/tokens", TOKEN, {})
         assert status == 201, token
         return Server(self, owner, token["token"])
 
     def start(self, owner: str) -> Server:
         """Start a user's server, and wait until it is there."""
         server = self.server(owner)
-        path = f"{self.url}hub/api/users/{quote(owner)}"
+        path = self._path(owner)
         assert self.ask(f"{path}/server", TOKEN, {})[0] in (201, 202)
         wait_until(
             lambda: self.ask(path, TOKEN)[1]["servers"].get("", {}).get("ready"),
@@ -120,14 +120,43 @@ class Hub:
         return server
 
     def stop(self, owner: str) -> None:
-        """Stop a user's server, as a hub does that culls it, and wait for its end."""
-        path = f"{self.url}hub/api/users/{quote(owner)}"
-        status, _ = self.ask(f"{path}/server", TOKEN, method="DELETE")
+        """Stop a user's server, and wait for its end."""
+        status, _ = self.ask(f"{self._path(owner)}/server", TOKEN, method="DELETE")
         assert status in (202, 204)
+        self._wait_for_the_end(owner)
+
+    def cull(self, owner: str) -> None:
+        """Let the hub's culler end idle servers, and wait for one's end."""
+        environment = {
+            **os.environ,
+            "JUPYTERHUB_API_TOKEN": TOKEN,
+            "SSL_CERT_FILE": str(self.authority),
+        }
+        command = [sys.executable, "-m", "jupyterhub_idle_culler"]
+        idle = ["--timeout=1", "--cull-every=1", f"--url={self.url}hub/api"]
+        with (self.folder / "log").open("a") as log:
+            culler = subprocess.Popen(
+                [*command, *idle],
+                env=environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            self._wait_for_the_end(owner)
+        finally:
+            culler.terminate()
+            culler.wait()
+
+    def _wait_for_the_end(self, owner: str) -> None:
         wait_until(
-            lambda: not self.ask(path, TOKEN)[1]["servers"],
+            lambda: not self.ask(self._path(owner), TOKEN)[1]["servers"],
             f"the end of the server of {owner}",
         )
+
+    def _path(self, user: str) -> str:
+        return f"{self.url}hub/api/users/{quote(user)}"
 
     def log_in(self, page: Page, user: str) -> None:
         """Log a visitor in, who then sees the server."""
@@ -160,7 +189,7 @@ class Hub:
 @contextlib.contextmanager
 def hub(folder: Path, **variables: str) -> Iterator[Hub]:
     """Start a hub below a folder, and end it with all that it has started."""
-    for user in (ALICE, BOB):
+    for user in (ALICE, BOB, CAROL):
         (folder / "homes" / user).mkdir(parents=True)
     certificates = Certipy(store_dir=str(folder / "certificates"))
     certificates.create_ca("authority")
@@ -175,7 +204,8 @@ def hub(folder: Path, **variables: str) -> Iterator[Hub]:
         "proxy_port": free_port(),
         "proxy": ["node", str(_PROXY)],
         "token": TOKEN,
-        "users": [ALICE, BOB],
+        "users": [ALICE, BOB, CAROL],
+        "contained": [CAROL],
         "homes": str(folder / "homes"),
         "arguments": arguments,
     }
@@ -206,7 +236,7 @@ def hub(folder: Path, **variables: str) -> Iterator[Hub]:
         family = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(patient(30))
         finally:
             process.kill()
             process.wait()

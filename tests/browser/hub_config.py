@@ -1,4 +1,4 @@
-"""The hub of a test: two users, a password, a server for each, a proxy from npm."""
+"""The hub of a test: its users, a password, a server for each, a proxy from npm."""
 
 import json
 import os
@@ -25,6 +25,19 @@ c.Spawner.args = told["arguments"]
 c.Spawner.default_url = "/lab"
 c.Spawner.environment = mine
 c.Spawner.http_timeout = c.Spawner.start_timeout = 120
+
+
+def contain(spawner):
+    """Start a user's server in a container, which ends with all that is in it."""
+    if spawner.user.name in told["contained"]:
+        # Processes and a host name of its own, which is another one each time.
+        name = "hostname $(cut -c-8 /proc/sys/kernel/random/uuid)"
+        alone = ["unshare", "--pid", "--uts", "--fork", "--mount-proc", "--kill-child"]
+        spawner.cmd = [*alone, "sh", "-c", f'{name}; exec "$@"', "sh", *spawner.cmd]
+        spawner.interrupt_timeout = spawner.term_timeout = 0
+
+
+c.Spawner.pre_spawn_hook = contain
 # A service with this token stands for whoever asks beside a page.
 c.JupyterHub.services = [{"name": "tests", "api_token": told["token"]}]
 c.JupyterHub.load_roles = [

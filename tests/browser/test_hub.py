@@ -9,9 +9,11 @@ import websocket
 from playwright.sync_api import expect
 
 import nbkit
-from tests.browser.hub import ALICE, BOB, hub
+from tests.browser.hub import ALICE, BOB, CAROL, hub
 from tests.browser.sidebar import open_panel
+from tests.hostile.strangers import needs_root
 from tests.launch.conftest import PLUGINS
+from tests.launch.test_namespaces import forget
 from tests.server.curves import RUN_ID
 from tests.server.stored_runs import store_run, write_scalars
 from tests.waiting import wait_until
@@ -20,7 +22,7 @@ LAUNCH = """
 import nbkit
 nbkit.launch(nbkit.ExperimentConfig(
     model="slow", device="cpu", gpus=1, image_size=32, batch_size_per_gpu=4,
-    steps=1_000_000, tensorboard=False, name="a long run",
+    steps=1_000_000, tensorboard=False, name="a long run", checkpoint_period_steps=2,
 ))
 """
 
@@ -89,13 +91,13 @@ def test_another_user_sees_no_samples(users, alice):
         users.server(ALICE, asker=BOB).websocket("nbkit/api/stream")
 
 
-def test_a_run_lives_on_when_the_hub_stops_the_server(users, alice, monkeypatch):
+def test_a_run_lives_on_when_the_hub_culls_the_server(users, alice, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(store_of(alice)))
     alice.execute(LAUNCH)
     run = nbkit.runs()[0]
     wait_until(lambda: run.metrics(), "a step")
 
-    users.stop(ALICE)
+    users.cull(ALICE)
     steps = len(run.metrics())
     wait_until(lambda: len(run.metrics()) > steps, "a step without the server")
     again = users.start(ALICE)
@@ -109,3 +111,32 @@ def test_a_run_lives_on_when_the_hub_stops_the_server(users, alice, monkeypatch)
     wait_until(lambda: len(run.metrics()) > steps, "a step of the second attempt")
     run.stop()
     assert run.attempt == 1
+
+
+@needs_root
+def test_a_run_that_went_with_its_container_is_unknown_and_can_be_resumed(
+    users, monkeypatch
+):
+    carol = users.start(CAROL)
+    monkeypatch.setenv("NBKIT_HOME", str(store_of(carol)))
+    carol.execute(LAUNCH)
+    run = nbkit.runs()[0]
+    path = f"nbkit/api/runs/{run.run_id}"
+    wait_until(lambda: run.paths.has_checkpoint, "a checkpoint")
+
+    users.stop(CAROL)
+    steps = len(run.metrics())
+    forget(run)
+    again = users.start(CAROL)
+
+    seen = again.request(path)[1]
+    assert seen["state"] == "unknown", seen
+    assert "cannot be seen from here" in seen["cause"]
+    assert len(run.metrics()) == steps
+    again.execute(f"import nbkit; nbkit.attach({run.run_id!r}).resume(force=True)")
+    wait_until(lambda: len(run.metrics()) > steps, "a step of the second attempt")
+    assert again.request(path)[1]["state"] == "running"
+    assert again.request(f"{path}/stop", {})[0] == 202
+    wait_until(lambda: again.request(path)[1]["state"] == "stopped", "its end")
+    assert run.attempt == 1
+    users.stop(CAROL)
