@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nbkit.store.pickles import load_on_host, load_with_names
 from nbkit.store.pickling import dumps, pickle_sha256
@@ -284,3 +286,53 @@ call = lambda: Pair(3)"""
     back = subprocess.check_output([sys.executable, "-c", BACK], input=there)
 
     assert load_on_host(back).a == 3
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch believe that tensors are on a device that is not where it reads them.
+
+    It calls what reads a tensor's memory otherwise than other versions do.
+    """
+
+    def gone(_: Any, place: str) -> None:
+        if place == "far:0":
+            message = "no such device"
+            raise RuntimeError(message)
+
+    packages = list(torch.serialization._package_registry)
+    monkeypatch.setattr(torch.serialization, "_package_registry", packages)
+    torch.serialization.register_package(0, lambda _: "far:0", gone)
+    monkeypatch.setattr(torch.storage, "_load_from_bytes", read_memory)
+
+
+def read_memory(stored: bytes) -> Any:
+    return torch.load(io.BytesIO(stored), weights_only=False)
+
+
+def test_tensors_come_back_on_the_host_whatever_torch_calls_its_own_reader(far_away):
+    model = torch.nn.Linear(2, 3)
+    half = torch.arange(6, dtype=torch.float16).view(2, 3).T
+    with pytest.raises(RuntimeError, match="no such device"):
+        pickle.loads(pickle.dumps(half))
+
+    back, again, flags = load_on_host(dumps((model, half, torch.tensor([True]))).data)
+
+    assert torch.equal(back.weight, model.weight)
+    assert back.weight.requires_grad
+    assert torch.equal(again, half)
+    assert (again.dtype, again.stride()) == (half.dtype, half.stride())
+    assert flags.tolist() == [True]
+
+
+def test_tensors_of_earlier_versions_come_back_on_the_host_too():
+    values = torch.tensor([1.0, 2.0])
+
+    assert torch.equal(load_on_host(pickle.dumps(values)), values)
+
+
+def test_the_same_tensors_have_the_same_hash():
+    one, other = (torch.arange(3.0) for _ in range(2))
+
+    assert pickle_sha256(one) == pickle_sha256(other)
+    assert pickle_sha256(one) != pickle_sha256(one + 1)

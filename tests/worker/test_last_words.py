@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+import torch
+import torch.distributed as dist
+
 from nbkit.worker.last_words import write_last_words
 
 MIB = 2**20
@@ -43,3 +47,19 @@ def test_an_exception_whose_text_cannot_be_made_is_named(tmp_path, monkeypatch):
 
     assert told["message"] == "OwnError: (its text cannot be made)"
     assert "raise error" in told["extraInfo"]["py_callstack"]
+
+
+def test_what_it_is_and_where_it_was_raised_are_kept_beside_its_text(
+    tmp_path, monkeypatch
+):
+    class OwnError(torch.OutOfMemoryError):
+        pass
+
+    told, _ = last_words(OwnError("full"), tmp_path, monkeypatch)
+    assert told["extraInfo"]["classes"][:2] == ["OwnError", "OutOfMemoryError"]
+    assert told["extraInfo"]["module"] == __name__
+
+    with pytest.raises(ValueError, match="process group") as caught:
+        dist.all_reduce(torch.zeros(1))
+    told, _ = last_words(caught.value, tmp_path, monkeypatch)
+    assert told["extraInfo"]["module"].startswith("torch.distributed")

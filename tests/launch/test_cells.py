@@ -1,0 +1,45 @@
+"""A cell is known by what IPython offers publicly, or without it."""
+
+from __future__ import annotations
+
+import linecache
+from types import SimpleNamespace
+
+import IPython
+import pytest
+from ipykernel.compiler import XCachingCompiler
+from IPython.core.compilerop import CachingCompiler
+
+from nbkit.launch import entry
+
+CELL = "def train():\n    return 1\n"
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """Compile a cell as the kernel of a notebook does; return the name of its file."""
+    monkeypatch.setattr(linecache, "cache", dict(linecache.cache))
+    compiler = XCachingCompiler()
+    shell = SimpleNamespace(compile=compiler)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    return lambda: compiler.cache(CELL, 3)
+
+
+@pytest.mark.parametrize("name", [None, "named/by/a/variable"])
+def test_a_cell_is_known_whatever_its_file_is_called(cell, monkeypatch, name):
+    if name is not None:
+        monkeypatch.setenv("IPYKERNEL_CELL_NAME", name)
+    file = cell()
+
+    assert name in (None, file)
+    assert entry._cells([file, __file__]) == {file: "Cell In[3]"}
+
+
+def test_a_cell_is_kept_where_ipython_has_no_word_for_it(cell, monkeypatch):
+    monkeypatch.delattr(CachingCompiler, "format_code_name")
+    file = cell()
+
+    described, contents = entry._sources([file, __file__])
+
+    assert described[file]["shown_as"] == "a cell"
+    assert contents[described[file]["file"]].decode() == CELL
