@@ -71,7 +71,10 @@ def measured_values(rows: Sequence[ScalingRow]) -> list[dict[str, Any]]:
 
 
 def ideal_values(rows: Sequence[ScalingRow], largest: int) -> list[dict[str, Any]]:
-    """Return both ends of each arm's line of linear scaling, up to ``largest``."""
+    """Return both ends of each arm's line of linear scaling, up to ``largest``.
+
+    No line begins at ``largest`` itself: it would have no length.
+    """
     return [
         {
             "arm": row.arm,
@@ -80,7 +83,7 @@ def ideal_values(rows: Sequence[ScalingRow], largest: int) -> list[dict[str, Any
             "what": "linear",
         }
         for row in rows
-        if row.world_size == row.base_world_size
+        if row.world_size == row.base_world_size < largest
         for count in (row.world_size, largest)
     ]
 

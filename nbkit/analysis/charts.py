@@ -2,7 +2,7 @@
 
 Measured, projected and published never share a mark: measured is a filled circle on
 a solid line with interval bars, projected a shaded band, published a hollow diamond
-on a dotted line, and the legend says so. Charts have a white background of their own,
+on a dotted line, and the legend says so. Charts have a white background,
 so that they read the same on paper and in a dark notebook.
 
 Only features that Vega-Lite 5.6 has are used: the renderer built into JupyterLab 4
@@ -103,7 +103,10 @@ def scaling_chart(
             format="d",
             grid=False,
         ),
-        scale=alt.Scale(domain=[0, counts[-1] * 1.04], nice=False),
+        # A single size is in the middle.
+        scale=alt.Scale(
+            domain=[0, counts[-1] * (1.04 if counts[1:] else 2)], nice=False
+        ),
     )
     highest = highest_value(rows, projected, others)
     y = alt.Y(
@@ -114,9 +117,10 @@ def scaling_chart(
     )
     top = max(row.images_per_second.ci_high or 0.0 for row in rows)
     lines, *marks = _measured_layers(rows, x, y, 2 * (highest or top))
+    ideal = ideal_values(rows, counts[-1])
     own = alt.layer(
         lines,
-        _ideal_lines(rows, counts[-1], x, y),
+        *([_ideal_lines(rows, ideal, x, y)] if ideal else []),
         *([_band(rows, projected, x)] if projected else []),
         *marks,
     )
@@ -260,10 +264,10 @@ def _measured_layers(
 
 
 def _ideal_lines(
-    rows: Sequence[ScalingRow], largest: int, x: alt.X, y: alt.Y
+    rows: Sequence[ScalingRow], ends: list[dict[str, Any]], x: alt.X, y: alt.Y
 ) -> alt.Chart:
     return (
-        alt.Chart(alt.Data(values=ideal_values(rows, largest)))
+        alt.Chart(alt.Data(values=ends))
         .mark_line(strokeWidth=1.2, opacity=0.75)
         .encode(
             x=x,

@@ -1,9 +1,9 @@
-"""Any image in 8-bit RGB: the one definition for whoever shows or judges images.
+"""Any image in 8-bit RGB: the one definition for all that show or judge images.
 
 Greyscale of more than 8 bits becomes 256 equal steps of a range. Of 16 bits the range
 is all that 16 bits can say. Of 32 bits, integers and floats, it is what the file states
 for black and white (``SMinSampleValue`` and ``SMaxSampleValue`` of a TIFF), else what
-lies between its own smallest and largest value.
+is between its own smallest and largest value.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError, features
 from PIL import __version__ as _pillow_version
+
+from nbkit.datasets.instead import instead_of
 
 __all__ = ["decoder_version", "is_deep", "is_deep_and_coarse", "open_image", "to_rgb"]
 
@@ -48,7 +50,7 @@ _FEW_LEVELS = 16
 
 
 def open_image(data: bytes) -> ImageFile.ImageFile:
-    """Return an image file, opened; nobody else asks Pillow what a file is.
+    """Return an image file, opened; only this function asks Pillow what a file is.
 
     No program is ever started by an image: only formats that Pillow decodes by itself.
 
@@ -62,7 +64,8 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
     try:
         return Image.open(io.BytesIO(data), formats=_formats())
     except UnidentifiedImageError as error:
-        message = _left_out(data[:16]) or "not a format that Pillow knows"
+        known = _left_out(data[:16]) or instead_of(data)
+        message = known or "not a format that Pillow knows"
         raise UnidentifiedImageError(message) from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nbkit.datasets.instead import HEAD_BYTES, instead_of
 from nbkit.datasets.listing import is_one_by_link, leads_nowhere
 from nbkit.datasets.passed_over import COMPRESSED, kind_of
 from nbkit.datasets.splits import split_of, splits_in
@@ -14,27 +15,6 @@ from nbkit.errors import ConfigError
 from nbkit.reading import open_regular
 
 __all__ = ["damaged", "shards_below", "shards_elsewhere", "use_of"]
-
-_HEAD_BYTES = 64
-_INSTEAD = {
-    b"version https://git-lfs.github.com/spec/": (
-        "a Git LFS pointer, not the file itself; run 'git lfs pull' where it was cloned"
-    ),
-    **{
-        head: f"compressed ({by}), but shards are read where they lie; unpack it"
-        for head, by in (
-            (b"\x1f\x8b", "gzip"),
-            (b"BZh", "bzip2"),
-            (b"\xfd7zXZ\0", "xz"),
-            (b"\x28\xb5\x2f\xfd", "zstd"),
-            (b"PK\x03\x04", "zip"),
-            *((bytes([0x78, level]), "zlib") for level in (0x01, 0x5E, 0x9C, 0xDA)),
-        )
-    },
-    b"<!doctype html": "a web page, not the file; download it again",
-    b"<html": "a web page, not the file; download it again",
-}
-"""What a file is instead of a shard, by its first bytes in small letters."""
 
 
 def damaged(path: Path, offset: int, what: str) -> ConfigError:
@@ -51,13 +31,12 @@ def damaged(path: Path, offset: int, what: str) -> ConfigError:
     """
     if offset == 0:
         with suppress(OSError), open_regular(path) as file:
-            head = file.read(_HEAD_BYTES)
-            for begin, instead in _INSTEAD.items():
-                if head.startswith(begin) or head.lower().startswith(begin):
-                    return ConfigError(f"{path} is {instead}.")
+            instead = instead_of(file.read(HEAD_BYTES))
+            if instead is not None:
+                return ConfigError(f"{path} is {instead}.")
     return ConfigError(
         f"{path} is damaged at byte {offset:,}: {what}; copy it again, or pack the "
-        "images anew."
+        "images again."
     )
 
 
@@ -74,12 +53,12 @@ def shards_below(
     is_shard
         Tells a shard by its file name.
     is_pack
-        Whether the shards are to be read. Else what is no regular file is passed over.
+        Whether the shards are to be read. If not, other than regular files are skipped.
 
     Raises
     ------
     ConfigError
-        If a pack has something that is called like a shard, and is no regular file.
+        If a pack has something named like a shard that is not a regular file.
     """
     folders = [path for path in root.iterdir() if split_of(path.name) and path.is_dir()]
     shards = [
@@ -93,7 +72,8 @@ def shards_below(
         if path not in regular:
             what = "a link to nothing" if leads_nowhere(path) else "a pipe or device"
             message = (
-                f"data={str(root)!r}: {path} is no regular file, but {what}; remove it."
+                f"data={str(root)!r}: {path} is not a regular file, but {what}; remove "
+                "it."
             )
             raise ConfigError(message)
     return sorted(path.relative_to(root).as_posix() for path in regular)

@@ -1,7 +1,7 @@
 """The one report of nbkit's notebooks: the same text, tables and pictures everywhere.
 
-A report is static. It shows in a live notebook, in a saved one, on paper and as a page
-of its own, and needs no network, no widget and no running kernel. Its result travels
+A report is static. It shows in a live notebook, in a saved one, on paper and as a
+separate page, and needs no network, no widget and no running kernel. Its result travels
 in the saved notebook as ``application/x.nbkit+json``. `nbkit.report` makes the report
 of a study.
 """
@@ -50,6 +50,7 @@ REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
 
 _ELSEWHERE = "name a folder (nbkit report STUDY --folder FOLDER)"
+_WITHOUT = "What was measured; it does not support an answer"
 _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
 
 _STYLE = """
@@ -66,7 +67,7 @@ caption { font-weight: 600; padding: .4em 0; white-space: nowrap; }
 th, td { padding: .25em .55em; border-bottom: 1px solid #8886; }
 th { vertical-align: bottom; }
 :is(th, td):first-child { padding-left: 0; min-width: 8em; }
-/* Shadows at the edges beyond which a table goes on: what scrolls along covers them. */
+/* Shadows at the edges where a table continues: what scrolls along covers them. */
 .wide { overflow-x: auto; margin: 1.6em 0 .4em;
         background: linear-gradient(to right, Canvas 50%, transparent) left / 3em local,
           linear-gradient(to left, Canvas 50%, transparent) right / 3em local,
@@ -132,10 +133,14 @@ class Report:
     controls: Sequence[NoiseFloor] = ()
     """What configurations that were measured twice show; see `nbkit.study.lead`."""
 
+    @property
+    def has_no_answer(self) -> bool:
+        """Whether the answer takes back what tables and charts show."""
+        return bool(self.result.get("doubts"))
+
     def to_html(self) -> str:
-        """Return the report as a page of its own."""
+        """Return the report as a separate page."""
         title = escape(self.title)
-        figures = [figure.to_html() for figure in self.figures]
         sources = "".join(f"<li>{one.to_html()}</li>" for one in _apart(self.sources))
         parts = [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -143,16 +148,22 @@ class Report:
             f"<title>{title}</title><style>{_STYLE}</style></head><body><main>",
             f"<h1>{title}</h1>",
             f'<p class="answer">{escape(self.answer)}</p>',
-            *figures[:1],
-            Note(self.notes).to_html() if self.notes else "",
-            *(table.to_html() for table in self.tables),
-            *figures[1:],
+            *self._shown(),
             _section("How it was measured", self.method),
             f'<h2>Sources</h2><ul class="sources">{sources}</ul>' if sources else "",
             f"<h2>Next</h2>{with_commands(self.next_step)}" if self.next_step else "",
             "</main></body></html>",
         ]
         return "\n".join(part for part in parts if part) + "\n"
+
+    def _shown(self) -> list[str]:
+        """Return notes, tables and figures; without an answer, the notes say why."""
+        notes = [Note(self.notes).to_html()] if self.notes else []
+        figures = [figure.to_html() for figure in self.figures]
+        tables = [table.to_html() for table in self.tables]
+        if self.has_no_answer:
+            return [*notes, f"<h2>{_WITHOUT}</h2>", *tables, *figures]
+        return [*figures[:1], *tables[:1], *notes, *tables[1:], *figures[1:]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as JSON values."""
@@ -184,7 +195,7 @@ class Report:
         Raises
         ------
         StoreError
-            If the folder cannot be written, or its ``result.json`` is of somebody else.
+            If the folder cannot be written, or its ``result.json`` is not of a report.
         """
         pictures = _named(_FIGURES, "png", [one.caption for one in self.figures])
         sheets = _named(_TABLES, "csv", [one.caption for one in self.tables])
@@ -216,11 +227,11 @@ class Report:
 
 @dataclass(frozen=True, repr=False)
 class SavedReport:
-    """A report that lies in files; a notebook shows its first chart and its answer."""
+    """A report in files; a notebook shows its first chart and its answer."""
 
     report: Report
     page: Path
-    """The report as a page of its own."""
+    """The report as a separate page."""
     result: Path
     """The report as JSON."""
     figures: tuple[Path, ...] = ()
@@ -259,13 +270,13 @@ class SavedReport:
         return places
 
     def _ipython_display_(self) -> None:
-        for figure in self.report.figures[:1]:
+        for figure in self.report.figures[: not self.report.has_no_answer]:
             display(figure)
         display(self.bundle(), raw=True)
 
 
 def _apart(sources: Sequence[Source]) -> list[Source]:
-    """Return the sources, those of one text told apart by their addresses."""
+    """Return the sources, those of one text with their addresses."""
     found: list[Source] = []
     for one in sources:
         alike = {_place(it.url) for it in sources if it.text == one.text}
@@ -297,7 +308,7 @@ def _named(folder: str, ending: str, captions: Sequence[str]) -> list[str]:
 
 
 def _written_before(result: Path) -> set[str]:
-    """Return the pictures and tables of the report that lies there.
+    """Return the pictures and tables of the report in this folder.
 
     Raises
     ------
@@ -309,8 +320,8 @@ def _written_before(result: Path) -> set[str]:
         return set()
     if earlier.get("schema") != REPORT_SCHEMA:
         message = (
-            f"{result} is no result of a report, and a report is not written over it; "
-            "use another folder."
+            f"{result} is not the result of a report, so it is not overwritten; use "
+            "another folder."
         )
         raise StoreError(message)
     return {name for name in earlier.get("files", []) if _is_own(name)}

@@ -137,6 +137,19 @@ def test_ideal_line_of_a_machine_measured_from_two_gpus_on_is_theirs():
     ]
 
 
+def test_a_single_size_has_its_point_in_the_middle_and_no_ideal_line():
+    rows = scaling_table([MeasuredRun("fp16", 2, 1, "cuda", 4_600.0)])
+
+    parts = list(leaves(scaling_chart(rows).to_dict()))
+
+    assert "ideal" not in {what(values) for _, values in parts}
+    assert all(
+        part["encoding"]["x"]["scale"]["domain"] == [0, 4]
+        for part, values in parts
+        if what(values) == "measured"
+    )
+
+
 def test_band_starts_at_the_last_measured_point():
     (values,) = [
         values

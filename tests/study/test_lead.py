@@ -1,6 +1,9 @@
-"""What is said first where a study cannot carry its answer, and what goes then."""
+"""What is said first where a study cannot support its answer, and what goes then."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +12,7 @@ from nbkit.statistics import noise_floor, ratio
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.headline import headline
 from nbkit.study.lead import Doubt, doubts, told_first
-from nbkit.study.report import Report, Table
+from nbkit.study.report import Figure, Report, SavedReport, Table
 
 QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
 
@@ -61,10 +64,10 @@ def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
 
     assert [one.code for one in found] == ["control"]
     assert report.answer == (
-        "These runs cannot carry an answer: the same configuration twice differed by "
+        "These runs cannot support an answer: the same configuration twice differed by "
         f"{how_much}. Measure again when nothing else runs on this machine."
     )
-    assert report.tables[0].notes[0].startswith("Not to be relied on: the same")
+    assert report.tables[0].notes[0].startswith("Not reliable: the same")
 
 
 def test_of_several_reasons_the_first_is_said_and_the_others_follow():
@@ -103,7 +106,7 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
     assert stands.startswith("No verdict on fp16: loss not finite at step 9. bf16 is")
     assert goes.startswith(
         "No verdict on fp16: loss not finite at step 9. 1 of 4 planned runs have "
-        "finished. These runs cannot carry an answer: clocks were held down. Cool it."
+        "finished. These runs cannot support an answer: clocks were held down. Cool it."
     )
     assert "3.35" not in goes
 
@@ -129,3 +132,25 @@ def test_no_table_of_ratios_stands_beside_a_doubtful_headline(tmp_path, monkeypa
         )
         is_doubtful = report is saved
         assert ("3.35" not in headline(tmp_path / "out.ipynb")) == is_doubtful
+
+
+@pytest.mark.parametrize("is_doubtful", [False, True])
+def test_a_page_without_an_answer_says_why_before_it_shows_what_was_measured(
+    is_doubtful, monkeypatch
+):
+    monkeypatch.setattr(Figure, "to_html", lambda self: "<figure>")
+    shown: list[object] = []
+    monkeypatch.setattr("nbkit.study.report.display", lambda it, **_: shown.append(it))
+    figure = Figure("The answer as a picture", None)
+    report = replace(made(), figures=[figure], notes=["A condition."])
+    doubt = Doubt("control", "it differed", "Measure again.")
+    page = Path("report.html")
+
+    report = told_first(report, {}, [doubt] if is_doubtful else [])
+    html = report.to_html()
+    SavedReport(report, page, page)._ipython_display_()
+
+    places = [html.index(part) for part in ("<figure>", ">Rates<", "A condition.")]
+    assert places == sorted(places, reverse=is_doubtful)
+    assert ("does not support an answer" in html) == is_doubtful
+    assert (figure not in shown) == is_doubtful

@@ -1,13 +1,13 @@
 """The ``dali`` loader: NVIDIA DALI decodes, on the GPU where there is one.
 
-Which images there are, and which part of each is shown, DALI is told with every batch:
+Which images there are, and which part of each is shown, DALI gets with every batch:
 so the images are those of the other loaders. Threads read the files ahead; what is not
 plain, or nvImageCodec refuses, they hand over as bare pixels. Labels do not go through
 DALI.
 
 The pixels differ by 2 of 255 levels at most, but for the outermost ring of an image
 that is made smaller and shown up to its border. There DALI repeats the last pixel where
-its filter reaches beyond the image, and Pillow weighs only what is there: a frame of 2
+its filter reaches outside the image, and Pillow weighs only what is there: a frame of 2
 black pixels around a white image of 256 x 256 becomes 19 levels darker at 64 x 64, a
 frame of one pixel 40; photographs have differed by up to 56 there.
 """
@@ -92,10 +92,15 @@ class DaliData(ImageData):
         self._train_pipeline = None if is_training else self._train_pipeline
         if pipeline is None:
             pipeline = self._new_pipeline()
-        images = Images(samples, self.augmentation, self._refused[is_training])
+        images = Images(
+            samples,
+            self.augmentation,
+            self._refused[is_training],
+            on_gpu=self.placement.device.type == "cuda",
+        )
         for number, pixels in enumerate(pipeline.pixels(images, requests), start=1):
             if is_training and number == len(requests):
-                # Whoever trains does not ask for more than there are.
+                # A training does not ask for more than there are.
                 self._train_pipeline = pipeline
             yield pixels
 
@@ -230,7 +235,9 @@ class _Pipeline:
                 # Before that word DALI quotes source, whose paths may be called so.
                 said = str(error).rpartition("encountered:")[2]
                 is_the_machine = any(word in said for word in _OF_THE_MACHINE)
-                again = None if is_the_machine else images.without_refused(batches)
+                again = (
+                    None if is_the_machine else images.without_refused(batches, said)
+                )
                 if again is None:
                     raise
             else:
@@ -304,14 +311,14 @@ def _turn(pixels: torch.Tensor, turns: list[Turn]) -> None:
         places = [place for place, is_turned in enumerate(turned) if is_turned]
         if not places:
             continue
-        # A GPU wants them all at once; a processor has one in its cache.
+        # A GPU wants them all together; a processor has one in its cache.
         together = [_index(places, pixels.device)] if pixels.is_cuda else places
         for part in together:
             pixels[part] = change(pixels[part])
 
 
 def _index(places: list[int], device: torch.device) -> torch.Tensor:
-    """Return places as an index on a device, for which nobody waits.
+    """Return places as an index on a device, without waiting for it.
 
     From ordinary memory the copy would wait for the steps that are under way.
     """

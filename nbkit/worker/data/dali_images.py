@@ -17,7 +17,7 @@ from nbkit.worker.data.window import Turn, Window
 
 __all__ = ["Images", "ShownImage", "read_ahead"]
 
-# A network file system answers in a millisecond; several answers are awaited at once.
+# A network file system answers in a millisecond; several answers are awaited together.
 _READ_THREADS = 16
 _IMAGES_PER_TASK = 8
 
@@ -37,7 +37,7 @@ class ShownImage(NamedTuple):
 
 
 class Images:
-    """Reads images; several threads use it at once.
+    """Reads images; several threads use it concurrently.
 
     Parameters
     ----------
@@ -48,14 +48,22 @@ class Images:
     refused
         Places of those that nvImageCodec does not decode although they are plain; it
         grows.
+    on_gpu
+        Whether DALI decodes on a GPU, by a decoder that cannot be asked here.
     """
 
     def __init__(
-        self, samples: Samples, augmentation: Augmentation, refused: set[int]
+        self,
+        samples: Samples,
+        augmentation: Augmentation,
+        refused: set[int],
+        *,
+        on_gpu: bool = False,
     ) -> None:
         self._samples = samples
         self._augmentation = augmentation
         self._refused = refused
+        self._on_gpu = on_gpu
 
     def read(self, epoch: int | None, indices: list[int]) -> list[ShownImage]:
         """Return images.
@@ -68,12 +76,20 @@ class Images:
         return [self._read(epoch, index) for index in indices]
 
     def without_refused(
-        self, batches: list[list[ShownImage]]
+        self, batches: list[list[ShownImage]], why: str
     ) -> list[list[ShownImage]] | None:
         """Return batches with the pixels of those images that DALI cannot decode.
 
-        DALI does not say which they are: the same decoder is asked outside of it. None
-        if it decodes all of them, or is not installed.
+        DALI does not say which they are: the same decoder is asked outside of it. Where
+        only the decoder of the GPU refuses one, Pillow decodes all. None if no image is
+        refused.
+
+        Parameters
+        ----------
+        batches
+            What was under way.
+        why
+            What DALI said.
 
         Raises
         ------
@@ -82,6 +98,13 @@ class Images:
         """
         encoded = [one for batch in batches for one in batch if not one.is_bare]
         numbers = {one.number for one in encoded if self._is_refused(one)}
+        what = f"nvImageCodec does not decode {len(numbers - self._refused):,} images"
+        if not numbers and self._on_gpu:
+            numbers = {one.number for one in encoded}
+            what = (
+                f"DALI ({why.strip().partition(chr(10))[0]}) does not decode at least "
+                f"one of {len(numbers):,} images"
+            )
         if not numbers:
             return None
         new = sorted(numbers - self._refused)
@@ -96,10 +119,7 @@ class Images:
         if new:
             first = ", ".join(self._samples.name(number) for number in new[:_NAMED])
             more = f" and {len(new) - _NAMED:,} more" if len(new) > _NAMED else ""
-            say(
-                f"nvImageCodec does not decode {len(new):,} images that Pillow "
-                f"decodes: {first}{more}; Pillow's pixels take their place"
-            )
+            say(f"{what} that Pillow decodes: {first}{more}; Pillow is used for these")
         return replaced
 
     def _is_refused(self, image: ShownImage) -> bool:
