@@ -77,7 +77,7 @@ _HOMES = {
 }
 
 _ROOMS = ("datasets", "readspeed", "statistics")
-"""Reached as attributes, each with public names of its own."""
+"""Reached as attributes, each with its own public names."""
 
 __all__ = [
     "AllReduceConfig",

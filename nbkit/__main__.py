@@ -1,4 +1,4 @@
-"""`python -m nbkit`: the `nbkit` command of this very Python."""
+"""`python -m nbkit`: the `nbkit` command of this Python environment."""
 
 import sys
 

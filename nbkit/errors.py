@@ -48,12 +48,12 @@ class NbkitError(Exception):
     """Base of every error that nbkit raises on purpose."""
 
     def __str__(self) -> str:
-        # Many quote what somebody else has written.
+        # Many quote text from other users or programs.
         return visible(super().__str__(), lines=True)
 
 
 class ConfigError(NbkitError, ValueError):
-    """A configuration that cannot be used; the text names every bad field at once.
+    """A configuration that cannot be used; the text names every bad field.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class LaunchError(NbkitError):
 
 
 class DeviceError(LaunchError):
-    """A device is missing, held by somebody else, or not supported by this build."""
+    """A device is missing, held by another run, or not supported by this build."""
 
 
 class RunError(NbkitError):

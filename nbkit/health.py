@@ -1,7 +1,7 @@
 """What a check of this installation found: one form for every room.
 
 Each room's checks are in ``nbkit/<room>/health.py``, a function ``findings``. They are
-run as a process of their own (``python -m nbkit.telemetry.health``), since a driver, a
+run as a separate process (``python -m nbkit.telemetry.health``), since a driver, a
 file server or an import may hang: then only that process is given up, and what it had
 found before is kept. `nbkit.cli.doctor` runs them all.
 """
@@ -24,8 +24,8 @@ _PR_SET_PDEATHSIG = 1
 
 State: TypeAlias = Literal["ok", "info", "warning", "failure"]
 """``ok`` works; ``info`` is a fact, such as that there is no GPU; ``warning`` is worse
-than it could be, or matters for one purpose only; ``failure`` is what somebody who
-works here needs, and it does not work.
+than it could be, or matters for one purpose only; ``failure`` does not work, and is
+needed here.
 """
 
 

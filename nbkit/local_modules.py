@@ -23,7 +23,7 @@ def is_local(module: object) -> bool:
     if not isinstance(file, str) or not file.endswith(".py"):
         return False
     if file.startswith(_installed()):
-        return False  # of nearly all, without a look at the disk
+        return False  # of nearly all, without a read of the disk
     return not str(Path(file).resolve()).startswith(_installed())
 
 

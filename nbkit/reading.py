@@ -140,7 +140,7 @@ def read_end(path: Path, most_bytes: int) -> tuple[bytes, int]:
 def regular_files(folder: Path, suffix: str) -> list[Path]:
     """Return the regular files of a folder by name; one that cannot be read has none.
 
-    Pipes, links and devices are none of nbkit's, and keep nobody from the others.
+    Pipes, links and devices are not nbkit's, and are skipped.
     """
     none = FileNotFoundError, NotADirectoryError, PermissionError
     with suppress(*none), os.scandir(folder) as entries:
@@ -181,7 +181,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         values = from_json(data)
     except ValueError as first:
         try:
-            # A file name that is no UTF-8 makes lone surrogates, which only json.loads
+            # A file name that is not UTF-8 makes lone surrogates, which only json.loads
             # reads; all else must be right for the other one, too.
             from_json(_LONE_SURROGATES.sub(rb"\\u003f", data))
             values = json.loads(data)
@@ -202,7 +202,7 @@ def _tried(path: Path, read: Callable[[str], T]) -> T:
             raise
         except OSError as error:
             # An NFS client may know the file that was there before, which its server
-            # has no more: it is told so, and looks anew.
+            # no longer has: it gets an error, and looks again.
             if error.errno != errno.ESTALE or not left:
                 raise _unreadable(text, error) from error
     raise AssertionError
@@ -243,7 +243,7 @@ def _descriptor(path: str) -> tuple[int, os.stat_result]:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
             return descriptor, status
-        kind = "no regular file, but a folder, pipe or device"
+        kind = "not a regular file, but a folder, pipe or device"
         raise OSError(errno.EINVAL, kind)
     except BaseException:
         os.close(descriptor)
@@ -251,7 +251,7 @@ def _descriptor(path: str) -> tuple[int, os.stat_result]:
 
 
 def _inside(root: str, name: str) -> int:
-    """Open what lies in a folder, without a link on the way."""
+    """Open what is in a folder, without a link on the way."""
     if "/" not in name:
         return os.open(root + name, _FLAGS | os.O_NOFOLLOW)
     folders, _, name = name.rpartition("/")
@@ -273,7 +273,7 @@ def _unreadable(path: str, error: OSError) -> StoreError:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         why = "it is a link, or reached through one"
     denied = error.errno in (errno.EACCES, errno.EPERM)
-    remedy = "it is for its owner alone: ask them" if denied else _DROP
+    remedy = "only its owner may read it: ask them" if denied else _DROP
     if _OWN.search(path) is None:
         remedy = "name a regular file that you may read"
     message = f"{path} cannot be read ({why}); {remedy}."

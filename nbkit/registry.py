@@ -31,7 +31,7 @@ _CALLS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each kind is called with: arguments by position, and those by name."""
 
 _ENGINE_METHODS = ("check", "submit", "nudge", "reap")
-"""Of `nbkit.launch.engine.Engine`, which stands in a room above this one."""
+"""Of `nbkit.launch.engine.Engine`, which is in a room above this one."""
 
 
 def names(kind: Kind) -> list[str]:
@@ -83,7 +83,7 @@ def suggest(name: str, choices: list[str]) -> str:
 
 
 def forget() -> None:
-    """Look at the installed packages anew when next asked: one was just installed."""
+    """Look at the installed packages again when next asked: one was just installed."""
     _all_entries.cache_clear()
     _entries.cache_clear()
 
@@ -94,7 +94,7 @@ def _loaded(kind: Kind, entry: EntryPoint) -> Any:
     except Exception as error:  # a plug-in's own code runs here
         message = (
             f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be imported "
-            f"({type(error).__name__}: {error}); mend or uninstall that package."
+            f"({type(error).__name__}: {error}); fix or uninstall that package."
         )
         raise ConfigError(message) from error
 

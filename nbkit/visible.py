@@ -13,7 +13,7 @@ _CONTROL = (*range(0x20), *range(0x7F, 0xA0))
 _DIRECTION = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _LINE_ENDS = (0x2028, 0x2029)
 _AS_BYTES = {code: f"\\x{code - 0xDC00:02x}" for code in range(0xDC80, 0xDCA0)}
-"""Control characters in the bytes of a name that is no UTF-8."""
+"""Control characters in the bytes of a name that is not UTF-8."""
 
 _IN_A_LINE = {
     code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
@@ -25,7 +25,7 @@ _IN_LINES = {
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Return a text with its control and direction characters spelt out.
+    r"""Return a text with its control and direction characters escaped.
 
     Parameters
     ----------

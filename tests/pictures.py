@@ -1,4 +1,4 @@
-"""Take the README's pictures: ``python -m tests.pictures`` (some minutes).
+"""Take the pages' pictures: ``python -m tests.pictures`` (some minutes).
 
 A real JupyterLab in a real browser: the sidebar over a replayed trace of eight GPUs, a
 run on this machine's CPUs, followed by its live view, and the report of a study of the

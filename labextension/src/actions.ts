@@ -10,6 +10,7 @@ import { KernelAPI, ServiceManager } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
+import { openDocument } from './documents';
 import { hasEnded, IHolder, IRun, isSameProcess } from './messages';
 import { MonitorModel } from './model';
 import { request } from './requests';
@@ -39,7 +40,7 @@ const SETTINGS_COMMAND = 'settingeditor:open';
 /** Of the extensions that show TensorBoard in Lab. */
 const TENSORBOARD_COMMAND = 'tensorboard:create-new';
 
-/** What can be done from a row; each thing that ends something asks first. */
+/** Actions of the rows; those that end something ask first. */
 export class Actions {
   constructor(
     private _commands: CommandRegistry,
@@ -54,10 +55,10 @@ export class Actions {
     const trans = this._trans;
     const { connection, isConnected, readOnly } = this._model;
     if (!isConnected && connection !== 'idle') {
-      return trans.__('There is no connection to the server');
+      return trans.__('Not connected to the server');
     }
     if (readOnly === null) {
-      return trans.__('The server has not yet told what is allowed');
+      return trans.__('The server has not sent its permissions yet');
     }
     if (readOnly) {
       return trans.__(
@@ -71,7 +72,7 @@ export class Actions {
   holderRefusal(own: boolean): string | null {
     return this._model.isCurrent
       ? this.refusal(own)
-      : this._trans.__('What is shown is not of now');
+      : this._trans.__('The values shown are not current');
   }
 
   async openNotebook(path: string): Promise<void> {
@@ -89,7 +90,7 @@ export class Actions {
           )
         );
       }
-      await this._commands.execute('docmanager:open', { path });
+      await openDocument(this._commands, path, this._trans);
     });
   }
 
@@ -119,7 +120,7 @@ export class Actions {
     );
   }
 
-  /** Show curves; where that fails, say why and what else there is. */
+  /** Show curves; if that fails, show why and the alternatives. */
   async openTensorBoard(curves: ICurves): Promise<void> {
     try {
       await this._tensorBoards.open(curves);
@@ -144,11 +145,11 @@ export class Actions {
       );
       if (!studies.length) {
         throw new Error(
-          trans.__('There is no study yet. nbkit.Study.create(…) makes one.')
+          trans.__('No studies yet. Create one with nbkit.Study.create(…).')
         );
       }
       const items = studies.map(({ study_id }) => study_id);
-      const title = trans.__('TensorBoard of Which Study?');
+      const title = trans.__('TensorBoard for Which Study?');
       const { value } = await InputDialog.getItem({ title, items });
       const study = studies.find(({ study_id }) => study_id === value);
       if (study) {
@@ -164,24 +165,24 @@ export class Actions {
     const trans = this._trans;
     const command = `tensorboard --logdir ${quoted(`${run.folder_path}/tensorboard`)}`;
     const copy = trans.__('Copy the Command');
-    const other = trans.__('Open by Another Extension');
+    const other = trans.__('Open with Another Extension');
     const cwd = run.folder;
     const hasOther =
       cwd !== null && this._commands.hasCommand(TENSORBOARD_COMMAND);
     const danger = hasOther
       ? trans.__(
-          'By another extension or by hand, it listens at a port that every user of the machine can reach.'
+          'Another extension, or the command in a terminal, opens a port that every user of the machine can reach.'
         )
       : trans.__(
-          'By hand, it listens at a port that every user of the machine can reach.'
+          'The command in a terminal opens a port that every user of the machine can reach.'
         );
-    const byHand = trans.__(
-      'To run it by hand, on the machine of the server: %1',
+    const manually = trans.__(
+      'To start it manually, run on the server: %1',
       command
     );
     const result = await showDialog({
       title: trans.__('TensorBoard did not open'),
-      body: [why, danger, byHand].join(' '),
+      body: [why, danger, manually].join(' '),
       buttons: [
         Dialog.cancelButton({ label: trans.__('Close') }),
         ...(hasOther ? [Dialog.okButton({ label: other })] : []),
@@ -204,7 +205,7 @@ export class Actions {
     const name = this._kernelName(kernel);
     const sure = await this._confirm(
       trans.__('Interrupt %1?', name),
-      trans.__('The cell that runs there ends with KeyboardInterrupt.'),
+      trans.__('The running cell ends with KeyboardInterrupt.'),
       trans.__('Interrupt')
     );
     if (sure && (await this._isStillThere(kernel))) {
@@ -239,7 +240,7 @@ export class Actions {
       run.state === 'queued'
         ? trans.__('It leaves the queue and does not start: %1.', run.run_id)
         : trans.__(
-            'Its processes on %1 end. What it has recorded is kept: %2.',
+            'Its processes on %1 end. Its recorded data is kept: %2.',
             run.devices.length
               ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
               : trans.__('this machine'),
@@ -253,7 +254,7 @@ export class Actions {
     const now = this._model.runs?.find(({ run_id }) => run_id === run.run_id);
     const why =
       now && hasEnded(now)
-        ? trans.__('The run has ended meanwhile.')
+        ? trans.__('The run has already ended.')
         : this.refusal(run.own);
     if (why === null) {
       await this.stopAfterQuestion(run);
@@ -262,26 +263,26 @@ export class Actions {
     }
   }
 
-  /** Stop a run of which Lab has asked already. */
+  /** Stop a run; JupyterLab has already asked for confirmation. */
   async stopAfterQuestion(run: IRun): Promise<void> {
     const path = `runs/${encodeURIComponent(run.run_id)}/stop`;
     const settings = this._services.serverSettings;
     await this._try(() => request(settings, path, { grace_seconds: null }));
   }
 
-  /** Do something of which a failure is shown. */
+  /** Run an action and show its failure. */
   private async _try(action: () => Promise<unknown>): Promise<void> {
     try {
       await action();
     } catch (error) {
       await showErrorMessage(
-        this._trans.__('That did not work'),
+        this._trans.__('The action failed'),
         error as Error
       );
     }
   }
 
-  /** Whether a kernel is what it was when the question was asked; says if not. */
+  /** Whether a kernel has not changed since the question; shows why if it has. */
   private async _isStillThere(
     kernel: IKernelHolder,
     onlyIdle = false
@@ -302,18 +303,18 @@ export class Actions {
     );
     if (!now) {
       await this._sayItChanged(
-        trans.__('The kernel has ended or was started anew.')
+        trans.__('The kernel has ended or was restarted.')
       );
       return false;
     }
     if (onlyIdle && (await this._works(kernel, now))) {
-      await this._sayItChanged(trans.__('The kernel has worked meanwhile.'));
+      await this._sayItChanged(trans.__('The kernel has become busy.'));
       return false;
     }
     return true;
   }
 
-  /** Whether a kernel that was idle is not, by the newest answer of its server. */
+  /** Whether an idle kernel has become busy, by its server's newest answer. */
   private async _works(kernel: IKernelHolder, now: IHolder): Promise<boolean> {
     if (now.idle_since !== kernel.idle_since) {
       return true;
@@ -328,7 +329,7 @@ export class Actions {
 
   private async _sayItChanged(why: string): Promise<void> {
     await showDialog({
-      title: this._trans.__('It changed meanwhile'),
+      title: this._trans.__('The state has changed'),
       body: this._trans.__('Nothing was done. %1', why),
       buttons: [Dialog.okButton({ label: this._trans.__('OK') })]
     });

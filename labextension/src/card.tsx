@@ -36,7 +36,7 @@ interface ICardProps {
   place: number;
 }
 
-/** One GPU: what it does, and for whom. */
+/** One GPU: its load and its holders. */
 export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
   const { trans, model, choices } = usePanel();
   const [chosen, choose] = React.useState<boolean | null>(null);
@@ -162,7 +162,7 @@ function Meters({ gpu, row, isPlain }: IMetersProps): JSX.Element {
         title={
           busy === null
             ? why('utilization_percent')
-            : trans.__('Share of the time in which any kernel ran')
+            : trans.__('Share of time in which at least one GPU kernel ran')
         }
       />
       <Meter
@@ -175,11 +175,11 @@ function Meters({ gpu, row, isPlain }: IMetersProps): JSX.Element {
             : memoryOf(used, total, unit, trans)
         }
         percent={percent(used, total)}
-        behindPercent={percent(reserved, total)}
+        secondPercent={percent(reserved, total)}
         title={
           used === null
             ? gpu.memory_unified
-              ? trans.__('Shared with the host: see its memory')
+              ? trans.__('Shared with the host; see the host memory')
               : why('memory_used_mib')
             : trans.__(
                 'Used %1 %4, reserved by the driver %2 %4, total %3 %4',
@@ -225,21 +225,24 @@ function Badges({ inventory, gpu, row }: IBadgesProps): JSX.Element | null {
     badges.push({
       kind: 'error',
       text: trans.__('ECC %1', gpu.ecc_uncorrected_count),
-      title: trans.__('Memory errors that could not be corrected')
+      title: trans.__('Uncorrected memory errors')
     });
   }
   for (const word of slowdowns(inventory, row)) {
     badges.push({
       kind: 'warn',
       text: trans.__('slowed: %1', translated(word, trans)),
-      title: trans.__('The clocks are held down by this')
+      title: trans.__('The GPU clocks are reduced for this reason')
     });
   }
   if (celsius !== null && celsius >= choices.hotCelsius) {
     badges.push({
       kind: 'warn',
       text: trans.__('hot: %1 °C', celsius),
-      title: trans.__('From %1 °C on; see the settings', choices.hotCelsius)
+      title: trans.__(
+        'At or above %1 °C, the limit in the settings',
+        choices.hotCelsius
+      )
     });
   }
   return badges.length ? (
@@ -266,7 +269,7 @@ function Mig({ gpu, place }: { gpu: IGpu; place: number }): JSX.Element {
   if (!gpu.mig_instances?.length) {
     return (
       <p className="nbk-note">
-        {trans.__('MIG is on, and there is no instance.')}
+        {trans.__('MIG is enabled, but no instance exists.')}
       </p>
     );
   }

@@ -63,7 +63,7 @@ export function CardDetails(props: ICardDetailsProps): JSX.Element {
             value={whole(gpu.ecc_uncorrected_count)}
             title={
               why('ecc_uncorrected_count') ??
-              trans.__('Those that could not be corrected')
+              trans.__('Uncorrected errors only')
             }
           />
           <Fact
@@ -71,7 +71,7 @@ export function CardDetails(props: ICardDetailsProps): JSX.Element {
             value={inventory.driver_version ?? UNKNOWN}
           />
           <Fact
-            name={trans.__('CUDA of the driver')}
+            name={trans.__('CUDA version')}
             value={inventory.cuda_driver_version ?? UNKNOWN}
           />
         </dl>

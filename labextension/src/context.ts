@@ -20,7 +20,7 @@ export const PanelProvider = PanelContext.Provider;
 export function usePanel(): IPanelContext {
   const context = React.useContext(PanelContext);
   if (!context) {
-    throw new Error('A part of the panel stands outside of it.');
+    throw new Error('usePanel is called outside of PanelProvider.');
   }
   return context;
 }

@@ -11,7 +11,7 @@ interface IEmptyProps {
   title: string;
   /** Why, and what to do now. */
   advice: string;
-  /** Something to press. */
+  /** Buttons. */
   children?: React.ReactNode;
 }
 
@@ -42,7 +42,7 @@ export function GpusUnavailable({ why }: { why: IUnavailable }): JSX.Element {
   );
 }
 
-/** Reasons that may well be as they should be. */
+/** Reasons that are not necessarily faults. */
 const NO_FAULTS = ['no gpu', 'hidden'];
 
 function words(
@@ -55,46 +55,46 @@ function words(
       return [
         trans.__('NVIDIA library not found'),
         trans.__(
-          'libnvidia-ml.so.1 is not there. Install the NVIDIA driver, or start the container with access to the GPUs (--gpus all).'
+          'libnvidia-ml.so.1 was not found. Install the NVIDIA driver, or start the container with access to the GPUs (--gpus all).'
         )
       ];
     case 'driver not loaded':
       return [
         trans.__('GPU driver not loaded'),
         trans.__(
-          'The NVIDIA kernel module is not loaded. As root, run nvidia-smi or modprobe nvidia; the panel looks again by itself.'
+          'The NVIDIA kernel module is not loaded. As root, run nvidia-smi or modprobe nvidia; the panel checks again automatically.'
         )
       ];
     case 'version mismatch':
       return [
         trans.__('Driver versions do not match'),
         trans.__(
-          'The driver library and its kernel module are of different versions, as after an update. Reboot, or reload the kernel module.'
+          'The driver library and the kernel module have different versions, for example after an update. Reboot, or reload the kernel module.'
         )
       ];
     case 'no permission':
       return [
         trans.__('No permission to read GPUs'),
         trans.__(
-          'This user may not open /dev/nvidiactl. Ask the administrator for access to the GPUs.'
+          'This user has no permission to open /dev/nvidiactl. Ask the administrator for access to the GPUs.'
         )
       ];
     case 'no gpu':
       return [
         trans.__('No GPU'),
         trans.__(
-          'There is no GPU here, or none that the driver supports: lspci and dmesg say more. To see the panel of a server with eight, start Jupyter with NBKIT_GPU_SOURCE=replay:eight-gpus.'
+          'This machine has no GPU, or none that the driver supports; check lspci and dmesg. For a demo with eight GPUs, start Jupyter with NBKIT_GPU_SOURCE=replay:eight-gpus.'
         )
       ];
     case 'hidden':
       return [
         trans.__('All GPUs are hidden'),
         trans.__(
-          'CUDA_VISIBLE_DEVICES hides the GPUs of this machine from this server. Change or unset it, then start Jupyter anew.'
+          'CUDA_VISIBLE_DEVICES hides the GPUs of this machine from this server. Change or unset it, then restart Jupyter.'
         )
       ];
     case 'source cannot be used':
-      return [trans.__('The source of GPUs cannot be used'), why.message];
+      return [trans.__('The GPU source cannot be used'), why.message];
     case 'gpu lost':
       return [trans.__('GPU lost'), lostAdvice('gpu lost', trans)];
     case 'driver too old':
@@ -111,7 +111,7 @@ function words(
               duration(Math.max(0, now - why.since), trans)
             ),
         trans.__(
-          'A call into the NVIDIA driver does not return. If it goes on, look for Xid messages in dmesg.'
+          'A call to the NVIDIA driver does not return. If this continues, check dmesg for Xid messages.'
         )
       ];
     default:
@@ -123,15 +123,15 @@ function words(
 export function lostAdvice(error: string, trans: TranslationBundle): string {
   return error === 'gpu lost'
     ? trans.__(
-        'It has fallen off the bus. Look for an Xid message in dmesg, then reset the GPU or reboot.'
+        'The GPU has fallen off the bus. Check dmesg for an Xid message, then reset the GPU or reboot.'
       )
     : trans.__(
-        'It cannot be read (%1). nvidia-smi may say more.',
+        'The GPU cannot be read (%1). Check nvidia-smi.',
         translated(error, trans)
       );
 }
 
-/** Why there is no connection; null where there is one. */
+/** Why the server is not connected; null if it is. */
 export function NoConnection(): JSX.Element | null {
   const { trans, model } = usePanel();
   const again = (
@@ -143,9 +143,9 @@ export function NoConnection(): JSX.Element | null {
     return (
       <Empty
         kind="error"
-        title={trans.__('Another version of nbkit')}
+        title={trans.__('Different nbkit version')}
         advice={trans.__(
-          'The server has another version of nbkit than this page. Reload the page.'
+          'The server and this page have different versions of nbkit. Reload the page.'
         )}
       />
     );
@@ -157,7 +157,7 @@ export function NoConnection(): JSX.Element | null {
           kind="error"
           title={trans.__('Server extension missing')}
           advice={trans.__(
-            'The Jupyter server does not know nbkit. Where it runs, install nbkit’s wheel and run “jupyter server extension enable nbkit.server”, then restart it.'
+            'nbkit is not enabled on the Jupyter server. In the server’s environment, install nbkit’s wheel and run “jupyter server extension enable nbkit.server”, then restart the server.'
           )}
         >
           {again}
@@ -169,7 +169,7 @@ export function NoConnection(): JSX.Element | null {
           kind="error"
           title={trans.__('Access denied')}
           advice={trans.__(
-            'The server refuses this page. Log in again, or ask the administrator to let you read nbkit.'
+            'The server denied access to nbkit. Log in again, or ask the administrator for access.'
           )}
         >
           {again}
@@ -178,9 +178,9 @@ export function NoConnection(): JSX.Element | null {
     case 'polling':
       return (
         <Empty
-          title={trans.__('No websocket')}
+          title={trans.__('No WebSocket')}
           advice={trans.__(
-            'A proxy in front of the Jupyter server lets no websocket through, so values come every 3 s. Its administrator must pass on the headers Upgrade, Connection and Host; kernels need that, too.'
+            'A proxy in front of the Jupyter server blocks WebSockets, so values are updated every 3 s. The proxy must forward the headers Upgrade, Connection and Host; kernels need them, too.'
           )}
         >
           {again}
@@ -194,10 +194,10 @@ export function NoConnection(): JSX.Element | null {
           advice={
             model.inventory === null
               ? trans.__(
-                  'The server does not answer. It is asked again by itself.'
+                  'The server does not answer. The panel retries automatically.'
                 )
               : trans.__(
-                  'The values below are the last known ones. The server is asked again by itself.'
+                  'The values below are the last known ones. The panel retries automatically.'
                 )
           }
         >

@@ -49,15 +49,15 @@ export function Holders(props: IHoldersProps): JSX.Element | null {
     return (
       <p className="nbk-note">
         {reason
-          ? trans.__('Who holds it is unknown (%1).', translated(reason, trans))
-          : trans.__('Who holds it is unknown.')}
+          ? trans.__('Holders are unknown (%1).', translated(reason, trans))
+          : trans.__('Holders are unknown.')}
       </p>
     );
   }
   const groups = group(gpu.holders, props.memoryMib);
   if (!groups.length) {
     return props.expanded ? (
-      <p className="nbk-note">{trans.__('No process holds it.')}</p>
+      <p className="nbk-note">{trans.__('No process holds this GPU.')}</p>
     ) : null;
   }
   const shown = props.expanded || all ? groups : groups.slice(0, FEW);
@@ -66,7 +66,7 @@ export function Holders(props: IHoldersProps): JSX.Element | null {
     <>
       <ul
         className="nbk-holders"
-        aria-label={trans.__('Who holds GPU %1', gpu.index)}
+        aria-label={trans.__('Holders of GPU %1', gpu.index)}
       >
         {shown.map(item => (
           <Holder key={item.key} group={item} {...props} />
@@ -162,7 +162,7 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
         <div className="nbk-idle">
           <span>
             {trans.__(
-              'Idle kernel holds %1 for %2.',
+              'Idle kernel holds %1 (idle for %2).',
               held ?? UNKNOWN,
               duration(idleSeconds, trans)
             )}
@@ -174,7 +174,7 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
               aria-disabled={refusal !== null}
               title={
                 refusal ??
-                trans.__('Shut down the kernel of %1 after a question', name)
+                trans.__('Shut down the kernel of %1 after confirmation', name)
               }
               onClick={() =>
                 refusal === null && void actions.shutDown(kernel, true)
@@ -265,8 +265,8 @@ function describe(group: IGroup, trans: TranslationBundle): string {
     pids.length
       ? trans._n('process %2', 'processes %2', pids.length, pids.join(', '))
       : holder.kind === 'outside'
-        ? trans.__('the driver hides its process id')
-        : trans.__('says so itself; the driver names no process'),
+        ? trans.__('process ID hidden by the driver')
+        : trans.__('reported by the run, not by the driver'),
     holder.user,
     holder.mig_uuid,
     holder.command

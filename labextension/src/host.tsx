@@ -18,7 +18,7 @@ export function Host(): JSX.Element | null {
   const unit = choices.memoryUnit;
   const cpu = reading(row, 'cpu_percent');
   const used = reading(row, 'memory_used_mib');
-  // A server that was not restarted since an update tells neither.
+  // A server that was not restarted after an update sends neither.
   const usable = inventory.usable_cpus ?? null;
   const limit = inventory.memory_limit_mib ?? null;
   const all = inventory.cpus === null ? UNKNOWN : `${inventory.cpus}`;
@@ -78,9 +78,7 @@ export function Host(): JSX.Element | null {
           <Fact
             name={trans.__('Memory limit')}
             value={memoryWithUnit(limit, unit, trans)}
-            title={trans.__(
-              'What this server and its kernels may use together'
-            )}
+            title={trans.__('Limit for this server and its kernels together')}
           />
         )}
         <Fact

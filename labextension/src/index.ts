@@ -158,7 +158,7 @@ const status: JupyterFrontEndPlugin<void> = {
 
 const running: JupyterFrontEndPlugin<void> = {
   id: 'nbkit:running',
-  description: 'Runs in the panel of running things.',
+  description: 'Runs in the Running Terminals and Kernels panel.',
   autoStart: true,
   requires: [IMonitor],
   optional: [IRunningSessionManagers, ITranslator],
@@ -208,7 +208,7 @@ const launcher: JupyterFrontEndPlugin<void> = {
         });
       }
     };
-    // Lab does not wait for it: it would not start before the server answers.
+    // Not awaited: JupyterLab would not start before the server answers.
     void addAll();
   }
 };

@@ -4,10 +4,11 @@ import { ServerConnection, ServiceManager } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
+import { openDocument } from './documents';
 import { notebookIconOf } from './icons';
 import { request, RequestError } from './requests';
 
-/** A canonical notebook, of which anybody can have a copy. */
+/** A canonical notebook, which users copy. */
 interface ICanonicalNotebook {
   name: string;
   /** What its tile says. */
@@ -22,9 +23,9 @@ const FIRST_WAIT_SECONDS = 5;
 const LONGEST_WAIT_SECONDS = 300;
 
 /**
- * Add a tile for every canonical notebook, and the command behind them.
+ * Add a tile for every canonical notebook, and the command that they run.
  *
- * Nobody may wait for this: it lasts until the server has told of its notebooks.
+ * Do not await this during startup: it returns after the server lists its notebooks.
  */
 export async function addNotebooks(
   commands: CommandRegistry,
@@ -48,7 +49,7 @@ export async function addNotebooks(
       const notebook = find(args.name);
       return notebook
         ? `${notebook.title}\n${notebook.description}`.trim()
-        : trans.__('Copy a notebook of nbkit into the current folder');
+        : trans.__('Copy an nbkit notebook into the current folder');
     },
     icon: args => (args.isPalette ? undefined : notebookIconOf(args.name)),
     execute: async args => {
@@ -57,15 +58,22 @@ export async function addNotebooks(
       const folder = services.contents.localPath(
         String(args.cwd ?? currentFolder())
       );
+      let copy: { path: string };
       try {
-        const copy = await request<{ path: string }>(
+        copy = await request<{ path: string }>(
           settings,
           `notebooks/${encodeURIComponent(name)}`,
           { folder }
         );
-        return await commands.execute('docmanager:open', { path: copy.path });
       } catch (error) {
         await explain(error as Error, trans);
+        return;
+      }
+      try {
+        return await openDocument(commands, copy.path, trans);
+      } catch (error) {
+        const title = trans.__('The copy was made, and did not open');
+        await showErrorMessage(title, error as Error);
       }
     }
   });
@@ -94,7 +102,7 @@ async function listNotebooks(
       return answer.notebooks;
     } catch (error) {
       if (wait === FIRST_WAIT_SECONDS) {
-        console.warn('nbkit: there are no launcher tiles yet', error);
+        console.warn('nbkit: the launcher tiles are not available yet', error);
       }
     }
     await new Promise(resolve => window.setTimeout(resolve, 1000 * wait));
@@ -105,11 +113,11 @@ async function listNotebooks(
 async function explain(error: Error, trans: TranslationBundle): Promise<void> {
   if (error instanceof RequestError && error.status === 403) {
     await showDialog({
-      title: trans.__('No copy was made'),
+      title: trans.__('The notebook was not copied'),
       body: error.message,
       buttons: [Dialog.okButton({ label: trans.__('OK') })]
     });
   } else {
-    await showErrorMessage(trans.__('No copy was made'), error);
+    await showErrorMessage(trans.__('The notebook was not copied'), error);
   }
 }

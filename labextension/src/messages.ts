@@ -29,7 +29,7 @@ export interface IHolder {
   kernel_id: string | null;
   /** The notebook, relative to the server's root. */
   path: string | null;
-  /** Unix seconds; null while the kernel works, and for what is no kernel. */
+  /** Unix seconds; null while the kernel is busy, and for other processes. */
   idle_since: number | null;
   run_id: string | null;
   name: string | null;
@@ -39,7 +39,7 @@ export interface IHolder {
 
 export interface IGpu {
   index: number;
-  /** Null where the driver does not tell it. */
+  /** Null if the driver does not report it. */
   uuid: string | null;
   name: string | null;
   error: string | null;
@@ -114,7 +114,7 @@ export type RunState =
   | 'lost'
   | 'unknown';
 
-/** Where a run waits that needs what others hold. */
+/** Where a run waits in the queue, and for what. */
 export interface IQueue {
   /** Counted from 1; null where only Slurm knows. */
   position: number | null;
@@ -139,7 +139,7 @@ export interface IRun {
   devices: string[];
   /** Null for a run that does not wait. */
   queue: IQueue | null;
-  /** Of a run under way: how many hosts other than the server's tell what they do. */
+  /** Of an active run: how many other hosts report samples. */
   num_nodes: number;
   /** The machine from which the run was brought; null for one of this. */
   imported_from: string | null;
@@ -162,7 +162,7 @@ export interface INodeGpu {
   memory_total_bytes: number | null;
 }
 
-/** Another host of a run, by its newest sample; null is what it has not told. */
+/** Another host of a run, by its newest sample; null is what it did not report. */
 export interface INode {
   node: string;
   /** Unix seconds by its own clock. */
@@ -203,7 +203,7 @@ export interface IStatus extends INumbered {
   type: 'status';
   sampler: 'running' | 'starting' | 'failed';
   message: string | null;
-  /** Why the list of runs stands still; null while it moves. */
+  /** Why the list of runs is not updated; null while it is. */
   runs_fault: string | null;
   read_only: boolean;
   version: string;
@@ -236,12 +236,12 @@ export function commonModel(inventory: IInventory): IGpu | null {
   return alike && first!.name !== null ? first! : null;
 }
 
-/** What tells a GPU from all others, as the server's history names it. */
+/** The key of a GPU, as in the server's history. */
 export function gpuKey(gpu: IGpu): string {
   return gpu.uuid ?? String(gpu.index);
 }
 
-/** What tells a process from all others, also from one that gets its number later. */
+/** Whether two holders are one process, and not a later one with the same ID. */
 export function isSameProcess(
   one: Pick<IHolder, 'pid' | 'start_ticks'>,
   other: Pick<IHolder, 'pid' | 'start_ticks'>
@@ -331,7 +331,7 @@ export function keepKnown(
   };
 }
 
-/** A reading, null where there is no such column. */
+/** A reading; null if the column does not exist. */
 export function reading(row: Readings, name: string): number | null {
   return row[name] ?? null;
 }

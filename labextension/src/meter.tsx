@@ -3,14 +3,14 @@ import * as React from 'react';
 interface IMeterProps {
   /** What is measured, for the eye; null where the bar's colour says it. */
   label: string | null;
-  /** What is measured, for a screen reader; `label` if left out. */
+  /** What is measured, for a screen reader; `label` if omitted. */
   name?: string;
   /** The value with its unit. */
   text: string;
   /** 0 to 100; null where it is unknown. */
   percent: number | null;
-  /** A second part behind the first, such as memory that the driver keeps. */
-  behindPercent?: number | null;
+  /** A second part after the first, such as memory reserved by the driver. */
+  secondPercent?: number | null;
   kind: 'utilization' | 'memory' | 'power' | 'progress';
   /** More about the value, such as why it is unknown. */
   title?: string | undefined;
@@ -23,7 +23,7 @@ export function Meter(props: IMeterProps): JSX.Element {
   });
   const known = props.percent !== null;
   const name = props.name ?? props.label;
-  // A reason is for everybody, not only for those who have a mouse.
+  // A tooltip alone would be for users of a mouse only.
   const why = known || !props.title ? '' : ` (${props.title})`;
   return (
     <div
@@ -44,10 +44,10 @@ export function Meter(props: IMeterProps): JSX.Element {
       <span className="nbk-meter-text">{props.text}</span>
       <span className="nbk-meter-bar">
         <span className="nbk-meter-fill" style={width(props.percent)} />
-        {!!props.behindPercent && (
+        {!!props.secondPercent && (
           <span
-            className="nbk-meter-behind"
-            style={width(props.behindPercent)}
+            className="nbk-meter-second"
+            style={width(props.secondPercent)}
           />
         )}
       </span>

@@ -18,7 +18,7 @@ import {
 import { request } from './requests';
 import { Connection, Stream } from './stream';
 
-/** What is known of the machine, and who on this page wants to know. */
+/** What is known of the machine, and the watchers on this page. */
 export class MonitorModel implements IDisposable {
   constructor(readonly serverSettings: ServerConnection.ISettings) {
     this._stream = new Stream(serverSettings, () => this._resume());
@@ -41,7 +41,7 @@ export class MonitorModel implements IDisposable {
     return this._stream.connection;
   }
 
-  /** Whether the server tells what is new. */
+  /** Whether the server sends updates. */
   get isConnected(): boolean {
     return ['live', 'polling'].includes(this.connection);
   }
@@ -54,7 +54,7 @@ export class MonitorModel implements IDisposable {
     return this._sample;
   }
 
-  /** Newest first; null before the server has told. */
+  /** Newest first; null before the server's first answer. */
   get runs(): readonly IRun[] | null {
     return this._runs;
   }
@@ -79,12 +79,12 @@ export class MonitorModel implements IDisposable {
     return last === null ? null : Math.max(0, (Date.now() - last) / 1000);
   }
 
-  /** Whether what is shown is of now: connected, and somebody measures. */
+  /** Whether the values shown are current: connected, and the sampler runs. */
   get isCurrent(): boolean {
     return this.isConnected && this._status?.sampler === 'running';
   }
 
-  /** Whether the administrator allows no actions; null before the server has told. */
+  /** Whether actions are disabled; null before the server's first answer. */
   get readOnly(): boolean | null {
     return this._readOnly;
   }
@@ -112,7 +112,7 @@ export class MonitorModel implements IDisposable {
       : null;
   }
 
-  /** Say that somebody looks, and how often it wants a sample; 0 is the server's pace. */
+  /** Register a watcher and its interval between samples; 0 is the server's. */
   watch(who: string, intervalSeconds: number): void {
     this._watchers.set(who, intervalSeconds);
     this._look();
@@ -130,7 +130,7 @@ export class MonitorModel implements IDisposable {
     this._look();
   }
 
-  /** Ask for the runs where nobody watches the stream. */
+  /** Ask for the runs while the stream has no watcher. */
   async refreshRuns(): Promise<void> {
     if (this._readOnly === null) {
       const { read_only } = await request<{ read_only: boolean }>(
@@ -179,7 +179,7 @@ export class MonitorModel implements IDisposable {
       return;
     }
     if (message.stream !== this._streamId) {
-      // The server has started anew: its numbers, and what it knows, begin again.
+      // The server was restarted: its numbers and its knowledge start again.
       this._streamId = message.stream;
       this._seq = 0;
       this._serverTime = 0;
@@ -201,7 +201,7 @@ export class MonitorModel implements IDisposable {
         if (message.inventory !== this._inventory?.seq) {
           return;
         }
-        // Two clocks are never compared: either may be wrong, or be set anew.
+        // Two clocks are never compared: either may be wrong, or be set again.
         this._lastSample = Date.now() - 1000 * this._lateSeconds(message.t);
         this.history.add(this._inventory, message, this._wanted(1));
         this._sample = keepKnown(message, this._sample, this._inventory);

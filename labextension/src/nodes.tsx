@@ -9,10 +9,10 @@ import { duration, inPercent, memoryOf } from './units';
 import { translated } from './words';
 
 const LOOK_MILLISECONDS = 3000;
-/** A node that has told nothing for longer has a reason. */
+/** A node without a sample for longer shows the age of its values. */
 const SILENT_SECONDS = 15;
 
-/** What the other hosts of a run do; asked for while it is unfolded and in sight. */
+/** Load of a run's other hosts; polled while expanded and visible. */
 export function Nodes({ run }: { run: IRun }): JSX.Element {
   const { trans } = usePanel();
   const [open, setOpen] = React.useState(false);
@@ -119,7 +119,7 @@ function Gpu({ node, gpu }: { node: string; gpu: INodeGpu }): JSX.Element {
   );
 }
 
-/** Ask again and again, but not where nobody looks. */
+/** Poll while the page is visible. */
 function useNodes(runId: string): {
   found: INodes | null;
   fault: string | null;

@@ -118,7 +118,7 @@ function Content(): JSX.Element {
         <Empty
           kind="error"
           title={trans.__('The sampler has ended')}
-          advice={status.message ?? trans.__('It is started again by itself.')}
+          advice={status.message ?? trans.__('It restarts automatically.')}
         />
       )}
       <div className={old ? 'nbk-content nbk-mod-old' : 'nbk-content'}>
@@ -128,7 +128,7 @@ function Content(): JSX.Element {
           (model.isConnected || connection === 'connecting') && (
             <p className="nbk-note nbk-pad">
               {status?.sampler === 'failed'
-                ? trans.__('There are no values yet.')
+                ? trans.__('No values yet.')
                 : trans.__('Waiting for the first values…')}
             </p>
           )
@@ -155,7 +155,7 @@ function Header(): JSX.Element {
       >
         {connectionWords()}
       </span>
-      {/* Outside of the live region: nobody wants its seconds read aloud. */}
+      {/* Outside of the live region: screen readers must not read each second. */}
       {!model.isCurrent && model.ageSeconds !== null && (
         <span className="nbk-age">
           {trans.__('last values %1 ago', duration(model.ageSeconds, trans))}
@@ -165,7 +165,7 @@ function Header(): JSX.Element {
         <span
           className="nbk-badge nbk-mod-replay"
           title={trans.__(
-            'These values are played from a recording: %1',
+            'These values are replayed from a recording: %1',
             inventory.replay ?? UNKNOWN
           )}
         >
@@ -175,7 +175,9 @@ function Header(): JSX.Element {
       {status?.read_only && (
         <span
           className="nbk-badge"
-          title={trans.__('The administrator allows no actions here')}
+          title={trans.__(
+            'The administrator has disabled actions on this server'
+          )}
         >
           {trans.__('read-only')}
         </span>
@@ -184,7 +186,7 @@ function Header(): JSX.Element {
         <span className="nbk-gear">
           <IconButton
             icon={settingsIcon}
-            label={trans.__('Settings of nbkit')}
+            label={trans.__('nbkit settings')}
             onClick={() => void actions.openSettings()}
           />
         </span>
@@ -263,7 +265,7 @@ function Gpus({ inventory }: { inventory: IInventory }): JSX.Element {
 /** From this utilization on, a GPU counts as busy. */
 const BUSY_PERCENT = 5;
 
-/** How many GPUs work, and the memory of those that tell what is in use. */
+/** How many GPUs are busy, and the memory of those that report what is in use. */
 export function occupancy(model: MonitorModel): {
   busy: number;
   usedMib: number | null;
@@ -275,7 +277,7 @@ export function occupancy(model: MonitorModel): {
   model.inventory?.gpus.forEach((gpu, place) => {
     const row = model.gpuReadings(place) ?? {};
     const share = reading(row, 'utilization_percent');
-    // MIG tells no utilization; then a GPU that somebody holds is busy.
+    // MIG reports no utilization; then a GPU that has a holder is busy.
     if (share === null ? !!gpu.holders?.length : share >= BUSY_PERCENT) {
       busy++;
     }

@@ -1,7 +1,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-/** An answer that is no success, in the server's words. */
+/** An answer with an error status, in the server's words. */
 export class RequestError extends Error {
   constructor(
     readonly status: number,
@@ -14,7 +14,7 @@ export class RequestError extends Error {
 /**
  * Ask nbkit's part of the Jupyter server.
  *
- * Rejects with a RequestError for an answer that is no success, and with
+ * Rejects with a RequestError for an answer with an error status, and with
  * ServerConnection.NetworkError without an answer.
  */
 export async function request<T>(
@@ -41,7 +41,7 @@ function reason(response: Response, text: string): string {
       return message;
     }
   } catch {
-    // A proxy in between answers with a page of its own; its status says enough.
+    // A proxy answers with its own page; the status is enough.
   }
   return `${response.status} ${response.statusText}`;
 }

@@ -10,7 +10,7 @@ import { hasEnded, IRun } from './messages';
 import { MonitorModel } from './model';
 import { stateWords } from './runs';
 
-/** Runs that go on, in Lab's panel of running things. */
+/** Active runs, in JupyterLab's panel of running terminals and kernels. */
 export class RunningRuns implements IRunningSessions.IManager {
   constructor(
     private _model: MonitorModel,
@@ -22,9 +22,9 @@ export class RunningRuns implements IRunningSessions.IManager {
     this.shutdownLabel = _trans.__('Stop Run');
     this.shutdownAllLabel = _trans.__('Stop All');
     this.shutdownAllConfirmationText = _trans.__(
-      'Stop all of your runs on this machine? What they have recorded is kept.'
+      'Stop all of your runs on this machine? Their recorded data is kept.'
     );
-    // Where nobody watches the stream, runs are still worth a look now and then.
+    // Without a watcher of the stream, runs are still polled at a low rate.
     this._poll = new Poll({
       name: 'nbkit:runs',
       factory: () => _model.refreshRuns(),
@@ -54,7 +54,7 @@ export class RunningRuns implements IRunningSessions.IManager {
       labelTitle: () => run.run_id,
       detail: () => stateWords(run, this._trans),
       open: () => this._open(),
-      // One run is ended by one click here, so that the question is ours to ask.
+      // JupyterLab ends one item without a question, so nbkit asks.
       ...(this._actions.refusal(run.own) === null && {
         shutdown: () => void this._actions.stop(run)
       })

@@ -28,7 +28,7 @@ const SIGNS: Record<RunState, string> = {
 
 const WARNING = '▲';
 
-/** The newest runs; those that go on come first, then those that ended last. */
+/** The newest runs: active ones first, then those that ended last. */
 export function Runs(): JSX.Element {
   const { trans, actions, model } = usePanel();
   const [all, setAll] = React.useState(false);
@@ -48,7 +48,7 @@ export function Runs(): JSX.Element {
       <h3 className="nbk-heading">
         {trans.__('Runs')}
         <span className="nbk-heading-note nbk-heading-tools">
-          {going > 0 && trans._n('%1 going on', '%1 going on', going)}
+          {going > 0 && trans._n('%1 active', '%1 active', going)}
           {runs.some(run => run.tensorboard) && (
             <IconButton
               icon={tensorBoardIcon}
@@ -60,12 +60,14 @@ export function Runs(): JSX.Element {
       </h3>
       {fault && (
         <p className="nbk-note">
-          {trans.__('The list stands still: %1', fault)}
+          {trans.__('The list is not updated: %1', fault)}
         </p>
       )}
       {!fault && !runs.length && (
         <p className="nbk-note">
-          {trans.__('No runs yet. nbkit.launch(…) in a notebook starts one.')}
+          {trans.__(
+            'No runs yet. Start one with nbkit.launch(…) in a notebook.'
+          )}
         </p>
       )}
       <ul className="nbk-runs">
@@ -250,7 +252,7 @@ function result(run: IRun, now: number, trans: TranslationBundle): string {
     seconds === null ? null : trans.__('%1 ago', duration(seconds, trans));
   const isWhole = run.step !== null && run.step === run.total_steps;
   return joined(
-    ago && run.state === 'lost' ? trans.__('last sign %1', ago) : ago,
+    ago && run.state === 'lost' ? trans.__('last activity %1', ago) : ago,
     run.step === null || isWhole ? null : steps(run, trans),
     speed(run, trans),
     loss(run, trans),
@@ -262,7 +264,7 @@ function joined(...parts: (string | null)[]): string {
   return parts.filter(part => part).join(' · ');
 }
 
-/** Whether a run that has not failed is of no use: what it trained is not finite. */
+/** Whether a run that has not failed trained values that are not finite. */
 function warns(run: IRun): boolean {
   return !!run.nonfinite && !['failed', 'lost'].includes(run.state);
 }

@@ -34,7 +34,7 @@ const DEFAULTS: IChoices = {
   showStatusBar: true
 };
 
-/** The choices in force; the defaults until the registry has told. */
+/** The current choices; the defaults until the registry is loaded. */
 export class Settings {
   get choices(): IChoices {
     return this._choices;

@@ -185,7 +185,7 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
       : within(Math.floor(count - (end - moment) / binSeconds));
   }
 
-  /** Where a key leads to; null hides the values, and undefined is no key of ours. */
+  /** Where a key leads to; null hides the values; undefined is another key. */
   function nextBin(key: string, from: number): number | null | undefined {
     switch (key) {
       case 'ArrowLeft':
@@ -221,7 +221,7 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
     const memory = line[bin] ?? null;
     const values =
       share === null && memory === null
-        ? [trans.__('nothing known')]
+        ? [trans.__('no data')]
         : [
             `${props.areaName} ${inPercent(share, trans)}`,
             trans.__('memory %1', inPercent(memory, trans))
@@ -232,11 +232,11 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
   function summary(): string {
     const known = area.filter(value => value !== null);
     if (!known.length) {
-      return trans.__('nothing known');
+      return trans.__('no data');
     }
     const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
     return trans.__(
-      'mean %1 %, highest %2 %',
+      'mean %1 %, maximum %2 %',
       Math.round(mean),
       Math.round(Math.max(...known))
     );

@@ -12,14 +12,14 @@ import { Settings } from './settings';
 import { memoryOf } from './units';
 
 const WATCHER = 'status bar';
-/** As often as anybody looks there. */
+/** The status bar needs no faster updates. */
 const INTERVAL_SECONDS = 5;
-/** Where there is no GPU, it is looked for again after a minute, then ever later. */
+/** Without a GPU, it checks again after a minute, then less and less often. */
 const FIRST_REST_SECONDS = 60;
 const LONGEST_REST_SECONDS = 600;
-/** A sampler that starts has told of its GPUs by then. */
+/** A sampler that starts has listed its GPUs by then. */
 const GLANCE_SECONDS = 15;
-/** Why there is no GPU, and none will come before the server starts anew. */
+/** Reasons that last until the server is restarted. */
 const LASTING = ['hidden', 'source cannot be used'];
 
 /** "GPU 3/8 busy · 142 GiB" in the status bar. */
@@ -36,7 +36,7 @@ export class MonitorStatus extends ReactWidget {
     _settings.changed.connect(this._look, this);
   }
 
-  /** Whether there is a GPU to tell of. */
+  /** Whether there is a GPU to show. */
   get isActive(): boolean {
     return this._active;
   }
@@ -79,8 +79,8 @@ export class MonitorStatus extends ReactWidget {
 
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
-    // The bar is hidden and shown as a whole; an item that is hidden itself, because
-    // there is nothing to tell, does not hear of it.
+    // The bar is hidden and shown as a whole; an item that is hidden itself gets no
+    // message about it.
     this._bar = this.parent;
     if (this._bar) {
       MessageLoop.installMessageHook(this._bar, this._hear);
@@ -113,8 +113,8 @@ export class MonitorStatus extends ReactWidget {
     if (!without) {
       this._rest = FIRST_REST_SECONDS;
     }
-    // Where there is no GPU, nobody has to read it for an item that is hidden; but
-    // the driver may be loaded later.
+    // Without a GPU the item is hidden and reads nothing; but the driver may be
+    // loaded later.
     const reason = inventory?.gpus_unavailable?.reason ?? '';
     const mayCome = without && !LASTING.includes(reason);
     this._watch(wanted && seen && (!without || (mayCome && this._glancing)));
@@ -143,7 +143,7 @@ export class MonitorStatus extends ReactWidget {
     }
   }
 
-  /** Look for a GPU for a moment, now and then. */
+  /** Check for a GPU from time to time. */
   private _plan(on: boolean): void {
     if (!on) {
       window.clearTimeout(this._turn);

@@ -17,7 +17,7 @@ export function StopRun({ run }: { run: IRun }): JSX.Element | null {
       label={trans.__('Stop the run %1', run.name ?? run.run_id)}
       refusal={
         run.state === 'stopping'
-          ? trans.__('It is stopping already')
+          ? trans.__('The run is already stopping')
           : actions.refusal(run.own)
       }
       onClick={() => void actions.stop(run)}

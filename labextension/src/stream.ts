@@ -7,11 +7,11 @@ import { Message } from './messages';
 import { request, RequestError } from './requests';
 
 export type Connection =
-  /** Nobody watches. */
+  /** No watcher. */
   | 'idle'
   | 'connecting'
   | 'live'
-  /** The server answers, and no websocket gets through to it. */
+  /** The server answers, but a websocket cannot reach it. */
   | 'polling'
   | 'disconnected'
   /** The server has no nbkit extension. */
@@ -19,16 +19,16 @@ export type Connection =
   | 'forbidden';
 
 const LONGEST_WAIT_SECONDS = 30;
-/** Until a server that knows no nbkit, or refuses this page, is asked again. */
+/** Until the next request to a server without nbkit, or without access. */
 const HOPELESS_WAIT_SECONDS = 300;
-/** Between two questions where no websocket gets through. */
+/** Between two requests while websockets are blocked. */
 const POLL_SECONDS = 3;
 /** A server that answers while so many sockets in a row bring nothing is not restarting. */
 const BLOCKED_SOCKETS = 2;
-/** The server says something every ten seconds, also where there are no samples. */
+/** The server sends a message every ten seconds, also without samples. */
 const SILENCE_SECONDS = 20;
 
-/** The websocket: opened while somebody watches, opened again when it breaks. */
+/** The websocket: open while there is a watcher, opened again when it breaks. */
 export class Stream implements IDisposable {
   /** `resume` gives the query with which the server sends only what was missed. */
   constructor(
@@ -57,7 +57,7 @@ export class Stream implements IDisposable {
     return this._disposed;
   }
 
-  /** Connect, or try at once where a wait is under way. */
+  /** Connect; a waiting retry happens immediately. */
   open(): void {
     if (!this._socket && !this._disposed && this._connection !== 'polling') {
       this._failures = 0;
@@ -174,7 +174,7 @@ export class Stream implements IDisposable {
 
   private _connectIn(seconds: number): void {
     window.clearTimeout(this._retry);
-    // Spread, so that a restarted server does not see everybody at once.
+    // Spread, so that pages do not all reconnect to a restarted server together.
     const milliseconds = 1000 * seconds * (0.75 + 0.5 * Math.random());
     this._retry = window.setTimeout(() => this._connect(), milliseconds);
   }

@@ -26,7 +26,7 @@ export type ICurvesRun = Pick<
 
 /** What a TensorBoard shows. */
 export interface ICurves {
-  /** What tells it from all others. */
+  /** Its unique key. */
   key: string;
   /** Where to ask for it, below nbkit's API. */
   request: string;
@@ -38,7 +38,7 @@ export interface ICurves {
 
 export interface IStudy {
   study_id: string;
-  /** Null where the study does not tell it. */
+  /** Null if the study has no name. */
   name: string | null;
 }
 
@@ -97,7 +97,7 @@ interface IOpened {
   path: string;
   /** Whether there was none before. */
   started: boolean;
-  /** It ends when nobody has asked for it for so long. */
+  /** It ends after this time without a request. */
   idle_seconds: number;
   /** Of several runs: how many it shows. */
   shown?: number;
@@ -129,7 +129,7 @@ export class TensorBoards {
   /**
    * Show curves.
    *
-   * Rejects with what the server said if there is no TensorBoard.
+   * Rejects with the server's message if TensorBoard cannot be started.
    */
   async open(curves: ICurves): Promise<void> {
     const shell = this._shell;
@@ -222,7 +222,9 @@ export class TensorBoards {
   private async _addTab(curves: ICurves, shell: ILabShell): Promise<void> {
     const content = new IFrame({ sandbox: ALLOWED });
     const { label } = curves;
-    content.node.querySelector('iframe')!.title = label;
+    // Lab may come to have another element there.
+    const frame = content.node.querySelector('iframe') ?? content.node;
+    frame.title = label;
     const starting = this._start(curves);
     // A tab without content closes itself.
     const reveal = starting.then(
@@ -255,11 +257,11 @@ export class TensorBoards {
     const page = window.open('', `nbkit-tensorboard-${curves.key}`);
     if (page === null) {
       const message = this._trans.__(
-        'The browser opens no other tab from this page; allow pop-ups for it.'
+        'The browser blocked the new tab. Allow pop-ups for this page.'
       );
       throw new Error(message);
     }
-    // By its name it may be a tab that the visitor has already.
+    // The name may belong to a tab that is already open.
     const isNew = isBlank(page);
     try {
       const { url, started, note } = await this._start(curves);
@@ -275,7 +277,7 @@ export class TensorBoards {
     }
   }
 
-  /** Tell what is left out. */
+  /** Show which runs are omitted. */
   private _say(note: string | null): void {
     if (note !== null) {
       Notification.info(note, { autoClose: 10_000 });
@@ -312,6 +314,6 @@ function isBlank(page: Window): boolean {
   try {
     return page.location.href === 'about:blank';
   } catch {
-    return false; // The page of another site does not tell.
+    return false; // The page of another site hides its address.
   }
 }

@@ -2,7 +2,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 export type MemoryUnit = 'GB' | 'GiB';
 
-/** What stands for a value that nobody knows. */
+/** Shown for an unknown value. */
 export const UNKNOWN = '–';
 
 /** MiB as a number in the unit, without its name; large numbers without decimals. */

@@ -4,7 +4,7 @@ import { Actions } from './actions';
 import { MonitorModel } from './model';
 import { ICurvesRun, oneRun } from './tensorboard';
 
-/** What nbkit's widgets in notebooks tell of the run that they show. */
+/** What nbkit's widgets in notebooks send about the run that they show. */
 interface IShownRun {
   run_id: string;
   name: string | null;
@@ -29,7 +29,7 @@ export function followWidgets(
   });
 }
 
-/** A run that is not among the newest that the server tells of. */
+/** A run that is not among the newest that the server lists. */
 function unlisted(run: IShownRun): ICurvesRun {
   return { ...run, folder: null };
 }

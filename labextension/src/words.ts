@@ -5,7 +5,7 @@ type Words = Record<string, string>;
 /**
  * What the driver and the sampler say, in the reader's language.
  *
- * Words that nobody knows here are shown as they came.
+ * Unknown words are shown as they are.
  */
 export function translated(word: string, trans: TranslationBundle): string {
   const known: Words = { ...reasons(trans), ...slowdowns(trans) };

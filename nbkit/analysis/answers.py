@@ -5,7 +5,7 @@ weights and see the same images in the same order, and are compared repeat by re
 with the baseline. An arm whose loss or weights are not finite, whose loss scale fell
 away, whose loss is elsewhere than the baseline's in any repeat, or compares with
 nothing, is suspect; so is a baseline that does not agree with itself. Elsewhere is what
-lies further than the tolerance, and further than rounding alone may take the training.
+is further than the tolerance, and further than rounding alone may take the training.
 
 Losses are compared at the end and on the way. The end alone would hide much: the few
 fixed images of synthetic data are learned by heart, and whatever learns at all arrives
@@ -24,7 +24,7 @@ from nbkit.store.summary import RunSummary
 __all__ = ["LOSS_TOLERANCE", "ROUNDING", "Answer", "judge_answers"]
 
 LOSS_TOLERANCE = 0.05
-"""Largest difference of losses that is no reason for suspicion, in parts of the first
+"""Largest difference of losses that is not suspicious, in parts of the first
 loss: a dozen times the spacing of bf16, the coarsest format (2^-8 = 0.4 %). The
 rounding of one step is far below; training amplifies it, so that a baseline whose own
 runs differ by more is suspect itself."""
@@ -40,7 +40,7 @@ least by which a weight can change."""
 
 _OF_ONE_RUN = 2.0
 """A single run with perturbed weights shows how far a training is taken, not how far it
-can be: twice as far is no reason for suspicion."""
+can be: twice as far is not suspicious."""
 
 _MOST_EXCUSED = 0.25
 """A loss that rounding takes further, in first losses, says too little of an answer: a
@@ -78,7 +78,7 @@ class Answer:
     suspicions: tuple[str, ...]
     """Why the answer may be wrong; empty where nothing was found."""
     limit: float = LOSS_TOLERANCE
-    """Largest difference that is no reason for suspicion."""
+    """Largest difference that is not suspicious."""
 
 
 def judge_answers(
@@ -102,12 +102,12 @@ def judge_answers(
         The baseline measured once more. If its runs and the baseline's differ by more
         than the tolerance, the baseline is suspect.
     tolerance
-        Largest difference of losses that is no reason for suspicion, in parts of the
+        Largest difference of losses that is not suspicious, in parts of the
         loss with which the baseline began.
     perturbed
         By arm, a run of the baseline with weights that were changed by as little as the
         arm's format rounds (`ROUNDING`). Where that takes the loss further than half
-        the tolerance, twice as far is no reason for suspicion, up to a quarter of the
+        the tolerance, twice as far is not suspicious, up to a quarter of the
         first loss.
 
     Notes

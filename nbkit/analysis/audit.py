@@ -3,7 +3,7 @@
 A finding is of one of three severities: an ``error`` is arithmetic that cannot be, a
 ``warning`` is a number that misleads, a ``note`` is what a reader should know. What a
 code means, why it matters and what to do about it is in the data file beside this
-module, so that each is said in one way everywhere.
+module, so that each has the same words everywhere.
 """
 
 from __future__ import annotations

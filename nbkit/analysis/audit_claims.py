@@ -232,7 +232,7 @@ def cache_evidence(
         return None
     return (
         f"{data_bytes / 1e9:,.3g} GB of data are {data_bytes / memory:.2g} times the "
-        f"memory ({memory / 1e9:,.4g} GB); {CACHE_FACTOR} are asked for"
+        f"memory ({memory / 1e9:,.4g} GB); {CACHE_FACTOR} are required"
     )
 
 

@@ -216,7 +216,7 @@ def _emulated(row: PublishedRow) -> Iterator[Finding]:
 
 
 def _too_fast(row: PublishedRow) -> Iterator[Finding]:
-    # Nobody trains ResNet-50 at another size without saying so.
+    # A training of ResNet-50 at another size states it.
     other_size = " px" in (row.conditions or "")
     if row.model != "resnet50" or row.phase != "train" or other_size:
         return

@@ -37,7 +37,7 @@ _SLOWED_SHARE = 0.01
 """Share of the time with clocks held down that is worth a word."""
 
 _CLOCK_SECONDS = 1.0
-"""How far a record's times, taken by another process, may lie beside the steps."""
+"""How far a record's times, taken by another process, may differ from the steps."""
 
 _SETTINGS = (
     *("model", "precision", "memory_format", "compile", "cuda_graphs"),

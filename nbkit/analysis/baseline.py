@@ -3,7 +3,7 @@
 A logistic regression for each label, on twelve statistics of the whole image (how
 bright, how contrasty, how sharp; of places in it the border alone). It is fitted to the
 training images and asked about those for evaluation. Where a network does no better,
-its AUROC is no evidence that it recognises anything in the images.
+its AUROC is not evidence that it recognises anything in the images.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def statistics_baseline(
     listing
         A set of several labels.
     threads
-        Images decoded at once; None for one a processor that this process may use.
+        Images decoded concurrently; None for one a processor that this process may use.
     on_progress
-        Told from time to time how far it is; what it raises ends the work.
+        Called from time to time with the progress; what it raises ends the work.
 
     Raises
     ------
@@ -95,8 +95,8 @@ def statistics_baseline(
     ]
     if not train:
         message = (
-            f"data={str(listing.root)!r} has 0 training images that can be read, the "
-            "baseline needs 2 or more; mend them."
+            f"data={str(listing.root)!r} has 0 training images that can be read, but "
+            "the baseline needs 2 or more; fix them."
         )
         raise ConfigError(message)
     inputs = [values for values, _ in train]

@@ -18,7 +18,7 @@ Three ways of cutting the same mathematics into kernels:
     can do.
 ``minimal``
     Statistics in the convolution's epilogue, apply in the next one's prologue, one
-    pass over each output gradient: nobody does all of it; a hard ceiling.
+    pass over each output gradient: no code does all of it; a hard ceiling.
 
 Batch normalisation is why a pass over memory cannot be left out: the statistics of a
 whole batch are needed before its first element can be normalised, and a batch of

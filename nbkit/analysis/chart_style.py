@@ -1,6 +1,6 @@
 """What all charts have in common: colours, sizes, ink.
 
-Charts have a white background of their own, so that they read the same on paper and in
+Charts have a white background, so that they read the same on paper and in
 a dark notebook. Only features that Vega-Lite 5.6 has are used: the renderer built into
 JupyterLab 4 has that version, and it needs no network.
 """
@@ -24,7 +24,7 @@ __all__ = [
     "with_intervals",
 ]
 
-# Okabe and Ito's colours, told apart by every common kind of colour vision, in an
+# Okabe and Ito's colours, distinct in every common kind of colour vision, in an
 # order that keeps neighbours far apart: https://jfly.uni-koeln.de/color/
 MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
 # Darker and duller than the measured ones: context, not the subject.
@@ -84,7 +84,7 @@ def measured_legend(**more: Any) -> alt.Legend:
 
 
 def published_legend(**more: Any) -> alt.Legend:
-    """Return the legend of what others have published: hollow diamonds."""
+    """Return the legend of published results: hollow diamonds."""
     return alt.Legend(
         title="Published by others",
         symbolType="diamond",
@@ -102,7 +102,7 @@ def published_points(
     titles: Mapping[str, str],
     legend: alt.Legend | None = None,
 ) -> alt.Chart:
-    """Return what others have published: hollow diamonds, a colour for each series.
+    """Return published results: hollow diamonds, a colour for each series.
 
     Parameters
     ----------

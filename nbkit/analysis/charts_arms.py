@@ -44,7 +44,7 @@ def arms_chart(
     arms
         What was measured, in the order of the lines.
     published
-        What others published in the same format on the same GPU, by arm.
+        Published results in the same format on the same GPU, by arm.
     device_type
         CPU numbers say so.
     title

@@ -25,7 +25,7 @@ __all__ = ["areas_chart", "epochs_chart"]
 
 _LINE_HEIGHT = 34
 _LOWEST = 0.3
-"""The axis begins here unless a point lies lower; chance is 0.5."""
+"""The axis begins here unless a point is lower; chance is 0.5."""
 _MOST_TICKS = 20
 _STATISTICS = "12 statistics"
 
@@ -44,7 +44,7 @@ def areas_chart(
     findings
         In the order of the lines.
     published
-        What others have published of these labels.
+        Published results of these labels.
     gpus
         Devices of the data-parallel trainings.
     subtitle

@@ -1,4 +1,4 @@
-"""Chart of jobs at once: how much slower each one is than alone, a line a job.
+"""Chart of concurrent jobs: how much slower each one is than alone, a line a job.
 
 Measured is a filled circle with its interval, published by others a hollow diamond
 without one, a diamond for each job.
@@ -45,7 +45,7 @@ def slowdown_chart(
     jobs
         What was measured, by setting, such as ``pinned``.
     published
-        What others published. One of the two may be empty.
+        Published results. One of the two may be empty.
     device_type
         CPU numbers say so.
     title

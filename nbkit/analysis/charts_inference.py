@@ -44,7 +44,7 @@ def throughput_chart(
     served
         What was measured; the control is left out.
     published
-        What others published of this model and GPU, at any of these batch sizes.
+        Published results of this model and GPU, at any of these batch sizes.
     device_type
         CPU numbers say that they are.
     """

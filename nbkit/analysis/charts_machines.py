@@ -47,7 +47,7 @@ def machines_chart(
     matched
         What was measured, from `nbkit.analysis.machines.compare_machines`.
     pairs
-        What others published, from `nbkit.analysis.machines_published`. One of the
+        Published results, from `nbkit.analysis.machines_published`. One of the
         two may be empty.
     measured_names, published_names
         What is divided by what.

@@ -1,7 +1,7 @@
 """Charts of input pipelines: what each one delivers, against what devices ask for.
 
 Measured is a filled circle with its interval. What devices ask for is a dashed line;
-the legend says whether that was measured, or emulated from what others published.
+the legend says whether that was measured, or emulated from published rates.
 """
 
 from __future__ import annotations

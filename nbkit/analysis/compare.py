@@ -197,7 +197,7 @@ def rates_in_words(
         How many runs it has.
     n_steps
         Steps of which the number of a single run is the median; 0 if it was logged,
-        None if nobody knows.
+        None if unknown.
     """
     digits = 1 if images_per_second >= 10 else 3
     rate = f"{name} {images_per_second:,.{digits}f}"

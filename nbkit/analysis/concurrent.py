@@ -1,4 +1,4 @@
-"""Jobs at once against the same job alone: overlap, slowdown, fairness, total.
+"""Concurrent jobs against the same job alone: overlap, slowdown, fairness, total.
 
 A *round* is one time that several jobs are started together. A job's rate in a round is
 the median over those of its measured steps during which every other job of the round
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MINIMUM_OVERLAP = 0.5
-"""A round counts if its jobs were measured at once for at least this part of the time
+"""A round counts if its jobs were measured together for at least this part of the time
 that the quickest of them was measured: with less, most of what was seen of that job is
 not a job among others."""
 
@@ -46,7 +46,7 @@ class Overlap:
     share: float
     """Of the time that the quickest job was measured: 0 to 1."""
     steps: tuple[tuple[Step, ...], ...]
-    """Of each job, those that lie in it as a whole."""
+    """Of each job, those that are in it as a whole."""
 
     @property
     def is_enough(self) -> bool:
@@ -214,7 +214,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Together:
-    """Jobs at once, in one setting, against the same jobs alone."""
+    """Concurrent jobs, in one setting, against the same jobs alone."""
 
     name: str
     """Such as ``1,1 (pinned)``."""
@@ -251,7 +251,7 @@ class Together:
 
     @property
     def counts(self) -> bool:
-        """Whether all trainings of its jobs at once were finite."""
+        """Whether all trainings of its concurrent jobs were finite."""
         return all(job.counts for job in self.jobs)
 
     @cached_property
@@ -351,4 +351,4 @@ class Effect:
     """The setting, such as ``pinned over not pinned``."""
     ratio: Ratio
     is_together: bool
-    """Whether jobs ran at once, and it is their total."""
+    """Whether jobs ran together, and it is their total."""

@@ -1,4 +1,4 @@
-"""Jobs at once as others have published them, with their statistics recomputed.
+"""Published results of concurrent jobs, with their statistics recomputed.
 
 A report prints a rate for each job, or a total, and says in a sentence that jobs do not
 disturb each other. What follows from the printed rates is computed here by the same
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PublishedRound:
-    """Jobs that somebody ran at once."""
+    """Jobs that ran concurrently."""
 
     name: str
     sizes: tuple[int, ...]
@@ -45,7 +45,7 @@ class PublishedRound:
     """Whether the report says "about", so that neither slowdown nor fairness is exact
     beyond two figures."""
     one_job: float | None
-    """Images/s of one job on as many GPUs; None where nobody says."""
+    """Images/s of one job on as many GPUs; None where it is not stated."""
     seconds: tuple[float, ...] | None
     """Run time by job, in the order printed."""
     alone_seconds: float | None
@@ -93,7 +93,7 @@ class PublishedRound:
 
 
 def published_rounds() -> list[PublishedRound]:
-    """Return what others have published of jobs at once, five jobs first."""
+    """Return published results of concurrent jobs, five jobs first."""
     jobs = _rows("NetApp", "of 5 concurrent single-node jobs")
     [netapp_alone] = _rows("NetApp", "single job, NetApp")
     [alone] = _rows("Dell", "1 VM and 1 GPU per node", world_size=1)
@@ -144,7 +144,7 @@ def published_rounds() -> list[PublishedRound]:
 
 
 def recomputed_means() -> list[str]:
-    """Return the printed means of jobs at once beside those of the printed values."""
+    """Return the printed means of concurrent jobs and those of the printed values."""
     return [
         f"{claim.source}: {claim.name} printed as "
         f"{_quantity(claim.values['value'], claim.values['unit'])}, of the "
@@ -162,7 +162,7 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def claims_of_jobs() -> list[str]:
-    """Return what the printed rates and run times of jobs at once do not bear out."""
+    """Return what the printed rates and run times of concurrent jobs contradict."""
     return [
         f"{finding.subject}: {finding.claim}; {finding.evidence}."
         for claim in claims()

@@ -24,7 +24,7 @@ def diagnose(run: StoredRun) -> Diagnosis:
     Parameters
     ----------
     run
-        Of any state; an imported one too.
+        In any state; imported runs too.
 
     Raises
     ------
@@ -69,8 +69,8 @@ def _unknown(facts: Facts) -> Iterator[str]:
     if not facts.all_ranks:
         yield (
             f"the times of {facts.world_size - 1} of {facts.world_size} ranks: they "
-            "are written when the training ends, and before, a slow rank cannot be "
-            "told from a slow exchange."
+            "are written when the training ends, and until then, a slow rank cannot "
+            "be distinguished from a slow exchange."
         )
     if facts.update_share is None and not facts.is_inference:
         yield "how long updating the weights took: an earlier version wrote the run."
@@ -82,4 +82,4 @@ def _unknown(facts: Facts) -> Iterator[str]:
     elif facts.on_gpus and not facts.load.gpus:
         yield "clocks and utilization of its GPUs: no counter was readable."
     if (facts.config.get("nnodes") or 1) > 1:
-        yield "how full the CPUs were: that is told of runs on one node only."
+        yield "how full the CPUs were: this is known for runs on one node only."

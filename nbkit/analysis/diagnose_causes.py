@@ -36,10 +36,10 @@ WORTH_A_WORD = INPUT_BOUND_SHARE
 little more than what two runs of one configuration differ by on a busy machine."""
 
 DISTURBANCES = ("other-gpu-processes", "other-processes", "throttled", "no-cpu")
-"""Causes that are no matter of the run, in the order in which they are told."""
+"""Causes outside the run, in the order in which they are listed."""
 
 _UNWEIGHED = "other-gpu-processes"
-"""Nobody counts what a process on the same GPU costs."""
+"""The cost of a process on the same GPU is not measured."""
 
 _OPERATORS_SHOWN = 5
 
@@ -95,8 +95,8 @@ class Cause:
     code: str
     """Short, stable name; `codes` has them all."""
     share: float | None
-    """Part of the measured time that it explains, 0 to 1; None where that cannot be
-    told from the run."""
+    """Part of the measured time that it explains, 0 to 1; None where the run
+    does not show it."""
     evidence: str
     """What speaks for it, with numbers."""
     change: str
@@ -196,7 +196,7 @@ class Diagnosis(Sequence[Cause]):
 
     @property
     def disturbances(self) -> list[Cause]:
-        """What others, or heat, did to the run: no matter of the run itself.
+        """What other processes, or heat, did to the run: causes outside the run.
 
         In the order of `DISTURBANCES`. Clocks that are said to be held down, and never
         were lower, are none.
@@ -293,6 +293,8 @@ class Diagnosis(Sequence[Cause]):
 
     def _operators(self) -> list[str]:
         """Return what took longest in the profile, as lines."""
+        if problem := self.profile.get("problem"):
+            return [f"Profile of rank 0: {problem}."]
         whole = self.profile["self_seconds"] or 1.0
         where = "on the GPU" if self.profile["device_type"] == "cuda" else "on CPUs"
         lines = [f"Profile of {self.profile['steps']} steps of rank 0, time {where}:"]
@@ -309,5 +311,5 @@ def _heading(cause: Cause) -> str:
 
 def _predicted(cause: Cause) -> str:
     if cause.gain is None:
-        return "the run does not tell how much"
+        return "how much is unknown"
     return f"{cause.gain} ({cause.gain.how})"

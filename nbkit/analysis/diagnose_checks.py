@@ -2,7 +2,7 @@
 
 A cause is named from a tenth of the measured time on. Where the time of a part is
 known, leaving it out wins at most ``1 / (1 - share)``; that is an upper end, since
-what was hidden behind the part may come to light.
+what the part hid may become visible.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _mend_input(facts: Facts) -> str:
     if config.get("data", "synthetic") == "synthetic":
         return "look at what else this host computes; synthetic images cost nothing."
     if config.get("loader") == "naive":
-        return "loader='torch', which decodes ahead, in processes of its own."
+        return "loader='torch', which decodes ahead in separate processes."
     filled = filled_share(facts)
     if filled is not None and filled >= SATURATED:
         return (
@@ -80,7 +80,7 @@ def _mend_input(facts: Facts) -> str:
         )
     if workers is not None and (filled is None or filled < _FREE):
         more = max(2 * workers, 2)
-        return f"loader_config={{'num_workers': {more}}} in the place of {workers}."
+        return f"loader_config={{'num_workers': {more}}} instead of {workers}."
     if filled is None:
         return "measure the storage; how busy its CPUs were is not known."
     if filled < _FREE:
@@ -191,8 +191,8 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     unsure = (
         ""
         if facts.all_ranks
-        else " Rank 0 cannot tell that from a slower rank; the ranks' own times are "
-        "known at the end of a run."
+        else " Rank 0 cannot distinguish that from a slower rank; the ranks' own times "
+        "are known at the end of a run."
     )
     yield Cause(
         "communication",

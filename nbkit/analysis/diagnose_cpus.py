@@ -29,7 +29,7 @@ SATURATED = 0.9
 def few_cpus(facts: Facts) -> Iterator[Cause]:
     """Find a run that fills all CPUs that it may use, where the host has more.
 
-    Somebody has given it that many: a Slurm allocation, a container's quota, the run's
+    It was given that many: a Slurm allocation, a container's quota, the run's
     own ``cpus=``. That bounds computing on CPUs and is nothing wrong, until images
     come late for it or ranks take turns on a CPU.
     """
@@ -65,7 +65,7 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
     if busy is None or not own or not total:
         return
     others = max(0.0, busy - own)
-    # What others have elsewhere, it could not use anyway.
+    # CPUs that other processes use elsewhere, it could not use anyway.
     within_reach = min(others + own, _allowed(facts) or total)
     share = 1 - own / within_reach
     queued = facts.queue_share
@@ -84,10 +84,10 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
         if queued is None
         else f"; a rank was ready and had none in {queued * 100:.0f} % of the time"
     )
-    sisters, change = "", "run it again when nobody else computes on this host."
+    sisters, change = "", "run it again when no other process uses this host's CPUs."
     if (facts.record.get("tags") or {}).get("together"):
         sisters = " The jobs that were started together with it are among the others."
-        change = "CPUs of its own for each of the jobs that run at once (cpus=...)."
+        change = "separate CPUs for each of the jobs that run together (cpus=...)."
     yield Cause(
         "other-processes",
         waits if facts.on_gpus else None,
@@ -105,7 +105,7 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
 
 
 def no_cpu(facts: Facts) -> Iterator[Cause]:
-    """Find a rank without a CPU where nobody sampled who had it, but not the run."""
+    """Find a rank without a CPU where no sample says which process had it."""
     if facts.busy_cpus is not None:
         return  # `other_processes` knows more
     loads = facts.config.get("data", "synthetic") != "synthetic"
@@ -116,7 +116,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
     if not own or not allowed or queued is None or queued < _NO_CPU:
         return
     if allowed != _reach(facts):
-        return  # a quota, at whose end nobody has a CPU
+        return  # a quota, after which no process has a CPU
     if not _has_waited(facts):
         return
     if own >= SATURATED * allowed or (facts.on_gpus and waits < WORTH_A_WORD):
@@ -126,7 +126,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         waits if facts.on_gpus else None,
         f"A rank was ready and had no CPU in {queued * 100:.0f} % of the time, and the "
         f"run kept {own:.1f} of {allowed:g} CPUs busy.",
-        "run it again when nobody else computes on this host.",
+        "run it again when no other process uses this host's CPUs.",
         at_most(waits, "the waiting for input left out")
         if facts.on_gpus
         else Gain(_at_most(allowed / own, queued, waits), None, "a CPU at all times"),
@@ -140,10 +140,10 @@ def _has_waited(facts: Facts) -> bool:
 
 
 def _at_most(by_cpus: float, queued: float | None, waits: float) -> float:
-    """Return the most that CPUs of its own can bring a run.
+    """Return the most that separate CPUs can bring a run.
 
     A rank that computes and never waits for input gains the time that it was ready and
-    had no CPU. One that waits has loading processes, whose queues nobody counts.
+    had no CPU. One that waits has loading processes, whose queues are not counted.
     """
     if queued is None or waits >= WORTH_A_WORD:
         return by_cpus
@@ -151,14 +151,14 @@ def _at_most(by_cpus: float, queued: float | None, waits: float) -> float:
 
 
 def busy_share(facts: Facts) -> float | None:
-    """Return how busy the host's CPUs were; None if nobody told."""
+    """Return how busy the host's CPUs were; None if unknown."""
     if facts.load is None or facts.load.busy_cpus is None or not facts.num_cpus:
         return None
     return min(1.0, facts.load.busy_cpus / facts.num_cpus)
 
 
 def filled_share(facts: Facts) -> float | None:
-    """Return how full the CPUs were that the run may use; None if nobody told.
+    """Return how full the CPUs were that the run may use; None if unknown.
 
     By the run itself (1 and more is all that they can do), or, at the least, by
     everybody on the host.
@@ -194,7 +194,7 @@ def _reach(facts: Facts) -> int | None:
 
 
 def _allowed(facts: Facts) -> float | None:
-    """Return how many of those they may keep busy; None if nobody told."""
+    """Return how many of those they may keep busy; None if unknown."""
     reach = _reach(facts)
     granted = (facts.record.get("machine") or {}).get("usable_cpus")
     return min(reach, granted) if reach and granted else reach

@@ -1,6 +1,6 @@
 """What a diagnosis looks at: the times of a run's ranks, and what stood around them.
 
-The ranks' own times are known once they have left the loop. Of a run that goes on, or
+The ranks' own times are known once they have left the loop. Of a run that continues, or
 that has failed, there are the steps of rank 0 only, and `Facts.all_ranks` says so.
 """
 
@@ -71,9 +71,9 @@ class Facts:
     all_ranks: bool
     update_share: float | None
     """Part of a step of rank 0 that updating the weights takes, median over steps: a
-    few updates in which somebody else had the CPU do not count. None is unknown."""
+    few updates in which another process had the CPU do not count. None is unknown."""
     load: Load | None
-    """None where too little was sampled, or nobody looked."""
+    """None where too little was sampled, or nothing."""
 
     @property
     def on_gpus(self) -> bool:
@@ -202,7 +202,7 @@ def put_together(
     update_share: float | None,
     load: Load | None = None,
 ) -> Facts:
-    """Return the facts, with the times of all ranks where they have told them.
+    """Return the facts, with the times of all ranks where they have written them.
 
     Parameters
     ----------

@@ -45,8 +45,8 @@ def _others(facts: Facts) -> Iterator[Cause]:
             None,
             f"{count} process{plural} not the run's own on its GPUs, in {seen}"
             + (" at the most." if count > 1 else "."),
-            "GPUs that nobody else uses (devices=...; the sidebar and nvidia-smi show "
-            "who is where).",
+            "GPUs that no other process uses (devices=...; the sidebar and nvidia-smi "
+            "show which are in use).",
             None,
         )
 

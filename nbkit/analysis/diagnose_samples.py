@@ -26,7 +26,7 @@ _MINIMUM_SECONDS = 2.0
 
 _FOUND_SECONDS = 10.0
 """The sampler finds new processes within five seconds: before that, a run's own loading
-processes would pass for somebody else's."""
+processes would count as another process's."""
 
 _POWER_CAP = "power cap"
 
@@ -46,7 +46,7 @@ class GpuLoad:
     slowed: dict[str, int] = field(default_factory=dict)
     """Readings with each reason that holds clocks down."""
     told: int = 0
-    """Readings that told whether there was such a reason."""
+    """Readings that say whether there was such a reason."""
 
     @property
     def busy_share(self) -> float | None:
@@ -102,7 +102,7 @@ class Load:
     gpus: Sequence[GpuLoad]
     strangers: Sequence[float] | None
     """Of each other process on the run's GPUs, in which share of its host's samples it
-    was seen; None where they cannot be told."""
+    was seen; None where it is unknown."""
 
 
 def read_load(
@@ -116,14 +116,14 @@ def read_load(
     Parameters
     ----------
     folder
-        Where each host's sampler writes a file. CPUs are told of a single host only.
+        Where each host's sampler writes a file. CPUs are known for a single host only.
     steps
         Begin and end of each that counts, in Unix time in seconds.
     num_cpus
         CPUs of the host, whose busy share the samples have.
     run_pids
         Of the ranks: any other process on the run's GPUs is a stranger. Strangers are
-        told only where one of the ranks was seen, as in `nbkit.telemetry.system`.
+        known only where one of the ranks was seen, as in `nbkit.telemetry.system`.
     """
     reading = _Reading(set(run_pids))
     spans = _joined(steps)
@@ -187,7 +187,7 @@ class _Reading:
     clocks: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, GpuLoad] = field(default_factory=dict)
     looked: Counter[str] = field(default_factory=Counter[str])
-    """Samples of each host that told who is on its GPUs."""
+    """Samples of each host that say which processes are on its GPUs."""
     seen: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     """Samples with each stranger, by host and pid."""
     sees_ranks: bool = False

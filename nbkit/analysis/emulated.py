@@ -1,4 +1,4 @@
-"""How long a GPU that nobody owns would compute on a batch, by published results."""
+"""How long a GPU that is not here would compute on a batch, by published results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EmulatedStep", "emulated_step"]
 
 @dataclass(frozen=True)
 class EmulatedStep:
-    """The time that stands in for computing, and whose number it is."""
+    """The time that is used instead of computing, and its source."""
 
     seconds: float
     """Of one step of one GPU."""
@@ -68,7 +68,7 @@ def emulated_step(
     Raises
     ------
     NotEnoughDataError
-        If nobody has published that; the text names the GPUs of which somebody has.
+        If it is not published; the text names the GPUs with published rates.
     """
     rates = _rates(model, precision, gpu_name)
     if not rates:

@@ -63,7 +63,7 @@ def _joules_of_host(path: Path, begin: float, end: float) -> float | None:
         first, last = _at(points, begin), _at(points, end)
         if len(inside) < _FEWEST_SAMPLES or first is None or last is None:
             return None
-        if last < first:  # the counter starts anew when the driver is reloaded
+        if last < first:  # the counter starts again when the driver is reloaded
             return None
         total += last - first
     return total if counters else None

@@ -42,7 +42,7 @@ class Workload:
     train_images: int
     evaluation_images: int
     epochs: int
-    """Expected; all that the recipe allows where nobody published how many it takes."""
+    """Expected; all that the recipe allows if the number it takes is not published."""
     epochs_low: int
     epochs_high: int
     """Fewest and most that were published, over seeds."""
@@ -174,10 +174,10 @@ def from_published(
     gpus
         Products, as in `nbkit.published`, or families: all their products then.
     precision
-        Also what has the same peak, such as bf16 for fp16; of a product that nobody
-        published in it, what there is in 16 bits.
+        Also what has the same peak, such as bf16 for fp16; for a product without
+        rows in it, what there is in 16 bits.
     world_size
-        GPUs together; where nobody published so many of a product, the fewest.
+        GPUs together; where so many of a product are not published, the fewest.
 
     Returns
     -------
@@ -188,13 +188,13 @@ def from_published(
     Raises
     ------
     ConfigError
-        If a name is none of a GPU.
+        If a name is not a GPU.
     """
     found: dict[str, Estimate] = {}
     for asked in gpus:
         if canonical_gpu_name(asked) is None:
             message = (
-                f"gpu={asked!r} is no GPU that published results name; use one such as "
+                f"gpu={asked!r} is not a GPU of the published results; use one such as "
                 "A100, H100-SXM-80GB or V100-SXM2-16GB."
             )
             raise ConfigError(message)

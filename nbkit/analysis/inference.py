@@ -82,11 +82,11 @@ class Kept:
     baseline_score: float | None = None
     """None for the baseline itself."""
     withheld: str | None = None
-    """Why nobody can say whether accuracy is kept; None where somebody can."""
+    """Why it is unknown whether accuracy is kept; None where it is known."""
 
     @property
     def verdict(self) -> str | None:
-        """What is left of the accuracy, in a few words; None where nobody knows."""
+        """What is left of the accuracy, in a few words; None where it is unknown."""
         return None if self.paired is None else self.paired.verdict
 
     @property
@@ -195,7 +195,7 @@ def _agreement_interval(
 def _why_by_chance(reference: Predictions | None, baseline: str) -> str | None:
     """Return why a model is not shown to have learnt anything; None if it is.
 
-    Whoever always names the commonest class is right as often as that is there.
+    Always naming the commonest class is right as often as that class occurs.
     """
     if not isinstance(reference, ClassPredictions) or not reference.files:
         return None
@@ -242,13 +242,13 @@ def computed_sentence(
     device_type
         CPU numbers say that they are of a CPU.
     floors
-        What the control shows, by batch size; a ratio within it is no result.
+        What the control shows, by batch size; a ratio within it is not a result.
     """
     prefix = "On a CPU: " if device_type == "cpu" else ""
     others = [one for one in served if one.against and not one.is_control]
     sound = [one for one in others if not _loses(one, kept)]
     if not others:
-        return f"{prefix}nothing but {baseline} was measured, so nothing is compared."
+        return f"{prefix}only {baseline} was measured, so nothing is compared."
     best = max(sound, key=_estimate, default=None)
     if best is None:
         text = f"no format but {baseline} keeps the accuracy"
@@ -258,7 +258,7 @@ def computed_sentence(
             f"differed ({floor.difference})"
         )
     else:
-        text = _clause(best, kept.get(best.arm), baseline)
+        text = _clause(best, kept.get(best.arm), baseline) + _best_of(len(sound))
     least = max(1.0, _estimate(best) if best else 1.0)
     losing = [one for one in others if _loses(one, kept) and _estimate(one) > least]
     if losing:
@@ -266,13 +266,13 @@ def computed_sentence(
         against = fastest.against
         assert against is not None  # losing ones are among the compared
         text += (
-            f". Not counted: {fastest.arm} in batches of {fastest.batch_size}, "
+            f"; not counted: {fastest.arm} in batches of {fastest.batch_size}, "
             f"{_ratio_in_words(against, baseline)}; "
             f"{_accuracy_in_words(kept[fastest.arm], baseline)}"
         )
     if not prefix and text.startswith("no format"):
         text = f"N{text[1:]}"
-    return f"{prefix}{text}.{_best_of(len(sound))}"
+    return f"{prefix}{text}."
 
 
 def _best_of(ratios: int) -> str:
@@ -280,8 +280,7 @@ def _best_of(ratios: int) -> str:
     if ratios < 2:
         return ""
     return (
-        f" (The largest of {ratios} ratios is named; its interval is that of one "
-        "comparison, not of the choice.)"
+        f" (largest of {ratios} ratios; the interval does not account for this choice)"
     )
 
 

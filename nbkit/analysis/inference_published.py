@@ -1,4 +1,4 @@
-"""What others published of inference: of this GPU, or of this model anywhere."""
+"""Published results of inference: of this GPU, or of this model anywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["published_here", "published_of"]
 def published_here(
     model: str, gpu_name: str | None, precision: str, *, compiled: bool
 ) -> list[PublishedRow]:
-    """Return what others published of this GPU, model and format, by batch size.
+    """Return published results of this GPU, model and format, by batch size.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def published_here(
 
 
 def published_of(model: str, batch_sizes: Sequence[int]) -> list[PublishedRow]:
-    """Return what others published of a model, on whatever device.
+    """Return published results of a model, on whatever device.
 
     Of each device, format and setting: the batch sizes that were measured here, and the
     one with the highest rate.

@@ -148,11 +148,11 @@ def left_out_sentences(
     pairs = _in_both(formats)
     if pairs and baseline in suspect:
         return [
-            f"What the layout does is left out: the answer of {baseline.name}, from "
-            "which gains are counted, is suspect."
+            f"The effect of the layout is omitted: the answer of {baseline.name}, the "
+            "baseline of all gains, is suspect."
         ]
     return [
-        f"What the layout does to {one.name} is left out: its answer is suspect."
+        f"The effect of the layout on {one.name} is omitted: its answer is suspect."
         for pair in pairs
         for one in pair
         if one in suspect
@@ -183,8 +183,8 @@ def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
 
 
 # Who measured channels_first, who channels_last, on which GPU, and what else differs.
-# Paddle ran NVIDIA's own code with the layout that its main.py takes if nobody asks for
-# another. Their A100s are no pair: the memory of NVIDIA's has 1.3 times the bandwidth.
+# Paddle ran NVIDIA's own code with the default layout of its main.py. Their A100s are
+# not a pair: the memory of NVIDIA's has 1.3 times the bandwidth.
 _PAIRS = (
     ("Paddle", "NVIDIA", "V100-SXM2-32GB", "other software"),
     ("apex", "apex", "A100", None),
@@ -229,10 +229,10 @@ def _published(
 def like_for_like(
     arm: Format, *, model: str, gpu_name: str | None
 ) -> list[PublishedRow]:
-    """Return what others published of one GPU in the same format, the best first.
+    """Return published results of one GPU in the same format, the best first.
 
-    Rows that do not say their layout are left out; of those that do not say whether
-    they were compiled, nobody compiled.
+    Rows that do not state their layout are left out; those that do not state whether
+    they were compiled count as not compiled.
     """
     if gpu_name is None:
         return []

@@ -203,13 +203,13 @@ def measured_sentence(
         if not causes or _ANY_RUN in causes:
             why = "one of them has no such run"
         return f"No verdict: no run of {a_name} is like one of {b_name} ({why})."
-    text = " ".join(
+    text = "; ".join(
         f"{arm.name}: {arm.ratio.sentence.removesuffix('.')} "
-        "(not interleaved, no control)."
+        "(not interleaved, no control)"
         for arm in matched
     )
     on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
-    return f"CPU, functional: {text}" if on_cpu else text
+    return f"CPU, functional: {text}." if on_cpu else f"{text}."
 
 
 _RATIO_FIELDS = (

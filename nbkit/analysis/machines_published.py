@@ -207,7 +207,7 @@ def _value(row: PublishedRow, name: str) -> object:
 
 
 def published_sentence(pairs: Sequence[PublishedPair], a_gpu: str, b_gpu: str) -> str:
-    """Return in a sentence what others have published of two GPUs, like for like."""
+    """Return in a sentence published results of two GPUs, like for like."""
     if not pairs:
         return f"Published: no two rows of {a_gpu} and {b_gpu} are like for like."
     parts = []

@@ -1,9 +1,9 @@
 """A run as the log that MLPerf Training asks for, from its run folder alone.
 
 Each line is ``:::MLLOG`` and an object with ``namespace``, ``time_ms``, ``event_type``,
-``key``, ``value`` and ``metadata``. Only what the run's files tell is said, unknown is
-null: a run that is not ImageNet ResNet-50 by MLPerf's rules gives a log that MLPerf's
-compliance checker refuses, and rightly so.
+``key``, ``value`` and ``metadata``. Only what the run's files record is written;
+unknown is null: a run that is not ImageNet ResNet-50 by MLPerf's rules gives a log that
+MLPerf's compliance checker refuses.
 
 References
 ----------
@@ -67,39 +67,38 @@ def mllog(
     status: Literal["cloud", "onprem", "preview", "research"] = "research",
     cache_cleared: bool | None = None,
 ) -> str:
-    """Return a run's MLPerf Training log, and write it to a file if one is named.
+    """Return a run's MLPerf Training log, and write it to a file if one is given.
 
     Parameters
     ----------
     run
-        Trained with a target accuracy and evaluations. `nbkit.attach` has it by its id.
+        Trained with a target accuracy and evaluations. `nbkit.attach` finds it by id.
     file
-        Where to write the log; None writes nothing.
+        Path of the log; None does not write it.
     division
-        Of MLPerf: ``closed`` keeps to the reference's rules, which only a run that
-        does may claim; ``open`` to few.
+        Of MLPerf: ``closed`` is for runs that follow all rules of the reference,
+        ``open`` for the others.
     org, platform
-        Who runs it, and on what; None is not known, and of the platform the record's
-        name of the system if it has one.
+        Submitter and system; None is unknown, for the platform the system's name in
+        the record, if there is one.
     status
         Of the system, in MLPerf's words.
     cache_cleared
-        Whether caches were cleared before the run, as MLPerf asks; None is not known.
+        Whether caches were cleared before the run, as MLPerf requires; None is unknown.
 
     Raises
     ------
     ConfigError
-        If the run has no target accuracy, or ``division="closed"`` is claimed of one
-        that does not keep to its rules.
+        If the run has no target accuracy, or ``division="closed"`` and the run does
+        not follow its rules.
     NotEnoughDataError
-        If the run has no step or evaluation, or its record does not tell when it
-        started.
+        If the run has no step or evaluation, or its record has no start time.
     StoreError
         If the file cannot be written.
 
     Examples
     --------
-    >>> nbkit.mllog(run, "result_0.txt", org="somebody")  # doctest: +SKIP
+    >>> nbkit.mllog(run, "result_0.txt", org="example")  # doctest: +SKIP
     """
     obstacles = closed_obstacles(run) if division == "closed" else []
     if obstacles:
@@ -131,7 +130,7 @@ def mllog(
 
 
 def closed_obstacles(run: StoredRun) -> list[str]:
-    """Return why a run is none of MLPerf's closed division; empty if nothing is known.
+    """Return why a run is not in MLPerf's closed division; empty if nothing is known.
 
     References
     ----------
@@ -148,7 +147,7 @@ def closed_obstacles(run: StoredRun) -> list[str]:
 
 
 def _benchmark(run: StoredRun) -> str:
-    """Return MLPerf's name of the benchmark; the model's where it is no benchmark."""
+    """Return MLPerf's name of the benchmark; otherwise that of the model."""
     data = run.worker.get("data") or {}
     # An epoch leaves out what does not fill a last batch.
     whole = data.get("train_images", 0) + data.get("dropped_images", 0)
@@ -187,7 +186,7 @@ def _startup(run: StoredRun) -> float:
     if seconds is None:
         message = (
             f"the record of run {run.run_id} has time.started=None for the attempt of "
-            "its first step, an MLPerf log begins there; use a run that nbkit has "
+            "its first step, where an MLPerf log begins; use a run that nbkit has "
             "launched."
         )
         raise NotEnoughDataError(message)
@@ -250,7 +249,7 @@ def _epochs(lines: Sequence[Line]) -> Iterator[Line]:
     for (number, inside), start, following in zip(
         epochs, starts, [*starts[1:], None], strict=True
     ):
-        # The end of a step is noticed late on a GPU, at times in the epoch behind it.
+        # The end of a step is noticed late on a GPU, at times in the next epoch.
         stop = min(
             start + sum(line["step_time_seconds"] for line in inside),
             inside[-1]["t"],

@@ -1,7 +1,7 @@
 """AUROC of several labels, network beside baseline, one device beside several.
 
 All is computed from predictions of the same evaluation images. An interval says where
-the value would lie for other patients, and, of a network, for another training of it:
+the value would be for other patients, and, of a network, for another training of it:
 the spread between trainings (seeds) is added to that between patients.
 """
 
@@ -53,7 +53,7 @@ class ScoredImages:
     labels: Mapping[str, Sequence[int]]
     """By label, 1 for images that have it, else 0."""
     patients: Sequence[str] | None
-    """Of whom each image is; None where nobody says."""
+    """The patient of each image; None if unknown."""
     single: Sequence[Scores]
     """The network trained on one device, one a seed."""
     parallel: Sequence[Scores]
@@ -74,7 +74,7 @@ class Estimate:
 
     @property
     def is_above_zero(self) -> bool:
-        """Whether the whole interval lies above zero, over `MINIMUM_RUNS` trainings."""
+        """Whether the whole interval is above zero, over `MINIMUM_RUNS` trainings."""
         return self.low is not None and self.low > 0 and self.trainings >= MINIMUM_RUNS
 
 
@@ -86,7 +86,7 @@ class LabelFinding:
     positives: int | None
     """Evaluation images with the label; None for the mean."""
     patients: int | None
-    """Patients with it, or images where nobody says of whom they are."""
+    """Patients with it, or images if the patients are unknown."""
     doubt: str | None
     """Why there is no AUROC, or none to be trusted, so that the mean goes without."""
     single: Estimate | None = None
@@ -146,8 +146,8 @@ class _Areas:
     def is_perfect(self) -> bool:
         """Whether all trainings of a side order the images without a mistake.
 
-        Or with nothing but mistakes. Nothing varies then, which is no sign that other
-        patients would not.
+        Or with nothing but mistakes. Nothing varies then, which does not mean that
+        other patients would not.
         """
         return any(
             side and not any(area.variance for area in side)
@@ -199,9 +199,9 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     if any(scores.get(label) is None for scores in models):
         return "no training image has it, or all have it"
     if areas is None:
-        return "a score of the network is no number"
+        return "a score of the network is not a number"
     if areas.is_perfect:
-        return "its order is perfect, so that its spread is not known"
+        return "its order is perfect, so its spread is unknown"
     return None
 
 

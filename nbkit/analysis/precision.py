@@ -63,7 +63,7 @@ def computed_sentence(
     device_type
         CPU numbers say so.
     floor
-        What the control shows; a ratio within it is no result.
+        What the control shows; a ratio within it is not a result.
     """
     others = [one for one in arms if one.against and not one.is_control]
     sound = [one for one in others if not one.answer.suspicions]
@@ -82,24 +82,24 @@ def computed_sentence(
     elif floor is not None and best.against and floor.covers(best.against):
         text = not_beyond(floor, baseline).rstrip(".")
     else:
-        text = _clause(best, base, steps)
+        text = _clause(best, base, steps) + best_of(len(sound))
     least = max(1.0, _estimate(best) if best else 1.0)
     wrong = [one for one in suspect if _estimate(one) > least]
     if wrong:
         fastest = max(wrong, key=_estimate)
         text += (
-            f". Not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
+            f"; not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
             f"answer may be wrong ({' and '.join(fastest.answer.suspicions)})"
         )
     if not prefix and text.startswith("no arm"):
         text = f"N{text[1:]}"
-    return f"{prefix}{text}.{best_of(len(sound))}"
+    return f"{prefix}{text}."
 
 
 def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
     """Return the fastest arm whose answer is not suspect; None if there is none.
 
-    The baseline and its control are none.
+    The baseline and its control do not count.
     """
     sound = [
         one
@@ -118,16 +118,13 @@ def not_beyond(floor: NoiseFloor, baseline: str) -> str:
 
 
 def best_of(arms: int) -> str:
-    """Return what a reader has to know of the fastest of several arms.
+    """Return what a reader must know about the fastest of several arms.
 
     The largest of several estimates is more often too large than too small.
     """
     if arms < 2:
         return ""
-    return (
-        f" (The fastest of {arms} arms is named; its interval is that of one "
-        "comparison, not of the choice.)"
-    )
+    return f" (fastest of {arms} arms; the interval does not account for this choice)"
 
 
 def _estimate(arm: MeasuredArm) -> float:

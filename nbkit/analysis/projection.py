@@ -7,7 +7,7 @@ held out, 28 (74 %) lay inside and 37 inside or within 3 %.
 
 Published series with three sizes or more are its test. The largest size is held out,
 the others are the points, and the table counts how often the projection was refused,
-how often the measured value lies inside, how often inside or within 3 % of the nearer
+how often the measured value is inside, how often inside or within 3 % of the nearer
 end, and the mean half-width over the midpoint in per cent. An interval of 80 % should
 hold 30 of the 38 that are made.
 
@@ -102,7 +102,7 @@ class Projection:
     high_efficiency: float
     """Against the smallest measured world size, per GPU."""
     probability: float = PROBABILITY
-    """Nominally, that a measurement would lie between low and high: of 38 published
+    """Nominally, that a measurement would be between low and high: of 38 published
     points held out, 28 lay inside and 37 inside or within 3 %."""
 
 

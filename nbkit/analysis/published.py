@@ -1,11 +1,11 @@
-"""What others have published, in one vocabulary, every row with its source.
+"""Published results, in one vocabulary, every row with its source.
 
 The data file beside this module holds facts only: a number, under which conditions
 and by which statistic it was got, and where it was printed. A published number is
 never mixed with a measured one; it is context. `nbkit.audit` says which of these
 numbers mislead.
 
-Left out is what is no rate, speed-up or time of one configuration: the read rates of
+Omitted is what is not a rate, speed-up or time of one configuration: the read rates of
 ``dd`` in NetApp's report and the 300 MB/s a node of Dell's guide (storage), the ranges
 "65 to 91 % faster" of that guide (three frameworks and several sizes together), and
 Dell's text on CheXNet, whose rates are in a figure only.
@@ -70,7 +70,7 @@ class PublishedRow:
     """``synthetic`` or ``real``."""
     phase: str
     """``train``, ``infer``, or ``emulation``: the rate that a storage benchmark
-    assumes of a GPU, which nobody measured."""
+    assumes of a GPU, which was not measured."""
     images_per_second: float | None
     """All GPUs together."""
     speedup: float | None
@@ -78,7 +78,7 @@ class PublishedRow:
     time_to_target_minutes: float | None
     """Minutes to 75.9 % top-1 accuracy (MLPerf's rules)."""
     runs: int | None
-    """Runs behind the number."""
+    """Runs of the number."""
     statistic: str | None
     """How the number was made from what was measured: ``images / time``, ``mean`` or
     ``median of step rates``, ``median of epoch rates``, ``mean of runs``, or ``the
@@ -182,11 +182,11 @@ def published(
     Parameters
     ----------
     model
-        Of these alone, such as ``resnet50``; None is all.
+        Only rows of this model, such as ``resnet50``; None is all.
     gpu_name
-        Of this GPU alone, as NVML prints it or by family, such as ``A100``.
+        Only rows of this GPU, as NVML names it or by family, such as ``A100``.
     **conditions
-        Other fields of `PublishedRow` with the value that they have to have, such as
+        Other fields of `PublishedRow` with their required values, such as
         ``precision="fp16"``, ``publisher="Paddle"`` or ``world_size=8``.
 
     Raises
@@ -205,8 +205,8 @@ def published(
     for name in conditions:
         if name not in known:
             message = (
-                f"{name}={conditions[name]!r} is no field of a published row; use one "
-                f"of {', '.join(known)}.{suggest(name, known)}"
+                f"{name}={conditions[name]!r} is not a field of a published row; use "
+                f"one of {', '.join(known)}.{suggest(name, known)}"
             )
             raise ConfigError(message)
     rows = lookup(model=model, gpu_name=gpu_name, phase=None)

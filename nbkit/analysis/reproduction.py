@@ -28,7 +28,7 @@ class LossComparison:
     first_step: int | None
     """The first of them with another loss; None if all are equal to the last bit."""
     original: float | None
-    """The original's loss of that step; None also where it was no finite number."""
+    """The original's loss of that step; None also where it was not finite."""
     reproduced: float | None
 
     @property
@@ -110,20 +110,20 @@ class Reproduction:
         return f"Images/s: {now}; {then}."
 
     def _place(self) -> str:
-        """Say where the first new run lies in what is known of the original."""
+        """Say where the first new run is in what is known of the original."""
         rate = self.run.summary.images_per_second
         between, steps = self.between_runs, self.original.summary
         if rate is None or between is None:
             return ""
         if between.ci_low is not None and between.ci_high is not None:
             return (
-                f"The original's arm has {between.n} runs, whose typical value lies at "
+                f"The original's arm has {between.n} runs, whose typical value is "
                 f"{between.ci_low:,.1f} to {between.ci_high:,.1f} images/s "
                 f"({between.confidence * 100:g} % interval; single runs scatter more "
                 f"widely): {rate:,.1f} is "
                 f"{_where(rate, between.ci_low, between.ci_high)} it."
             )
-        text = "The original is one run, so that there is no interval between runs"
+        text = "The original is one run, so there is no interval between runs"
         low, high = steps.images_per_second_q25, steps.images_per_second_q75
         if low is None or high is None:
             return f"{text}."

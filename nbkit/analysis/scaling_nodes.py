@@ -1,4 +1,4 @@
-"""Where the time of a step goes on each node of a run, and for whom the others wait.
+"""Where each node of a run spends the time of a step, and which ranks others wait for.
 
 Ranks exchange gradients in every step, so that each step is as long as that of the
 slowest: who is fast waits in the exchange. What tells ranks apart is therefore their
@@ -122,7 +122,7 @@ def node_times(
     names: Sequence[str] = (),
     system: Mapping[str, Any] | None = None,
 ) -> NodeTimes | None:
-    """Return a run's times by rank; None if its ranks have not told all of them.
+    """Return a run's times by rank; None if its ranks have not written all of them.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Stra
     Parameters
     ----------
     runs
-        Finished runs; those of one rank have nobody to wait for.
+        Finished runs; one rank alone waits for no other.
     least
         Excess from which a place is named.
     """

@@ -50,7 +50,7 @@ class SourceStatistic:
     difference: str
     """How it differs from nbkit's statistic."""
     n_runs: int
-    """Runs behind the value."""
+    """Runs of the value."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def epoch_rates(
     )
     rates = [_rate(statistics.measured_steps(part)) for part in parts]
     # Of a run its first step alone counts nowhere. A later part begins with its own
-    # first step, in which a stall between epochs lies: the step before it is given too.
+    # first step, with the stall between epochs: the step before it is given too.
     counted = (parts[0], steps[max(len(parts[0]) - 1, 0) :] if parts[1] else [])
     shares = [
         statistics.accelerator_utilization(part, emulated_step_seconds)
@@ -163,41 +163,40 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     else:
         rate = loader.images_per_second.median
         loaded = (
-            f"the loader gives {rate:,.0f} images/s from cold data ({asked:,.0f} asked "
-            f"for; {loader.place})"
+            f"the loader gives {rate:,.0f} images/s from cold data ({asked:,.0f} "
+            f"needed; {loader.place})"
         )
     is_enough = loader is not None and loader.images_per_second.median >= asked
     if reads is None:
-        end = "" if is_enough or loader is None else ", and what limits it is not known"
+        end = "" if is_enough or loader is None else ", and what limits it is unknown"
         return f"Cold random reads were not measured; {loaded}{end}."
     gigabytes = reads.bytes_per_second.median / 1e9
     asked_gigabytes = asked * reads.bytes_per_image / 1e9
     given = f"cold random reads give {gigabytes:.3g} GB/s "
-    given += f"({asked_gigabytes:.3g} asked for)"
+    given += f"({asked_gigabytes:.3g} needed)"
     of_reads = reads.images_per_second.median
     if of_reads < asked:
         ratio = math.inf if loader is None else loader.images_per_second.median
         ratio /= of_reads
         if not is_enough and abs(ratio - 1) <= PRACTICAL_MARGIN:
             return (
-                f"Storage and loader are below the demand: {given}, and {loaded}. Such "
-                f"reads would bring {of_reads:,.0f}, within {PRACTICAL_MARGIN:.0%} of "
-                "the loader, so that which of them limits first is not shown."
+                f"Storage and loader are below the demand: {given}, and {loaded}; such "
+                f"reads would give {of_reads:,.0f}, within {PRACTICAL_MARGIN:.0%} of "
+                "the loader, so which of them limits first is unknown."
             )
         if ratio < 1:
             return (
-                f"Storage and loader are below the demand: {given}, and {loaded}. Such "
-                f"reads would bring {of_reads:,.0f}, so that faster storage alone "
-                "changes little: reading and decoding images with these CPUs limits "
-                "first."
+                f"Storage and loader are below the demand: {given}, and {loaded}; such "
+                f"reads would give {of_reads:,.0f}, so faster storage alone changes "
+                "little: reading and decoding images with these CPUs limits first."
             )
         # A pack is read in order, which may be faster than at random.
         end = f", but {loaded}" if is_enough else ""
         return f"The storage is below the demand: {given}{end}."
     if is_enough or loader is None:
-        return f"The storage could give it: {given}; {loaded}."
+        return f"The storage meets the demand: {given}; {loaded}."
     return (
-        f"The storage could give it: {given}; {loaded}, so that reading and decoding "
+        f"The storage meets the demand: {given}; {loaded}, so reading and decoding "
         "images with these CPUs is the limit and not the storage."
     )
 

@@ -3,7 +3,7 @@
 The clock starts where the first step asks for its first image and stops at the end of
 the evaluation that reached the target, as between MLPerf's ``run_start`` and
 ``run_stop``; evaluations are part of it. Reading the file list, building the model and
-the start of processes come before, and are told apart.
+the start of processes come before, and are listed separately.
 
 References
 ----------

@@ -3,7 +3,7 @@
 A coordinate search over a grid: from a start, one setting at a time is changed, in
 steps of the grid, for as long as that helps. A difference counts only if it is larger
 than what the start differs from itself when it is measured twice. A setting that fails
-delivers nothing, and the search goes on. Nothing is run here.
+delivers nothing, and the search continues. Nothing is run here.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def tune(
         If the start is not in the grid.
     """
     if start not in grid.settings:
-        message = f"start={start} is none of the {len(grid)} settings; use one of them."
+        message = f"start={start} is not one of the {len(grid)} settings; use one."
         raise ConfigError(message)
     search = _Search(grid, measure, most_trials or grid.most_trials)
     try:

@@ -8,7 +8,7 @@ from nbkit.store.nonfinite import NonFinite
 
 __all__ = ["NOTHING_COMPARED", "earliest", "no_verdict_sentence", "usable_arms"]
 
-NOTHING_COMPARED = "Nothing is compared: what the others are set against is not finite."
+NOTHING_COMPARED = "Nothing is compared: the baseline is not finite."
 """The rest of an answer whose baseline is of no use."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 __all__ = ["REFUSED", "Commands", "Work", "add_command"]
 
@@ -14,7 +14,15 @@ REFUSED = 2
 Work: TypeAlias = "Callable[[argparse.Namespace], int]"
 """Does what was asked for and returns the exit code."""
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+class Commands(Protocol):
+    """What takes subcommands; `argparse.ArgumentParser.add_subparsers` returns one."""
+
+    def add_parser(
+        self, name: str, *, help: str | None, **options: Any
+    ) -> argparse.ArgumentParser:
+        """Return the parser of a new one."""
+        ...
 
 
 def add_command(

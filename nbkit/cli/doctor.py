@@ -1,7 +1,7 @@
-"""`nbkit doctor`: what works here, and what to do about the rest.
+"""`nbkit doctor`: check this machine and show how to fix problems.
 
-It only gathers: each room has its checks in ``nbkit/<room>/health.py``, which run side
-by side, each in a process of its own that is given up when it hangs.
+It only collects: each room has its checks in ``nbkit/<room>/health.py``, which run
+concurrently, each in a separate process that is abandoned when it hangs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _ROOMS = {
     "Images": ("nbkit.datasets.health",),
     "JupyterLab": ("nbkit.server.health", "nbkit.study.health"),
 }
-"""Headings, and the modules whose findings stand below each."""
+"""Headings, and the modules whose findings come below each."""
 
 _GPU_LIMIT_SECONDS = 20.0
 _GPU_MARGIN_SECONDS = 2.0
 """For the processes on the GPUs to end, and for what they found to be written."""
 _LIMIT_SECONDS = 120.0
-"""To import torch from a slow file server takes a minute."""
+"""Importing torch from a slow file server takes a minute."""
 _KILLED_SECONDS = 2.0
 _WIDTH = 80
 _WHAT_WIDTH = 17
@@ -53,7 +53,7 @@ _INDENT = " " * 9
 
 @contextmanager
 def examine(module: str, *arguments: str) -> Iterator[Examination]:
-    """Run the checks of a module beside this process; at the end they have ended.
+    """Run the checks of a module in a separate process, which has ended at the end.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def examine(module: str, *arguments: str) -> Iterator[Examination]:
     *arguments
         Of its command line.
     """
-    # Files take any length; a pipe that nobody reads yet would hold it up.
+    # Files take any length; a pipe without a reader would block it.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         # -P: a notebook's folder may hold a signal.py or a json.py.
         process = subprocess.Popen(
@@ -97,7 +97,7 @@ class Examination:
         self._errors = errors
 
     def findings(self, deadline: float) -> Iterator[Finding]:
-        """Yield what it has found by then, and whether it came to its end.
+        """Yield what it has found until then, and whether it has finished.
 
         Parameters
         ----------
@@ -121,9 +121,9 @@ class Examination:
             )
             yield Finding("Checks", "failure", found, remedy)
         elif code:
-            said = _read(self._errors).strip().splitlines()[-1:] or ["no word"]
+            said = _read(self._errors).strip().splitlines()[-1:] or ["no output"]
             found = f"{self._module} ended after {last} with exit code {code}: "
-            remedy = f"python -m {self._module} shows all it says"
+            remedy = f"python -m {self._module} shows its full output"
             yield Finding("Checks", "failure", found + said[0], remedy)
 
 
@@ -133,34 +133,34 @@ def doctor(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[tuple[str, Finding
     Parameters
     ----------
     limit_seconds
-        For all of them together; what has not answered by then is a failure.
+        For all of them together; a check without an answer until then is a failure.
     """
     checks = [
         (heading, [module]) for heading, modules in _ROOMS.items() for module in modules
     ]
-    yield from _told(checks, limit_seconds)
+    yield from _findings(checks, limit_seconds)
 
 
 def doctor_of_gpus(
     limit_seconds: float = _GPU_LIMIT_SECONDS,
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the same of the GPUs alone, and of an all-reduce over each free pair.
+    """Yield the same for the GPUs only, and for an all-reduce over each free pair.
 
     Parameters
     ----------
     limit_seconds
         For all of it together; a pair without a turn by then is a warning.
     """
-    # The clock is one for all processes; to begin may take one of them seconds.
+    # All processes share the clock; one of them may take seconds to start.
     deadline = time.monotonic() + limit_seconds - _GPU_MARGIN_SECONDS
     checks = [
         ("GPUs", ["nbkit.telemetry.gpu_health"]),
         ("Pairs of GPUs", ["nbkit.launch.gpu_pairs", f"--deadline={deadline}"]),
     ]
-    yield from _told(checks, limit_seconds)
+    yield from _findings(checks, limit_seconds)
 
 
-def _told(
+def _findings(
     checks: Sequence[tuple[str, Sequence[str]]], limit_seconds: float
 ) -> Iterator[tuple[str, Finding]]:
     deadline = time.monotonic() + limit_seconds
@@ -194,26 +194,25 @@ def add_to(commands: Commands) -> None:
         commands,
         "doctor",
         _work,
-        summary="say what works here, and what to do about the rest",
+        summary="check this machine and show how to fix problems",
         description="Check Python, CPUs, memory, GPUs and driver, torch and DALI, the "
-        "pool of devices, Slurm, the store, JupyterLab and the notebooks. A warning "
-        "is worse than it could be, or matters for one purpose only; a failure is "
-        "something that a user of this machine needs. No GPU is a fact; a GPU that "
-        "torch does not see is a failure. With --gpus only the GPUs: their condition, "
-        "and an all-reduce over each pair that is free. Exit code 0 without a failure, "
-        "else 1.",
+        "pool of devices, Slurm, the store, JupyterLab and the notebooks. A failure "
+        "prevents common uses of this machine. A warning affects performance or a "
+        "single use. A machine without a GPU is not a failure; a GPU that torch does "
+        "not see is. With --gpus, check only the GPUs: their condition, and an "
+        "all-reduce over each free pair. The exit code is 1 after a failure, else 0.",
         example="nbkit doctor --json > doctor.json",
     )
     parser.add_argument(
-        "--gpus", action="store_true", help="only the GPUs, and each pair of them"
+        "--gpus", action="store_true", help="check only the GPUs and each pair of them"
     )
-    parser.add_argument("--json", action="store_true", help="JSON for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--limit",
         type=_seconds,
         metavar="SECONDS",
-        help="time for all checks together; what hangs is then a failure (default: "
-        f"{_LIMIT_SECONDS:g}, with --gpus {_GPU_LIMIT_SECONDS:g})",
+        help="time limit for all checks together; a check that hangs is a failure "
+        f"(default: {_LIMIT_SECONDS:g}, with --gpus {_GPU_LIMIT_SECONDS:g})",
     )
 
 
@@ -223,7 +222,7 @@ def _seconds(text: str) -> float:
             return seconds
     except ValueError:
         pass
-    message = f"{text!r} is no number of seconds of 1 or more; use one"
+    message = f"{text!r} must be a number of seconds, at least 1"
     raise argparse.ArgumentTypeError(message)
 
 
@@ -233,7 +232,7 @@ def _work(arguments: argparse.Namespace) -> int:
         check, limit = doctor_of_gpus, arguments.limit or _GPU_LIMIT_SECONDS
     if sys.stderr.isatty():
         what = "each pair of free GPUs" if arguments.gpus else "everything"
-        say(f"Looking at {what}; to import torch may take a minute.")
+        say(f"Checking {what}; importing torch may take a minute.")
     findings: list[tuple[str, Finding]] = []
     before = ""
     for heading, finding in check(limit):

@@ -24,7 +24,7 @@ def gpu_table(inventory: Values, sample: Values) -> list[str]:
     Parameters
     ----------
     inventory, sample
-        Lines of `nbkit.telemetry.feed`; the sample is one behind that inventory.
+        Lines of `nbkit.telemetry.feed`; the sample comes after that inventory.
     """
     lines = [_title(inventory, sample)]
     if inventory["source"] == "replay":
@@ -74,13 +74,13 @@ def _cells(gpu: Values, row: Values) -> tuple[str, ...]:
 
 
 def _warnings(inventory: Values, gpu: Values, row: Values) -> Iterator[str]:
-    """Yield what is wrong or slow; nothing where all is well."""
+    """Yield what is wrong or slow; nothing if all is well."""
     if gpu["error"]:
         yield f"! {gpu['error']}"
     if gpu["xid"]:
         yield f"! XID {gpu['xid']['code']}"
     if gpu["ecc_uncorrected_count"]:
-        yield f"! {gpu['ecc_uncorrected_count']} ECC errors that stay uncorrected"
+        yield f"! {gpu['ecc_uncorrected_count']} uncorrected ECC errors"
     bits = int(row["clock_events"] or 0)
     for place, word in enumerate(inventory["clock_event_words"]):
         if bits >> place & 1 and word in inventory["slowdown_words"]:
@@ -96,7 +96,7 @@ def _held(gpu: Values, sample: Values, place: int) -> Iterator[str]:
         yield f"MIG {number}: {_gib(mib)} / {total} GiB"
     if gpu["holders"] is None:
         reason = gpu["unavailable"].get("processes")
-        yield f"who holds it is unknown{f' ({reason})' if reason else ''}"
+        yield f"holders unknown{f' ({reason})' if reason else ''}"
         return
     labels = {one["uuid"]: f"MIG {number}" for number, one in enumerate(instances)}
     memory = sample["holders"][place]
@@ -119,9 +119,9 @@ def _holder(holder: Values, now: float) -> str:
         words.append(f"pid {holder['pid']}")
     if holder["idle_since"] is not None:
         words.append(f"idle for {duration(now - holder['idle_since'])}")
-    told = ", ".join(words) or UNKNOWN
-    # What a run or a kernel was started by says nothing more.
-    text = f"{told}: {holder['command']}" if _is_outside(holder) else told
+    who = ", ".join(words) or UNKNOWN
+    # The command of a run or a kernel adds nothing.
+    text = f"{who}: {holder['command']}" if _is_outside(holder) else who
     # Another user's command line may hold what moves or colours this terminal.
     return "".join(letter if letter.isprintable() else " " for letter in text)
 

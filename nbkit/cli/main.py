@@ -1,7 +1,7 @@
-"""The parser of `nbkit`, and how every subcommand ends.
+"""The parser of `nbkit`, and the exit code of every subcommand.
 
-Exit codes: 0 done; 1 the answer is no (`nbkit doctor` found a failure); 2 nbkit or the
-parser refused, and said why; 130 Ctrl-C; 141 nobody reads the output any more.
+Exit codes: 0 success; 1 a negative result (`nbkit doctor` found a failure); 2 an error
+that nbkit or the parser has printed; 130 Ctrl-C; 141 the reader of the output is gone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from nbkit.cli import doctor, monitor, runs, show, studies
-from nbkit.cli.command import REFUSED
+from nbkit.cli.command import REFUSED, Commands
 from nbkit.cli.text import say, write_in_any_encoding
 from nbkit.errors import NbkitError
 from nbkit.packages import version
 
-__all__ = ["main", "make_parser"]
+__all__ = ["add_commands", "main", "make_parser"]
 
 _BY_SIGNAL = 128
 """A shell's code for an end by a signal is this and the signal's number."""
@@ -31,15 +31,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nbkit",
         description="Launch, record and compare multi-GPU training runs. Runs are "
-        "launched from notebooks or Python; this command looks after them.",
-        epilog="RUN is a run's id, or the end of it if no other ends so. "
-        "`nbkit COMMAND --help` says more.",
+        "launched from notebooks or Python; this command lists, shows and stops them.",
+        epilog="RUN is a run's id, or a unique ending of it. "
+        "See `nbkit COMMAND --help` for details.",
     )
     parser.add_argument("--version", action="version", version=f"nbkit {version()}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    add_commands(parser.add_subparsers(title="commands", metavar="COMMAND"))
+    return parser
+
+
+def add_commands(commands: Commands) -> None:
+    """Add every subcommand, in the order of the help text."""
     for room in (doctor, runs, show, studies, monitor):
         room.add_to(commands)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,14 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return REFUSED
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _drop_output()  # it may be written to the disk that is full
+            _drop_output()  # it may be written to the full disk
         say(f"nbkit: {error}")
         return REFUSED
 
 
 def _drop_output() -> None:
     """Forget what is left in the buffer: it would fail once more when Python ends."""
-    with suppress(OSError):  # a caller's own standard output may be no file
+    with suppress(OSError):  # a caller's own standard output may not be a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

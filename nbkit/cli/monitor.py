@@ -1,7 +1,7 @@
 """`nbkit monitor`: the sidebar's table of GPUs with their holders, in a terminal.
 
-The readings come from the process that the Jupyter server reads, too, and end with this
-one. A Jupyter server knows its kernels; here a notebook's kernel is a process.
+The readings come from the same kind of process as in the Jupyter server; it ends with
+this one. Only a Jupyter server knows its kernels; here a kernel is shown as a process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["add_to"]
 
 _INTERVAL_SECONDS = 1.0
 _LOOK_SECONDS = 2.0
-"""How often the store is looked at for runs that go on."""
+"""How often the store is checked for active runs."""
 _END_SECONDS = 5.0
 _HOME = "\x1b[H"
 _REST_OF_LINE = "\x1b[K"
@@ -41,10 +41,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "monitor",
         _monitor,
-        summary="show the GPUs and who holds them, as the sidebar does",
+        summary="show the GPUs and their holders, as in the sidebar",
         description="Show GPUs with utilization, memory (GiB), power (W), temperature "
-        "(C) and clock (MHz), and below each who holds its memory, until Ctrl-C. "
-        "NBKIT_GPU_SOURCE=replay:eight-gpus plays a trace, and the table says so.",
+        "(C) and clock (MHz), and the holders of its memory, until Ctrl-C. With "
+        "NBKIT_GPU_SOURCE=replay:eight-gpus, show a recorded trace instead.",
         example="nbkit monitor --interval 5",
     )
     parser.add_argument(
@@ -55,7 +55,7 @@ def add_to(commands: Commands) -> None:
         help="time between two readings, at least 0.25 (default: %(default)g)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="show one reading and end, for scripts"
+        "--once", action="store_true", help="show one reading and exit, for scripts"
     )
 
 
@@ -117,11 +117,11 @@ def _tables(interval_seconds: float) -> Generator[list[str], None, None]:
 
 
 def _going_on(runs: Any) -> list[Values]:
-    """Return the runs that go on, as the sampler's process wants to know them."""
+    """Return the active runs in the form that the sampler's process reads."""
     try:
         return runs.look([]).active
     except (StoreError, OSError):
-        return []  # the GPUs are shown also where the store is out of reach
+        return []  # the GPUs are shown even if the store cannot be read
 
 
 @contextmanager
@@ -151,14 +151,14 @@ def _feeding(interval_seconds: float) -> Iterator[_Feed]:
 
 
 class _Feed:
-    """The sampler's process, as this one hears it."""
+    """The sampler's process, as this one reads it."""
 
     def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
         self._process = process
         self._errors = errors
 
     def say(self, **values: Any) -> None:
-        """Tell it something; of one that has ended, `read` says why."""
+        """Send it values; if it has ended, `read` raises the reason."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(values).encode() + b"\n")
@@ -179,7 +179,7 @@ class _Feed:
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
         message = (
-            f"the sampler's process has ended ({said[-1] if said else 'no word'}); "
-            "nbkit doctor says what is wrong here."
+            f"the sampler's process has ended ({said[-1] if said else 'no output'}); "
+            "run nbkit doctor to find the problem."
         )
         raise TelemetryError(message)

@@ -31,63 +31,63 @@ def add_to(commands: Commands) -> None:
         _runs,
         summary="list the runs of the store, newest first",
         description="List the runs of the store, newest first. Images/s is the median "
-        "of the measured steps, all ranks together; of a run that goes on, of its "
-        "last 20 steps. Duration is the time in which ranks ran; age, since they "
-        "first did. A dash is unknown.",
+        "of the measured steps, all ranks together; for an active run, of its last 20 "
+        "steps. Duration is the time during which ranks ran; age is the time since "
+        "they first started. A dash means unknown.",
         example="nbkit runs --state running",
     )
     parser.add_argument(
         "--state",
-        help="only runs in this state: queued, starting, running, stopping, finished, "
-        "failed, stopped or lost",
+        help="list only runs in this state: queued, starting, running, stopping, "
+        "finished, failed, stopped or lost",
     )
     parser.add_argument(
         "--limit",
         type=_limit,
         default=_LIMIT,
         metavar="N",
-        help="at most so many, or: all (default: %(default)s)",
+        help="list at most N runs; N is a number or all (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="JSON for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
     parser = add_command(
         commands,
         "stop",
         _stop,
-        summary="end runs, each with a checkpoint at its next step, or by force",
-        description="Ask runs to end at their next step, with a checkpoint; behind "
-        "the time for that they are ended by force, without one. Returns when all have "
-        "ended, and says of each how.",
+        summary="stop runs, each with a checkpoint at its next step",
+        description="Ask runs to end at their next step, with a checkpoint. After the "
+        "grace time, end them by force, without a checkpoint. Return when all have "
+        "ended, and print the end of each.",
         example="nbkit stop k3f9",
     )
-    parser.add_argument("run", nargs="*", metavar="RUN", help="which runs")
+    parser.add_argument("run", nargs="*", metavar="RUN", help="the runs to stop")
     parser.add_argument(
-        "--all", action="store_true", help="every run of this store that goes on"
+        "--all", action="store_true", help="stop every active run of this store"
     )
     parser.add_argument(
         "--grace",
         type=float,
         metavar="SECONDS",
-        help="time before force; without it, what each run was launched with",
+        help="grace time before force (default: the grace time of each run)",
     )
 
     parser = add_command(
         commands,
         "sweep",
         _sweep,
-        summary="end processes of runs whose supervisor is gone",
-        description="Find and end what runs of this host left behind when their "
-        "supervisor was killed. Ordinarily there is nothing.",
+        summary="end leftover processes of runs without a supervisor",
+        description="Find and end leftover processes of this host's runs whose "
+        "supervisor was killed. Usually there are none.",
         example="nbkit sweep",
     )
-    parser.add_argument("run", nargs="?", metavar="RUN", help="this run only")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="check only this run")
 
 
 def _limit(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdecimal():
-        message = f"{text!r} is no whole number of 0 or more; use one, or all"
+        message = f"{text!r} must be an integer of 0 or more, or all"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
@@ -127,7 +127,7 @@ def _rows(found: list[Run]) -> list[dict[str, Any]]:
 
 
 def _model(run: Run) -> str | None:
-    """Return the model, or the task of a run without one; None if nobody knows."""
+    """Return the model, or the task of a run without one; None if unknown."""
     from nbkit.store.record import read_json
 
     try:
@@ -161,7 +161,7 @@ def _stop(arguments: argparse.Namespace) -> int:
 
     if bool(arguments.run) == arguments.all:
         given = "both" if arguments.run else "neither"
-        message = f"nbkit stop takes runs or --all, and {given} was given; give one."
+        message = f"nbkit stop needs either runs or --all; {given} was given."
         raise ConfigError(message)
     chosen: list[Run] = (
         [run for run in runs() if _may_go_on(run)]
@@ -169,7 +169,7 @@ def _stop(arguments: argparse.Namespace) -> int:
         else [attach(name) for name in arguments.run]
     )
     if not chosen:
-        say("No run goes on.")
+        say("No active runs.")
     refused = _stop_each(chosen, arguments.grace)
     for run_id, error in refused.items():
         say(f"nbkit: {run_id} was not stopped: {error}")
@@ -196,7 +196,7 @@ def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, Nbki
 
     @contextmanager
     def each(run: Run) -> Iterator[None]:
-        """Keep one that cannot be stopped from keeping the others going."""
+        """Stop the others even if one cannot be stopped."""
         try:
             yield
         except NbkitError as error:
@@ -213,7 +213,7 @@ def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, Nbki
         if run.run_id in refused:
             continue
         if run.run_id in asked:
-            say(f"{run.run_id}: is asked to end at its next step")
+            say(f"{run.run_id}: stopping at its next step")
         with each(run):
             run.stop(grace_seconds, wait=True)
             write_lines([f"{run.run_id} {_end_words(run)}"])
@@ -227,11 +227,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
     run_id = attach(arguments.run).run_id if arguments.run else None
     found = sweep(run_id)
     if not found:
-        write_lines(["Nothing was left behind."])
+        write_lines(["No leftover processes."])
         return 0
     rows = [("Run", "Process", "")]
     for one in found:
-        left = "is a zombie: its parent has to end" if one.is_zombie else "still there"
+        left = "zombie: its parent must end" if one.is_zombie else "still running"
         word = "ended" if one.ended else left
         rows.append((one.run_id, str(one.process.pid), word))
     write_lines(aligned(rows, "<><"))

@@ -29,7 +29,7 @@ def add_to(commands: Commands) -> None:
         description="Show one run: its state and why it ended, its progress and rates "
         "(images per second, the median with quartiles and n, the number of measured "
         "steps), the fields of its configuration that are not at their defaults, its "
-        "devices, and of a failure the end of the log of the rank that failed first.",
+        "devices, and after a failure the end of the log of the first failed rank.",
         example="nbkit show k3f9",
     )
     parser.add_argument("run", metavar="RUN", help="a run's id, or the end of it")
@@ -37,12 +37,12 @@ def add_to(commands: Commands) -> None:
         "--lines",
         type=int,
         metavar="N",
-        help="so many lines of the log, at most 500: of a failed run, of the rank that "
-        f"failed first (without it: {_LOG_LINES}, or none below its traceback); of "
-        "another, what rank 0 has printed (without it: none)",
+        help="show the last N lines of a log, at most 500: of the first failed rank "
+        f"(default: {_LOG_LINES}, or 0 after its traceback), or, if no rank failed, of "
+        "the output of rank 0 (default: 0)",
     )
     parser.add_argument(
-        "--json", action="store_true", help="the run's record as JSON, for programs"
+        "--json", action="store_true", help="print the run's record as JSON"
     )
 
 
@@ -60,7 +60,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _lines(run: Run, log_lines: int | None) -> list[str]:
-    # Here, since it takes half a second: the words are those of a notebook.
+    # Imported here, since it takes half a second.
     from nbkit.analysis.live.run import LiveRun
     from nbkit.config.fields import changed_fields
     from nbkit.store.record import read_json
@@ -73,9 +73,9 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     lines += _block("Not at the default", changed)
     lines += _block("Devices", _devices(run.worker))
     lines += _block("Slurm", _job(run))
-    lines += ["", f"Folder: {run.paths.root} (what ranks print: logs/)"]
+    lines += ["", f"Folder: {run.paths.root} (output of ranks: logs/)"]
     if live.snapshot()["head"]["can_resume"]:
-        lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() goes on from its ")
+        lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() continues from its ")
         lines[-1] += "newest checkpoint"
     return [*lines, *_log(live, log_lines)]
 
@@ -116,7 +116,7 @@ def _log(live: LiveRun, wanted: int | None) -> list[str]:
 
     has_failed = live.state in (RunState.FAILED, RunState.LOST)
     cause = (live.run.cause or {}) if has_failed else {"rank": 0}
-    # A log ends with the traceback, which stands above.
+    # A log ends with the traceback, which is shown above.
     is_needed = has_failed and not cause.get("traceback")
     count = _LOG_LINES * is_needed if wanted is None else max(0, wanted)
     if not count:

@@ -16,10 +16,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "compare",
         _compare,
-        summary="compare two finished runs: speed, and what else is different",
+        summary="compare two finished runs: speed and recorded differences",
         description="Compare two finished runs: the ratio of their images per second, "
         "and every recorded fact that differs: configuration, code, environment, "
-        "machine. One run each has no interval; a study has.",
+        "machine. A comparison of single runs has no interval; use a study for one.",
         example="nbkit compare k3f9 p2wd",
     )
     parser.add_argument("a", metavar="RUN", help="a finished run")
@@ -31,35 +31,35 @@ def add_to(commands: Commands) -> None:
         _export,
         summary="write a run or a study into one file, for another machine",
         description="Write a run that has ended, or a study with all its runs, into "
-        "one zip file, readable for you only.",
+        "one zip file that only you can read.",
         example="nbkit export k3f9 run.zip",
     )
     parser.add_argument("run", metavar="RUN", help="a run or a study, by id")
-    parser.add_argument("file", metavar="FILE", help="the file; one there is replaced")
+    parser.add_argument("file", metavar="FILE", help="an existing file is replaced")
     parser.add_argument(
-        "--checkpoints", action="store_true", help="take checkpoints along, too"
+        "--checkpoints", action="store_true", help="include checkpoints"
     )
     parser.add_argument(
         "--include-arguments",
         action="store_true",
-        help="take arguments of functions and scripts, and the environment that they "
-        "were given, along, too; they may hold secrets",
+        help="include the arguments and environment of functions and scripts; they may "
+        "contain secrets",
     )
 
     parser = add_command(
         commands,
         "import",
         _import,
-        summary="take the runs of an exported file into the store",
-        description="Take the runs of a file that nbkit export wrote, and its study, "
-        "into the store. Nothing of it is executed. What unpacks to more than 20 GiB, "
-        "to more than 50 times its size if that is over 1 GiB, or leaves the disk less "
-        "than 5 % free is refused, unless --large says that it is meant.",
+        summary="import the runs of an exported file into the store",
+        description="Import the runs and the study of a file that nbkit export wrote. "
+        "Nothing in it is executed. A file is refused if it unpacks to more than "
+        "20 GiB, to more than 1 GiB and 50 times its size, or if less than 5 % of the "
+        "disk would stay free; --large imports it anyway.",
         example="nbkit import run.zip",
     )
-    parser.add_argument("file", metavar="FILE", help="what nbkit export wrote")
+    parser.add_argument("file", metavar="FILE", help="a file written by nbkit export")
     parser.add_argument(
-        "--large", action="store_true", help="take it whatever it unpacks to"
+        "--large", action="store_true", help="import a file of any unpacked size"
     )
 
     parser = add_command(
@@ -73,17 +73,17 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("study", metavar="STUDY", help="a study's id, or the end of it")
     parser.add_argument(
-        "--folder", help="where the files go; without it, the study's own folder"
+        "--folder", help="the output folder (default: the study's folder)"
     )
 
     parser = add_command(
         commands,
         "notebook",
         _notebook,
-        summary="print where a notebook of nbkit is, for papermill",
-        description="Print the path of a notebook of nbkit, as for "
-        '`papermill "$(nbkit notebook scaling)" out.ipynb -p gpus 8`; without a name, '
-        "what each of them answers.",
+        summary="print the path of an nbkit notebook, for papermill",
+        description="Print the path of an nbkit notebook, for example for "
+        '`papermill "$(nbkit notebook scaling)" out.ipynb -p gpus 8`. Without a name, '
+        "list the notebooks and their questions.",
         example="nbkit notebook scaling",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="such as scaling")

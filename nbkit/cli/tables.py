@@ -1,8 +1,7 @@
 """Tables of the documentation, made from what they describe.
 
-``python -m nbkit.cli.tables --write`` puts them into README.md and
-nbkit/config/README.md of a checkout, each between two comments; a test holds that they
-are there as they are made.
+``python -m nbkit.cli.tables --write`` writes them into the pages of a checkout, each
+between two comments. A test checks that the pages are up to date.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbkit.cli.main import make_parser
+from nbkit.cli.main import add_commands
 from nbkit.config.fields import described_fields
 from nbkit.errors import StoreError
 from nbkit.study.sources import questions
@@ -32,17 +31,24 @@ _ROOT = Path(__file__).parents[2]
 
 def command_table() -> str:
     """Return the subcommands of `nbkit` as a Markdown table."""
-    [commands] = (
-        action
-        for action in make_parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
-    summaries = {one.dest: one.help or "" for one in commands._choices_actions}
-    rows = [
-        (f"`{_usage(parser)}`", summaries[name])
-        for name, parser in commands.choices.items()
-    ]
+    listed = _Listed()
+    add_commands(listed)
+    rows = [(f"`{_usage(parser)}`", summary) for parser, summary in listed.commands]
     return _markdown(("command", ""), rows)
+
+
+class _Listed:
+    """The subcommands, and what the list of them says of each."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[argparse.ArgumentParser, str]] = []
+
+    def add_parser(
+        self, name: str, *, help: str | None, **options: Any
+    ) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(prog=f"nbkit {name}", **options)
+        self.commands.append((parser, help or ""))
+        return parser
 
 
 def configuration_table() -> str:
@@ -64,7 +70,7 @@ def notebook_table() -> str:
 
 
 TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
-    "commands": (_ROOT / "README.md", command_table),
+    "commands": (_ROOT / "nbkit/cli/README.md", command_table),
     "notebooks": (_ROOT / "README.md", notebook_table),
     "configuration": (_ROOT / "nbkit/config/README.md", configuration_table),
 }
@@ -83,7 +89,7 @@ def with_table(text: str, name: str, table: str) -> str:
     _, closing, after = rest.partition(f"<!-- /{name} -->")
     if not opening or not closing:
         message = (
-            f"no <!-- {name} --> with <!-- /{name} --> behind it; write both where the "
+            f"no <!-- {name} --> followed by <!-- /{name} -->; write both where the "
             "table belongs."
         )
         raise StoreError(message)

@@ -50,7 +50,7 @@ def aligned(rows: Sequence[Sequence[str]], marks: str = "") -> list[str]:
 
 
 def wrapped(text: str, width: int, indent: str) -> list[str]:
-    """Return a text in lines of at most `width` letters, each behind the indent."""
+    """Return a text in lines of at most `width` letters, each after the indent."""
     return textwrap.wrap(
         text,
         width,
@@ -62,9 +62,9 @@ def wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def write_in_any_encoding() -> None:
-    """Let a terminal of Latin-1 show ``?`` for a letter that it lacks, such as a dash.
+    """Let a Latin-1 terminal show ``?`` for a letter that it lacks, such as a dash.
 
-    Else the letter would be an error. Bytes of a path stay what they are where Python
+    Otherwise the letter would be an error. Bytes of a path stay unchanged if Python
     writes them so, as under ``LC_ALL=C``.
     """
     codecs.register_error(_BYTES_OR_MARK, _bytes_or_mark)
@@ -82,7 +82,7 @@ def _bytes_or_mark(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def write_lines(lines: Sequence[str]) -> None:
-    """Write lines to standard output, at once."""
+    """Write lines to standard output and flush it."""
     _write("".join(f"{visible(line, lines=True)}\n" for line in lines))
 
 
@@ -98,6 +98,6 @@ def _write(text: str) -> None:
 
 
 def say(line: str) -> None:
-    """Write a line about what is going on to standard error."""
+    """Write a line about the progress to standard error."""
     sys.stderr.write(f"{visible(line, lines=True)}\n")
     sys.stderr.flush()

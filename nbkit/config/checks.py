@@ -21,12 +21,12 @@ __all__ = ["DEFAULT_STEPS", "PROFILED_STEPS", "ExperimentChecks"]
 
 DEFAULT_STEPS = 100
 PROFILED_STEPS = 5
-"""Steps behind the warm-up that ``profile`` takes out of what is measured."""
+"""Steps after the warm-up that ``profile`` takes out of what is measured."""
 _START_SECONDS = 120
 """A job of Slurm's needs so long at least to start its ranks and to do a step: Slurm
 looks at time limits twice a minute, and may be a minute early."""
 _END_SECONDS = 30
-"""Behind the grace, for ending ranks by force and for the last word."""
+"""After the grace, for ending ranks by force and for the last word."""
 
 
 class ExperimentChecks(Model):
@@ -55,8 +55,8 @@ class ExperimentChecks(Model):
     def _emulation_needs_a_load(cls, value: float, info: ValidationInfo) -> float:
         if value and info.data.get("task") != "load":
             message = (
-                f"takes the place of computing, and task={info.data.get('task')!r} "
-                "computes itself; set task='load' or leave it at 0"
+                f"replaces computing, but task={info.data.get('task')!r} computes "
+                "itself; set task='load', or use 0"
             )
             raise ValueError(message)
         return value
@@ -65,12 +65,12 @@ class ExperimentChecks(Model):
     @classmethod
     def _weights_need_a_model(cls, value: str, info: ValidationInfo) -> str:
         if not value:
-            message = "names nothing; use 'random', 'pretrained', a run or a checkpoint"
+            message = "is empty; use 'random', 'pretrained', a run or a checkpoint"
             raise ValueError(message)
         if value != "random" and info.data.get("task") not in ("train", "inference"):
             message = (
-                f"are of a model, and task={info.data.get('task')!r} builds none by "
-                "itself; leave it at 'random'"
+                f"belong to a model, but task={info.data.get('task')!r} builds none; "
+                "use 'random'"
             )
             raise ValueError(message)
         return value
@@ -89,7 +89,7 @@ class ExperimentChecks(Model):
         if value == "max" and info.data.get("task") in ("load", "inference"):
             message = (
                 "'max' is probed with training steps, which "
-                f"task={info.data.get('task')!r} has not; use a number"
+                f"task={info.data.get('task')!r} does not have; use a number"
             )
             raise ValueError(message)
         return value
@@ -110,7 +110,7 @@ class ExperimentChecks(Model):
     def _data_may_be_a_path(cls, value: Any) -> Any:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if text == "":
-            message = "names nothing; name a folder of images, or use 'synthetic'"
+            message = "is empty; name a folder of images, or use 'synthetic'"
             raise ValueError(message)
         return text
 
@@ -128,7 +128,7 @@ class ExperimentChecks(Model):
     @classmethod
     def _steps_is_no_switch(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            message = "true and false are no number of steps; use a number"
+            message = "true and false are not numbers of steps; use a number"
             raise ValueError(message)
         return value
 
@@ -173,7 +173,7 @@ class ExperimentChecks(Model):
         needed = info.data.get("warmup_steps", 0) + PROFILED_STEPS + 1
         if steps is not None and steps < needed:
             message = (
-                f"leaves none of steps={steps} to measure behind the warm-up and "
+                f"leaves none of steps={steps} to measure after the warm-up and "
                 f"{PROFILED_STEPS} profiled steps; use steps={needed} or more"
             )
             raise ValueError(message)
@@ -195,7 +195,7 @@ class ExperimentChecks(Model):
     ) -> float | None:
         period = info.data.get("evaluation_period_epochs")
         if value is not None and period is None:
-            message = "never looked at without evaluation; set evaluation_period_epochs"
+            message = "has no effect without evaluation; set evaluation_period_epochs"
             raise ValueError(message)
         return value
 

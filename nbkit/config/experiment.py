@@ -19,20 +19,20 @@ IMAGENET_TRAIN_IMAGES = 1_281_167
 
 
 GROUPS = {
-    "name": "What runs",
-    "precision": "Numbers",
+    "name": "Task and model",
+    "precision": "Precision",
     "batch_size_per_gpu": "Batch",
     "optimizer": "Optimizer",
-    "epochs": "Length",
+    "epochs": "Duration",
     "data": "Data",
     "evaluation_period_epochs": "Evaluation and checkpoints",
     "seed": "Reproducibility",
     "gpus": "Devices",
-    "stop_grace_seconds": "Patience",
+    "stop_grace_seconds": "Timeouts and restarts",
     "allreduce": "All-reduce",
     "inference": "Inference",
     "slurm": "Slurm",
-    "manual": "By hand",
+    "manual": "Manual launch",
 }
 """Headings of the fields, each by the first field below it, as in the class."""
 
@@ -42,7 +42,7 @@ class ExperimentConfig(ExperimentChecks):
 
     model_config = ConfigDict(json_schema_extra={"groups": dict(GROUPS)})
 
-    # What runs
+    # Task and model
     name: str = ""
     """Free text that names the run in lists; the model's name if empty."""
     task: Literal["train", "load", "inference", "allreduce", "function", "script"] = (
@@ -53,7 +53,7 @@ class ExperimentConfig(ExperimentChecks):
     evaluation images; ``allreduce`` measures collective bandwidth; ``function`` and
     ``script`` run what was handed to `nbkit.launch`."""
     emulated_step_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
-    """Time for which ``task="load"`` waits after each batch, in the place of a GPU that
+    """Time for which ``task="load"`` waits after each batch, instead of a GPU that
     would compute so long; 0 reads as fast as it can."""
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
@@ -63,13 +63,13 @@ class ExperimentConfig(ExperimentChecks):
     weights: str = "random"
     """Where the weights come from: ``random`` makes new ones, ``pretrained`` takes
     torchvision's own for ImageNet (downloaded once; an output layer for other classes
-    is made anew); the id of a run takes its newest checkpoint; or the path of one."""
+    is made new); the id of a run takes its newest checkpoint; or the path of one."""
     weight_perturbation: Annotated[float, Field(ge=0, le=0.1)] = 0.0
-    """By how much of itself every weight is moved, up or down at random, before the
-    first step: 2**-23 is the last bit of fp32. It shows how far rounding alone takes a
+    """Relative change of every weight, up or down at random, before the first step:
+    2**-23 is the last bit of fp32. It shows how much rounding alone changes a
     training."""
 
-    # Numbers
+    # Precision
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp32"
     """Format of matrix products and convolutions; weights stay fp32 in training.
     ``fp16`` scales the loss (GradScaler); ``int8`` is for ``task="inference"`` alone,
@@ -86,7 +86,7 @@ class ExperimentConfig(ExperimentChecks):
     # Batch
     batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
     """Images of one rank in one forward pass; ``max`` probes for the largest power of
-    two (and the half steps between) that fits the GPU, in a process of its own. With 64
+    two (and the half steps between) that fits the GPU, in a separate process. With 64
     the newest GPUs wait for their host: take 256, or ``cuda_graphs``."""
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4_096)] = 1
     """Forward and backward passes before each optimizer step."""
@@ -123,7 +123,7 @@ class ExperimentConfig(ExperimentChecks):
     """``balanced`` weighs, where an image can have several labels, the images with a
     label by how rare they are: by negatives / positives of the training images."""
 
-    # Length
+    # Duration
     epochs: Annotated[int, Field(ge=1)] | None = None
     """Length in epochs; set either this or ``steps``."""
     steps: Annotated[int, Field(ge=1)] | None = None
@@ -132,7 +132,7 @@ class ExperimentConfig(ExperimentChecks):
     """Leading steps that measurements drop (allocation, autotuning, compilation)."""
     stop_on_nonfinite: bool = False
     """End a training as failed once its loss, gradients or weights are not finite; its
-    last finite checkpoint is kept. Without it the run goes on, and its record says at
+    last finite checkpoint is kept. Without it the run continues, and its record says at
     which step it was."""
 
     # Data
@@ -145,13 +145,13 @@ class ExperimentConfig(ExperimentChecks):
     files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
-    (steps that can be put together, of TFRecord files) or ``naive`` (one image after
-    the other); the last two are for comparison. Synthetic data needs none."""
+    (configurable steps over TFRecord files) or ``naive`` (one image after the
+    other); the last two are for comparison. Synthetic data needs none."""
     loader_config: LoaderConfig = LoaderConfig()
     """Settings of the loader."""
     unreadable_images: Literal["stop", "skip"] = "stop"
     """What an image that cannot be decoded does: ``stop`` ends the run before it
-    trains, ``skip`` leaves it out. Either way the record names it."""
+    trains, ``skip`` omits it. Either way the record names it."""
     image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
     """Side of the square training and evaluation image, in pixels."""
     crop_area_min: Annotated[float, Field(gt=0, le=1)] = 0.08
@@ -178,7 +178,7 @@ class ExperimentConfig(ExperimentChecks):
     """Write TensorBoard event files."""
     profile: bool = False
     """Keep a torch.profiler trace of three steps of rank 0 in the run's folder; the
-    five steps behind the warm-up are not measured then."""
+    five steps after the warm-up are not measured then."""
 
     # Reproducibility
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
@@ -190,7 +190,7 @@ class ExperimentConfig(ExperimentChecks):
 
     # Devices
     gpus: Annotated[int, Field(ge=1, le=1_024)] = 1
-    """Processes per node, one a device (torchrun's nproc_per_node)."""
+    """Processes per node, one per device (torchrun's nproc_per_node)."""
     nnodes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Nodes; world_size = nnodes x gpus."""
     device: Literal["auto", "cuda", "cpu", "replay"] = "auto"
@@ -206,14 +206,14 @@ class ExperimentConfig(ExperimentChecks):
     cpu_binding: Literal["none", "cores", "numa", "socket"] = "none"
     """The CPUs that a rank stays on: ``numa`` all of its GPU's NUMA node (torchrun's
     ``--numa-binding=node``), ``socket`` all of its GPU's socket (mpirun's ``--map-by
-    socket``), ``cores`` equally many whole cores of its own, near its GPU. On CPUs,
-    ranks are dealt out over the NUMA nodes or sockets in blocks. Where that cannot be,
-    the rank goes on unbound, and the run's record says why."""
+    socket``), ``cores`` the same number of whole cores, near its GPU. On CPUs,
+    ranks are spread over the NUMA nodes or sockets in blocks. Where that is not
+    possible, the rank continues unbound, and the run's record says why."""
     engine: str = "local"
     """What starts the ranks: ``local`` on this machine, ``slurm`` as a job of a
     cluster, ``manual`` by a torchrun line that you paste on each host; or a plug-in."""
 
-    # Patience
+    # Timeouts and restarts
     stop_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
     """Time for a graceful stop (step boundary, checkpoint) before ranks are killed."""
     collective_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 1_800.0
@@ -222,9 +222,9 @@ class ExperimentConfig(ExperimentChecks):
     """How often a run whose rank failed, was killed or hangs is started again, from its
     newest complete checkpoint (from the beginning without one)."""
     hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] | None = 600.0
-    """A run in which no rank gets anywhere for so long is ended as hung; the first
+    """A run in which no rank makes progress for so long is ended as hung; the first
     step may take this long too (compilation). None waits for ever, as do functions and
-    scripts unless a number is given: they get somewhere with each `nbkit.log`."""
+    scripts unless a number is given: each `nbkit.log` is progress."""
 
     # All-reduce
     allreduce: AllReduceConfig = AllReduceConfig()
@@ -238,7 +238,7 @@ class ExperimentConfig(ExperimentChecks):
     slurm: SlurmConfig = SlurmConfig()
     """What ``engine="slurm"`` asks of Slurm."""
 
-    # By hand
+    # Manual launch
     manual: ManualConfig = ManualConfig()
     """Where the hosts of ``engine="manual"`` meet."""
 
@@ -264,9 +264,9 @@ class ExperimentConfig(ExperimentChecks):
         return self.name or (self.model if of_a_model else self.task)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, validated anew.
+        """Return a copy with some fields changed, validated again.
 
-        A new ``epochs`` takes the place of ``steps``, and the other way round.
+        A new ``epochs`` replaces ``steps``, and the other way round.
 
         Raises
         ------
@@ -288,7 +288,7 @@ class ExperimentConfig(ExperimentChecks):
     @model_validator(mode="after")
     def _default_length(self) -> Self:
         if self.steps is None and self.epochs is None:
-            # Set behind pydantic's back: nobody gave this value, and the record says
-            # which fields were given.
+            # Set without pydantic's setter: no user gave this value, and the record
+            # says which fields were given.
             object.__setattr__(self, "steps", DEFAULT_STEPS)
         return self

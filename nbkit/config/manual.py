@@ -1,4 +1,4 @@
-"""How the hosts of a run find each other that people start by hand."""
+"""How the hosts of a run find each other when users start torchrun manually."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ManualConfig(Model):
 
     rendezvous_host: str = ""
     """One of the run's hosts, by a name or address that all of them know (IPv6 in
-    brackets); empty is the host that launches, which then has to be one of them."""
+    brackets); empty is the host that launches, which must then be one of them."""
     rendezvous_port: Annotated[int, Field(ge=1_024, le=65_535)] | None = None
     """A free port of that host; None takes one that is free here, or 29400 (torchrun's
     own) on another host."""
@@ -33,6 +33,6 @@ class ManualConfig(Model):
     @classmethod
     def _is_a_host(cls, value: str) -> str:
         if not _HOST.fullmatch(value):
-            message = "is no name or address of a host; the port has its own field"
+            message = "is not a name or address of a host; the port has its own field"
             raise ValueError(message)
         return value

@@ -65,7 +65,7 @@ class Model(BaseModel):
             raise ConfigError("\n".join(lines.values()), lines) from None
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, validated anew.
+        """Return a copy with some fields changed, validated again.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class Model(BaseModel):
     def from_store(cls, text: str | bytes) -> Self:
         """Return a run's configuration as it was launched.
 
-        Whoever looks at a run, or stops it, need not have the plug-ins that it uses.
+        To look at a run, or to stop it, needs none of the plug-ins that it uses.
         """
         before = reads_store.set(True)
         try:

@@ -34,7 +34,7 @@ class LoaderConfig(Model):
     num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
     """Loading processes per GPU (``dali`` and ``tfrecord``: threads); None shares the
     usable CPUs between the ranks, one of them left to the training process, and takes
-    32 at the most. ``naive`` uses none."""
+    at most 32. ``naive`` uses none."""
     prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
     """Batches that each loading process of ``torch``, and the last ``prefetch`` of
     ``tfrecord``, prepares ahead."""

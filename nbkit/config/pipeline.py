@@ -64,7 +64,7 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         if takes is None:
             known = ", ".join([*PIPELINES, *_MAKES])
             near = suggest(step, [*PIPELINES, *_MAKES])
-            message = f"{step!r} is no pipeline and no step; known: {known}.{near}"
+            message = f"{step!r} is not a pipeline or a step; known: {known}.{near}"
             raise ValueError(message)
         if have not in takes:
             message = (
@@ -111,7 +111,7 @@ def images_of_every_rank(
     if "read" in before or "interleave" in before:
         return images // ranks
     remedy = (
-        "pack smaller files (shard_megabytes), or put 'shard' behind 'read' or "
+        "pack smaller files (shard_megabytes), or put 'shard' after 'read' or "
         "'interleave' in loader_config.pipeline."
     )
     if len(images_in_files) < ranks:
@@ -131,7 +131,7 @@ def images_of_every_rank(
             f"data={data!r} has {images:,} training images in "
             f"{len(images_in_files)} files, of which {ranks} ranks can only show "
             f"{fewest:,} each when they share them by the file; {left_out:.0%} "
-            f"would be left out, {MOST_LEFT_OUT:.0%} may be; {remedy}"
+            f"would be skipped, limit {MOST_LEFT_OUT:.0%}; {remedy}"
         )
         raise ConfigError(message)
     return fewest

@@ -53,12 +53,12 @@ _OWN_OPTIONS = {
 _NO_SUBMISSION = {
     *("array", "help", "input", "parsable", "test-only", "usage", "version", "wait"),
 }
-"""Options with which sbatch does something else than to submit one job at once."""
+"""Options with which sbatch does not submit one job immediately."""
 
 
 _STREAM_OPTIONS = ("error", "input", "label", "output", "unbuffered")
 _STREAM_LETTERS = re.compile(r"-[EHOQXZksv]*[eilou]")
-"""One of these by its letter, maybe behind other letters that take no value."""
+"""One of these by its letter, maybe after other letters that take no value."""
 
 
 class SlurmConfig(Model):
@@ -84,17 +84,17 @@ class SlurmConfig(Model):
     slurm_nodelist: str = ""
     """Nodes that must be among those of the run."""
     slurm_exclude: str = ""
-    """Nodes that must not."""
+    """Nodes that must not be among those of the run."""
     slurm_exclusive: bool = False
     """Share the nodes with no other job."""
     timeout_min: Annotated[int, Field(ge=1, le=525_600)] | None = None
     """Time limit in minutes; None takes the partition's."""
     gpus_per_node: Annotated[int, Field(ge=0, le=1_024)] | None = None
-    """GPUs to ask of each node; None asks for one a rank where the ranks compute on
-    GPUs, and for none where they do not."""
+    """GPUs to ask of each node; None asks for one per rank if the ranks use GPUs, and
+    for none otherwise."""
     cpus_per_task: Annotated[int, Field(ge=1, le=4_096)] | None = None
-    """CPUs of each rank, its loading processes included; None asks for one where the
-    run asks for no GPUs and no whole nodes, and else leaves it to Slurm."""
+    """CPUs of each rank, its loading processes included; None asks for one if the
+    run asks for neither GPUs nor whole nodes, and otherwise leaves it to Slurm."""
     mem_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Memory of each node, in GiB; None takes the partition's default."""
     slurm_signal_delay_s: Annotated[int, Field(ge=1, le=SIGNAL_DELAY_LIMIT)] | None = (
@@ -112,8 +112,8 @@ class SlurmConfig(Model):
     """Shell lines before the ranks start, on every node: ``module load cuda`` or
     ``conda activate torch``."""
     container: str = ""
-    """Image through which the ranks run (Apptainer or Singularity), such as
-    ``/images/pytorch.sif``; nbkit must be installed in it, in this version."""
+    """Container image in which the ranks run (Apptainer or Singularity), such as
+    ``/images/pytorch.sif``; nbkit must be installed in it, in the same version."""
     container_args: tuple[str, ...] = ()
     """Further arguments of ``apptainer exec``, such as ``--bind=/data``."""
     slurm_srun_args: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class SlurmConfig(Model):
         default_factory=dict
     )
     """Further options of sbatch by their long names, ``{"licenses": "matlab:1"}``; true
-    gives an option without a value, and false leaves it out."""
+    gives an option without a value, and false omits it."""
 
     @field_validator(
         "slurm_partition",
@@ -155,8 +155,8 @@ class SlurmConfig(Model):
             is_stream = any(long and one.startswith(long) for one in _STREAM_OPTIONS)
             if is_stream or _STREAM_LETTERS.match(argument):
                 message = (
-                    f"{argument!r} changes the lines by which nbkit hears its nodes; "
-                    "leave it out: what ranks print is in the run's logs"
+                    f"{argument!r} changes the lines that nbkit reads from its nodes; "
+                    "remove it: what ranks print is in the run's logs"
                 )
                 raise ValueError(message)
         return value
@@ -169,13 +169,13 @@ class SlurmConfig(Model):
         names = {name: name.replace("_", "-") for name in value}
         for name, option in names.items():
             if not _OPTION.fullmatch(option):
-                message = f"{name!r} is no option's name; use sbatch's long names"
+                message = f"{name!r} is not an option's name; use sbatch's long names"
                 raise ValueError(message)
             if option in _OWN_OPTIONS and not reads_store.get():
                 message = f"{name!r} follows from {_OWN_OPTIONS[option]}; set that"
                 raise ValueError(message)
             if option in _NO_SUBMISSION and not reads_store.get():
-                message = f"with {name!r} no single job is submitted; leave it out"
+                message = f"{name!r} does not submit a single job; remove it"
                 raise ValueError(message)
             if isinstance(value[name], str):
                 _refuse_line_ends(str(value[name]))
@@ -189,12 +189,12 @@ class SlurmConfig(Model):
     def coming_from(self, folder: Path) -> None:
         """Note the folder that it was read of, here and in copies of this object.
 
-        What somebody spells anew, as from ``model_dump()``, is theirs.
+        Values that were set again, as from ``model_dump()``, belong to the user.
         """
         self._came_from = folder
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, validated anew.
+        """Return a copy with some fields changed, validated again.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class SlurmConfig(Model):
         return changed
 
     def signal_delay_seconds(self, stop_grace_seconds: float) -> int:
-        """Return how long before its time limit a run is told to save and end.
+        """Return how long before its time limit a run must save and end.
 
         Parameters
         ----------
@@ -221,5 +221,5 @@ class SlurmConfig(Model):
 
 def _refuse_line_ends(value: str) -> None:
     if "\n" in value or "\r" in value or "\0" in value:
-        message = "goes over more than one line; give one line an item"
+        message = "has more than one line; pass one line per item"
         raise ValueError(message)

@@ -27,7 +27,7 @@ _ABANDONED_AFTER_SECONDS = 86_400
 
 
 def cache_path(name: str) -> Path:
-    """Return where a built-in set lies, or will lie."""
+    """Return where a built-in set is, or will be."""
     return platformdirs.user_cache_path("nbkit", appauthor=False) / NAMED[name]
 
 
@@ -58,7 +58,7 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
         try:
             temporary.rename(folder)
         except OSError:
-            # Somebody else was done first.
+            # Another process was done first.
             if not folder.is_dir():
                 raise
     except OSError as error:

@@ -1,6 +1,6 @@
 """Look at one image: whether it can be read, and what its decoder has to know.
 
-Pillow decides for everybody: what it decodes to its last row is readable.
+Pillow decides for all loaders: what it decodes to its last row is readable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OUT_OF_MEMORY = "out of memory"
 
 
 class UnreadableImageError(ValueError):
-    """A file is no whole image; the text says why."""
+    """A file is not a whole image; the text says why."""
 
 
 def look_at(data: bytes) -> Decoding:
@@ -48,7 +48,7 @@ def look_at(data: bytes) -> Decoding:
             image.load()
             deep, coarse = is_deep(image), False
             if not plain:
-                shown = to_rgb(image)  # as whoever shows it will
+                shown = to_rgb(image)  # as it will be shown
                 coarse = deep and is_deep_and_coarse(image, shown)
             orientation = _orientation(image)
     except (MemoryError, ImportError):

@@ -14,7 +14,7 @@ from nbkit.packages import pip_install
 
 __all__ = ["downloaded_folder"]
 
-# torch is loaded in a process of its own.
+# torch is loaded in a separate process.
 _CHILD = "nbkit.worker.data.download"
 
 _BETWEEN_CALLS_SECONDS = 1.0

@@ -67,14 +67,14 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
         layouts = _layouts(root)
     except OSError as error:
         message = (
-            f"data={data!r}: {error.filename} cannot be read ({error.strerror}); mend "
+            f"data={data!r}: {error.filename} cannot be read ({error.strerror}); fix "
             "its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
     if len(layouts) > 1:
         found = " and ".join(layouts.values())
         message = (
-            f"data={data!r} holds {found}, but which of them is meant cannot be told; "
+            f"data={data!r} holds {found}, and nbkit cannot choose between them; "
             "move all but one elsewhere."
         )
         raise ConfigError(message)

@@ -31,7 +31,7 @@ def _cache() -> Finding:
         folder = cache_path("photos").parent
     except RuntimeError:
         return Finding(what, "warning", "this user has no home folder", remedy)
-    # To look at a folder below one that nobody may enter is an error of its own.
+    # A folder below one that this user may not enter raises a different error.
     seen = (path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
     there = next(path for path in seen if path.is_dir())
     if not os.access(there, os.W_OK | os.X_OK):

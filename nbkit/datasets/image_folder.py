@@ -25,7 +25,7 @@ def list_image_folder(root: Path) -> Listing:
     alone, which has no evaluation images. The splits may have any of their usual names,
     in any case; test is for evaluation where there is no val, and it has no other
     classes than train. Folders inside a class belong to it, and links are followed.
-    Names that begin with a dot are passed over.
+    Names that begin with a dot are skipped.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def list_image_folder(root: Path) -> Listing:
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}); mend its permissions or copy the data elsewhere."
+            f"({error.strerror}); fix its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
     return Listing("image folder", root, lambda: contents, beside=passed_over)
@@ -156,7 +156,7 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
         message = (
             f"data={str(root)!r} has {len(classes)} class folders in {base}, but "
             f"a classifier needs 2 or more{remedy(counts)}; put the images of each "
-            "class into a subfolder of its own, or into train/<class>/ and "
+            "class into its own subfolder, or into train/<class>/ and "
             "val/<class>/."
         )
         raise ConfigError(message)
@@ -170,8 +170,8 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
 
 def _unclear(root: Path, problem: str, how: str) -> ConfigError:
     return ConfigError(
-        f"data={str(root)!r}: {problem}, so which folders are classes cannot be told; "
-        f"{how}."
+        f"data={str(root)!r}: {problem}, so nbkit cannot know which folders are "
+        f"classes; {how}."
     )
 
 
@@ -304,7 +304,7 @@ def _is_link(path: str) -> bool:
 
 
 def _outside(root: Path, train: str, evaluation: str) -> Counter[str]:
-    """Count images that lie in no class that is used; not all the way down."""
+    """Count images outside the classes that are used; not all the way down."""
     counts: Counter[str] = Counter()
     splits = [name for name in (train, evaluation) if name]
     for name in (".", *splits):

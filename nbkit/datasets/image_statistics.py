@@ -1,7 +1,7 @@
 """Twelve global statistics of an image: how it looks as a whole, and its border.
 
 They know how bright, how contrasty, how sharp and how large an image is. What a model
-can learn from these alone is no evidence that it recognises anything *in* an image.
+can learn from these alone does not show that it recognises anything *in* an image.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ IMAGE_SUFFIXES = (
 )
 
 # A network file system answers in a millisecond, one after the other: a million files
-# would take longer than a rank may stay silent. The kernel answers many at once.
+# would take longer than a rank may stay silent. The kernel answers many together.
 _STAT_THREADS = 16
 _FILES_PER_TASK = 256
 
@@ -53,24 +53,24 @@ class Contents:
     """The images of a data set, in the order of their names."""
 
     classes: Sequence[str]
-    """Names of the classes, or of the labels that an image can have at once."""
+    """Names of the classes, or of the labels if an image can have several."""
     train: Sequence[Sample]
     evaluation: Sequence[Sample]
     """Empty if there are none."""
     is_multi_label: bool = False
     patients: Mapping[str, str] = field(default_factory=dict)
-    """Of whom each image is, by its name; empty where nobody says."""
+    """The patient of each image, by its name; empty if the data do not say."""
     split_by: str | None = None
     """In words, what says which images are for evaluation; None where folders do."""
     unused_columns: Sequence[str] = ()
-    """Of a table of labels those that are no label, and nothing else that is known."""
+    """Columns of a table of labels that are neither a label nor otherwise known."""
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """How many files in packed files make no image, by their suffix."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set and, as soon as somebody asks for them, its images."""
+    """A data set and, once they are asked for, its images."""
 
     kind: str
     """``image folder``, ``multi-label``, ``NIH ChestX-ray14``, ``webdataset``,
@@ -86,9 +86,9 @@ class Listing:
     """Files below ``root`` that say what names, labels or classes are."""
     rule: str | None = None
     """Name of the rules by which nbkit made the split; part of the stamp, so that
-    nobody goes on with a manifest that followed others."""
+    a manifest that followed other rules is not used."""
     beside: Mapping[str, int] = field(default_factory=dict)
-    """How many files beside the images or shards are passed over, by their suffix."""
+    """How many files beside the images or shards are skipped, by their suffix."""
     check: Callable[[Path, int], str | None] | None = None
     """Says what is wrong with the record at an image's offset in a shard, which its
     bytes alone do not show."""
@@ -135,7 +135,7 @@ class Listing:
 
     @property
     def passed_over(self) -> dict[str, int]:
-        """How many files are no part of the data, by their suffix."""
+        """How many files are not part of the data, by their suffix."""
         counts = Counter(self.beside) + Counter(self.contents.passed_over)
         return most_frequent(counts)
 
@@ -200,13 +200,13 @@ class Listing:
             except OSError:
                 if not leads_nowhere(self.root / name):
                     raise
-                # It is left out by whoever looks at the images.
+                # It is skipped when the images are looked at.
                 lines.append(os.fsencode(name) + b"\0link\n")
                 continue
             if not stat.S_ISREG(found.st_mode):
                 message = (
-                    f"data={str(self.root)!r}: {name} is no regular file, but a pipe "
-                    "or device; remove it."
+                    f"data={str(self.root)!r}: {name} is not a regular file, but a "
+                    "pipe or device; remove it."
                 )
                 raise ConfigError(message)
             lines.append(os.fsencode(name) + f"\0{found.st_size}\n".encode())
@@ -261,7 +261,7 @@ class Fingerprint:
     """What identifies a data set."""
 
     source: str
-    """Where it lies."""
+    """Where it is."""
     kind: str
     files: int
     bytes: int
@@ -269,8 +269,8 @@ class Fingerprint:
     """Of the path and the size in bytes of every file, in order, and of the content of
     files that say what the labels are: the same for a copy elsewhere."""
     stamp: str
-    """As ``sha256``, with the place and the files' times: another one as soon as
-    somebody wrote to a file."""
+    """As ``sha256``, with the place and the files' times: it changes as soon as a
+    file is written."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for a record; the stamp means nothing elsewhere."""

@@ -1,19 +1,19 @@
 """A made set of images with several labels each, one of them a planted shortcut.
 
-Grey patterns, drawn by a program: they show nothing, and are no X-rays. What can be
+Grey patterns, drawn by a program: they show nothing, and are not X-rays. What can be
 learned is known, so that a report of several labels can be checked by eye:
 
 ``bright``
     The whole image is a little brighter: global statistics tell it without looking at
     any place. This is the planted shortcut.
 ``upper``
-    The square stands in the upper half, else in the lower: no global statistic knows.
+    The square is in the upper half, else in the lower: no global statistic knows.
 ``coin``
     Nothing in the image tells it; every model has an AUROC around 0.5.
 ``rare``
     Only two training images have it: an evaluation has no positive, and so no AUROC.
 
-Every patient has four images with a ground of their own.
+Every patient has four images with their own background.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Looking at a data set means to decode every image once. The outcome is a file of JSON
 lines in the store, named by the data set's stamp and by what decoded it, so that this
-happens once for as long as nobody touches the data or installs another Pillow. A run
+happens once, until the data change or another Pillow is installed. A run
 has the file in its own folder as well; it is the one place where its loaders learn
 which images there are, what their labels are, and in which order they are counted.
 """
@@ -87,14 +87,14 @@ class Manifest:
     """Images that are left out; their run says whether that ends it."""
     deep: Deep = field(default_factory=Deep)
     passed_over: Mapping[str, int] = field(default_factory=dict)
-    """How many files are no part of the data, by their suffix."""
+    """How many files are not part of the data, by their suffix."""
 
 
 def manifest_name(fingerprint: Fingerprint) -> str:
     """Return what the store calls the manifest of a data set.
 
     What cannot be decoded here may be readable for another version of Pillow, or for
-    other rules of nbkit: each has a manifest of its own.
+    other rules of nbkit: each has its own manifest.
     """
     text = f"{fingerprint.stamp} {_RULES} {decoder_version()}"
     return f"{hashlib.sha256(text.encode()).hexdigest()}.jsonl"
@@ -117,17 +117,17 @@ def write_manifest(
     fingerprint
         The listing's.
     target
-        The file to write; nobody ever sees half of it.
+        The file to write; readers never see half of it.
     threads
-        Images decoded at once; None for one a processor that this process may use.
+        Images decoded together; None for one a processor that this process may use.
     on_progress
-        Told from time to time how far it is; what it raises ends the work.
+        Called from time to time with the progress; what it raises ends the work.
 
     Raises
     ------
     ConfigError
         If a file has gone since the listing, or this machine cannot decode one for
-        want of memory: that is no property of the image, and nothing is kept.
+        lack of memory: that does not depend on the image, and nothing is kept.
     StoreError
         If the target cannot be written.
     """
@@ -224,8 +224,8 @@ def read_manifest(path: Path) -> Manifest:
                 raise ValueError(message)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
-            f"{path} is no manifest ({error or type(error).__name__}); remove it, and "
-            "it is made anew."
+            f"{path} is not a manifest ({error or type(error).__name__}); remove it, "
+            "and nbkit writes it again."
         )
         raise StoreError(message) from error
     return Manifest(
@@ -244,7 +244,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def known_manifest(path: Path, listing: Listing) -> Manifest | None:
-    """Return what somebody has found out of these data; None if nobody did.
+    """Return the stored manifest of these data; None if there is none.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def known_manifest(path: Path, listing: Listing) -> Manifest | None:
     try:
         manifest = read_manifest(path)
     except StoreError:
-        return None  # Of another version of nbkit: it is made anew.
+        return None  # Of another version of nbkit: it is made again.
     # The same folder by another path, which may not stay.
     return manifest if manifest.root == listing.root else None
 
@@ -266,7 +266,7 @@ def known_manifest(path: Path, listing: Listing) -> Manifest | None:
 def _to_row(sample: Sample) -> list[Any]:
     looked = sample.decoding
     assert looked is not None
-    # Names are bytes on disk; what is no UTF-8 survives as lone surrogates in JSON.
+    # Names are bytes on disk; what is not UTF-8 survives as lone surrogates in JSON.
     row: list[Any] = [
         sample.name,
         sample.label,
@@ -296,7 +296,7 @@ def _from_row(line: bytes) -> Sample:
 
 
 class _Reader:
-    """Reads and decodes images of a listing, in several threads at once."""
+    """Reads and decodes images of a listing, in several threads."""
 
     def __init__(self, listing: Listing) -> None:
         self.images = [

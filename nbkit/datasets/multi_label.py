@@ -69,7 +69,7 @@ def list_multi_label(csv_path: Path) -> Listing:
     ]
     labels = [number for number in others if _is_label(csv_path, columns, rows, number)]
     if not labels:
-        problem = "has no column of labels, which holds nothing but 0 and 1"
+        problem = "has no column of labels, with only 0 and 1"
         raise _unusable(csv_path, problem)
     given = {
         _path(csv_path, line, row[columns.index(_FILE)]): row
@@ -112,7 +112,7 @@ def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
     Raises
     ------
     ValueError
-        If it cannot be read; the text goes on behind the file's name.
+        If it cannot be read; the text continues after the file's name.
     """
     try:
         with io.TextIOWrapper(
@@ -123,7 +123,7 @@ def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
     except OSError as error:
         message = f"cannot be read ({error.strerror or error})"
     except (csv.Error, UnicodeDecodeError) as error:
-        message = f"is no CSV file in UTF-8 ({error})"
+        message = f"is not a CSV file in UTF-8 ({error})"
     raise ValueError(message)
 
 
@@ -144,7 +144,7 @@ def missing_files(root: Path, names: Sequence[str]) -> str | None:
 def check_patients(
     csv_path: Path, splits: Mapping[str, str], patients: Mapping[str, str]
 ) -> None:
-    """Refuse a split that lets a model see patients whom it is evaluated with.
+    """Refuse a split that has patients both in training and in evaluation.
 
     Raises
     ------
@@ -154,10 +154,10 @@ def check_patients(
     both = patients_in_both(splits, patients) if patients else []
     if both:
         message = (
-            f"data={str(csv_path)!r} has {len(both)} patients with images for training "
-            "and for evaluation, but 0 may be in both, since a model knows them again; "
-            "move all images of a patient to one side, or remove the split, so that it "
-            "is made by patient."
+            f"data={str(csv_path)!r} has {len(both)} patients with images both for "
+            "training and for evaluation, limit 0: a model recognises them; move all "
+            "images of a patient to one side, or remove the split, and nbkit splits "
+            "by patient."
         )
         raise ConfigError(message)
 
@@ -278,7 +278,7 @@ def _check_table(
 def _path(csv_path: Path, line: int, text: str) -> str:
     path = PurePosixPath(text)
     if not path.name or path.is_absolute() or ".." in path.parts:
-        problem = f"names the file {text!r} in line {line}, which lies elsewhere"
+        problem = f"names the file {text!r} in line {line}, which is elsewhere"
         raise _unusable(csv_path, problem)
     return str(path)
 

@@ -7,7 +7,7 @@
     train_val_list.txt, test_list.txt where both are there; else a split by patient
 
 The labels were read by a program from radiologists' reports, and the images are of few
-hospitals: what a model learns from them is no diagnosis.
+hospitals: what a model learns from them is not a diagnosis.
 
 References
 ----------
@@ -60,8 +60,8 @@ def nih_table(folder: Path) -> Path | None:
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables)
         message = (
-            f"data={str(folder)!r} holds {len(tables)} tables of labels ({names}), 1 "
-            "can be used; give the path of the one that is meant."
+            f"data={str(folder)!r} holds {len(tables)} tables of labels ({names}), "
+            "limit 1; give the path of one."
         )
         raise ConfigError(message)
     return tables[0] if tables else None
@@ -73,7 +73,7 @@ def is_nih(csv_path: Path) -> bool:
         with open_regular(csv_path) as file:
             header = file.readline(LINE_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
-        return False  # Whoever reads it says why it cannot be read.
+        return False  # Reading it later says why it cannot be read.
     return _IMAGE in header and _FINDINGS in header
 
 
@@ -83,7 +83,7 @@ def list_nih(csv_path: Path) -> Listing:
     Parameters
     ----------
     csv_path
-        Lies beside the folders of images, and beside the two lists that say what is
+        Is beside the folders of images, and beside the two lists that say what is
         for training and what for tests, if these are used.
 
     Raises
@@ -190,12 +190,12 @@ def _labels(csv_path: Path, line: int, findings: str) -> tuple[int, ...]:
         raise _unusable(csv_path, problem)
     given = said - {_NO_FINDING}
     if given < said and given:
-        problem = f"says {findings!r} in line {line}, which cannot both be"
+        problem = f"has {findings!r} in line {line}, which exclude each other"
         raise _unusable(csv_path, problem)
     unknown = given.difference(NIH_LABELS)
     if unknown:
         problem = (
-            f"has the finding {min(unknown)!r} in line {line}, which is none of 14"
+            f"has the finding {min(unknown)!r} in line {line}, which is not one of 14"
         )
         raise _unusable(csv_path, problem)
     return tuple(int(label in given) for label in NIH_LABELS)
@@ -209,7 +209,7 @@ def _splits(
     lists = [_TRAINING_LIST, _TEST_LIST]
     there = [name for name in lists if (root / name).exists()]
     if len(there) == 1:
-        problem = f"lies beside {there[0]}, but only both of {' and '.join(lists)} say"
+        problem = f"is beside {there[0]}, but only {' and '.join(lists)} together say"
         raise _unusable(csv_path, f"{problem} which images are for what")
     if not there:
         chosen = evaluation_patients(patients.values())
@@ -235,13 +235,13 @@ def _listed(csv_path: Path, path: Path) -> set[str]:
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
     except UnicodeDecodeError as error:
-        problem = f"is no text in UTF-8 ({error})"
-    raise _unusable(csv_path, f"lies beside {path.name}, which {problem}")
+        problem = f"is not text in UTF-8 ({error})"
+    raise _unusable(csv_path, f"is beside {path.name}, which {problem}")
 
 
 def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
         f"data={str(csv_path)!r} {problem}; it is read as the table of labels of NIH "
         "ChestX-ray14, with its images in images/ or images_001/images/ and so on "
-        "beside it: mend it, or leave out the rows of images that are not here."
+        "beside it: fix it, or remove the rows of images that are not here."
     )

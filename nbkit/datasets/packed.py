@@ -36,11 +36,11 @@ DESCRIPTION = "dataset.json"
 _SCHEMA = "nbkit.pack/1"
 
 _LISTING_THREADS = 16
-"""Shards listed at once, for disks that answer slowly."""
+"""Shards listed concurrently, for disks that answer slowly."""
 _BETWEEN_CALLS_SECONDS = 1.0
 
 _MOST_WITH_GAPS, _MOST_PER_DISTINCT = 100_000, 10
-"""Numbers of classes may leave gaps, as those of a part of a larger set do; beyond the
+"""Numbers of classes may leave gaps, as those of a part of a larger set do; above the
 first limit, no more than so many for each that occurs."""
 
 
@@ -164,7 +164,7 @@ def _readable(root: Path) -> Iterator[None]:
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}); mend its permissions or copy the data elsewhere."
+            f"({error.strerror}); fix its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
 
@@ -282,7 +282,7 @@ def _classes(
     description: Description | None,
     is_multi_label: bool,
 ) -> list[str]:
-    """Return the names of classes or labels, after a look at every label."""
+    """Return the names of classes or labels, after a check of every label."""
     count = _count_labels(root, found, is_multi_label)
     if description is None:
         if not is_multi_label:

@@ -69,7 +69,7 @@ def pack(
         Size at which another file begins, in 10^6 bytes; None for 256, but for one file
         with ``recordio``, because MXNet and DALI read one file with one index.
     on_progress
-        Told how far it is, instead of lines on the standard output.
+        Called with the progress, instead of lines on the standard output.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def pack(
         _write(listing, temporary, format, shard_bytes, on_progress or _Lines())
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
-        # Takes the place of an empty folder, never of one that holds something.
+        # Replaces an empty folder, never one that holds something.
         temporary.rename(folder)
         _sync(folder.parent)
     except OSError as error:
@@ -124,7 +124,7 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         found = "holds files" if folder.is_dir() else "is a file"
         message = (
-            f"folder={str(folder)!r} {found}, but a pack needs a folder of its own; "
+            f"folder={str(folder)!r} {found}, but a pack needs its own folder; "
             "name one that does not exist."
         )
         raise ConfigError(message)
@@ -156,11 +156,11 @@ def _check_stems(listing: Listing) -> None:
             elif "." in extension:
                 problem = f"{sample.name!r} has more than one dot in its name"
             elif stem in seen:
-                problem = f"{seen[stem]!r} and {sample.name!r} have one stem"
+                problem = f"{seen[stem]!r} and {sample.name!r} have the same stem"
             if problem:
                 message = (
-                    f"{problem}, but WebDataset tells images apart by what is before "
-                    "the first dot, and kinds of files by what is behind it; use "
+                    f"{problem}, but WebDataset identifies an image by what is before "
+                    "the first dot, and the kind of file by what is after it; use "
                     "recordio or tfrecord."
                 )
                 raise ConfigError(message)
@@ -207,8 +207,8 @@ def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> byt
         return images.read(number)
     except OSError as error:
         message = (
-            f"{images.place(number)} cannot be read ({error.strerror}); mend it or "
-            "leave it out of the data."
+            f"{images.place(number)} cannot be read ({error.strerror}); fix it or "
+            "remove it from the data."
         )
         raise ConfigError(message) from error
 

@@ -1,4 +1,4 @@
-"""Files that are no part of a data set: counted by suffix, and what can be done."""
+"""Files that are not part of a data set: counted by suffix, and what can be done."""
 
 from __future__ import annotations
 

@@ -22,15 +22,16 @@ __all__ = ["photos_folder"]
 
 # Sources and licences: https://scikit-image.org/docs/stable/api/skimage.data.html
 _PHOTOS = {
-    "astronaut": "astronaut.png",
-    "cat": "chelsea.png",
-    "coffee": "coffee.png",
-    "galaxies": "hubble_deep_field.jpg",
-    "motorcycle": "motorcycle_left.png",
-    "retina": "retina.jpg",
-    "rocket": "rocket.jpg",
-    "tissue": "ihc.png",
+    "astronaut": ("astronaut.png", "astronaut"),
+    "cat": ("chelsea.png", "chelsea"),
+    "coffee": ("coffee.png", "coffee"),
+    "galaxies": ("hubble_deep_field.jpg", "hubble_deep_field"),
+    "motorcycle": ("motorcycle_left.png", "stereo_motorcycle"),
+    "retina": ("retina.jpg", "retina"),
+    "rocket": ("rocket.jpg", "rocket"),
+    "tissue": ("ihc.png", "immunohistochemistry"),
 }
+"""File of each class in the package, and the function of `skimage.data` that has it."""
 _IMAGES = {"train": 50, "val": 12}
 """Of each class."""
 
@@ -61,7 +62,7 @@ def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
     Raises
     ------
     ConfigError
-        If scikit-image is not installed, or without its photographs.
+        If scikit-image is not installed, or does not have its photographs.
     StoreError
         If the cache cannot be written.
     """
@@ -70,9 +71,8 @@ def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
 
 def _make(folder: Path, on_wait: Callable[[], None] | None) -> None:
     source = _source()
-    for class_name, file_name in _PHOTOS.items():
-        with open_image((source / file_name).read_bytes()) as photo:
-            photo.load()
+    photos = {name: _photo(source / file, has) for name, (file, has) in _PHOTOS.items()}
+    for class_name, photo in photos.items():
         for split, count in _IMAGES.items():
             target = folder / split / class_name
             target.mkdir(parents=True)
@@ -99,7 +99,7 @@ def _cut(photo: Image.Image, drawn: random.Random) -> Image.Image:
 
 
 def _source() -> Path:
-    """Return where the photographs lie, without importing their package."""
+    """Return where the package has its photographs, without importing it."""
     found = importlib.util.find_spec("skimage")
     if found is None or found.origin is None:
         message = (
@@ -107,13 +107,25 @@ def _source() -> Path:
             "installed; install it, or give the path of a folder of images."
         )
         raise ConfigError(message)
-    source = Path(found.origin).parent / "data"
-    missing = [name for name in _PHOTOS.values() if not (source / name).is_file()]
-    if missing:
+    return Path(found.origin).parent / "data"
+
+
+def _photo(file: Path, function: str) -> Image.Image:
+    """Return a photograph from its file, or from what may download it."""
+    if file.is_file():
+        with open_image(file.read_bytes()) as photo:
+            photo.load()
+            return photo
+    try:
+        import skimage.data
+
+        found = getattr(skimage.data, function)()
+    except (ImportError, AttributeError, LookupError, OSError, ValueError) as error:
         message = (
-            f"data='photos' is cut from photographs in scikit-image, but {source} has "
-            f"no {', '.join(missing)}; install another version, or give the path of a "
-            "folder of images."
+            "data='photos' is cut from photographs in scikit-image, but this version "
+            f"has no file {file}, and skimage.data.{function}() fails ({error}); "
+            "install another version, or give the path of a folder of images."
         )
-        raise ConfigError(message)
-    return source
+        raise ConfigError(message) from error
+    # Of a stereo pair it is the left one.
+    return Image.fromarray(found[0] if isinstance(found, tuple) else found)

@@ -59,7 +59,7 @@ def list_recordio(root: Path, *, on_wait: Callable[[], None] | None = None) -> L
     Returns
     -------
     Listing
-        To read it raises `ConfigError` if a file is damaged, a label is no whole
+        To read it raises `ConfigError` if a file is damaged, a label is not a whole
         number, or a list gives a record other labels than it has.
 
     Raises
@@ -102,7 +102,7 @@ def _shown(labels: Sequence[float]) -> str:
 
 
 def _record(path: Path, descriptor: int, offset: int, size: int) -> tuple[Pieces, int]:
-    """Return where a record's parts lie, and where the next record begins."""
+    """Return where a record's parts are, and where the next record begins."""
     pieces: list[tuple[int, int]] = []
     wanted = (_WHOLE, _FIRST)
     while True:
@@ -149,7 +149,7 @@ def _open(
     if not all(value.is_integer() for value in values):
         message = (
             f"{path}: the image at byte {offset:,} has the label {values}, but a label "
-            "is the index of a class, or 0 or 1 for each; pack the images anew."
+            "is the index of a class, or 0 or 1 for each; pack the images again."
         )
         raise ConfigError(message)
     return tuple(map(int, values)), number, _without(pieces, length)
@@ -206,7 +206,7 @@ class RecordIOWriter:
     Parameters
     ----------
     path
-        The file to write. Index (``.idx``) and list (``.lst``) lie beside it, as from
+        The file to write. Index (``.idx``) and list (``.lst``) are beside it, as from
         MXNet's ``im2rec``.
     """
 

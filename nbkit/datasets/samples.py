@@ -1,4 +1,4 @@
-"""The images of one split by index: names, labels, and where their bytes lie."""
+"""The images of one split by index: names, labels, and where their bytes are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Decoding:
     reads it alike. Whatever else Pillow can read is handed to other decoders
     re-encoded."""
     is_deep: bool = field(default=False, compare=False)
-    """Greyscale of more than 8 bits; known to whoever has just looked."""
+    """Greyscale of more than 8 bits; known only right after the image was read."""
     is_coarse: bool = field(default=False, compare=False)
     """Of its many values few are left in 8 bits; as above."""
 
@@ -52,15 +52,15 @@ class Sample:
     """One image of a listing."""
 
     name: str
-    """Path below the data's folder, also of an image that lies in a packed file."""
+    """Path below the data's folder, also of an image in a packed file."""
     label: int | tuple[int, ...]
     """Index of its class; or, with several labels, 0 or 1 for each."""
     size_bytes: int | None
-    """None until a file of its own has been read."""
+    """None until a file with only this image has been read."""
     shard: int | None = None
-    """Index of the packed file that holds it; None if it is a file of its own."""
+    """Index of the packed file that holds it; None if the image is a separate file."""
     pieces: Pieces = ()
-    """Where it lies in the packed file."""
+    """Where it is in the packed file."""
     decoding: Decoding | None = field(default=None)
     """None until the image has been looked at."""
 
@@ -127,12 +127,12 @@ class Samples:
     def packed_at(self, index: int) -> tuple[int, int]:
         """Return the number of the packed file that holds an image, and its offset.
 
-        The number is -1 where the image is a file of its own.
+        The number is -1 where the image is a separate file.
         """
         return self._number(index, 1), self._number(index, 2)
 
     def place(self, index: int) -> str:
-        """Return where an image lies, for a person: its path, or the packed file's."""
+        """Return where an image is, for a person: its path, or the packed file's."""
         shard = self._number(index, 1)
         if shard < 0:
             return str(self._root / self.name(index))

@@ -4,7 +4,7 @@ A file is a row of records: length, a checksum of the length, the message, a che
 the message. A message is a map from names to lists of bytes, floats or integers:
 https://www.tensorflow.org/tutorials/load_data/tfrecord
 https://protobuf.dev/programming-guides/encoding
-Only what lies around an image is read here, never the image.
+Only what is around an image is read here, never the image.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def list_tfrecord(root: Path, *, on_wait: Callable[[], None] | None = None) -> L
     Returns
     -------
     Listing
-        To read it raises `ConfigError` if a file is damaged, or a message is no
-        ``tf.train.Example`` with one image and its label. Whoever looks at an image
-        learns whether its record has the right checksum.
+        To read it raises `ConfigError` if a file is damaged, or a message is not a
+        ``tf.train.Example`` with one image and its label. The checksum of a record is
+        checked when its image is read.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def is_tfrecord(name: str) -> bool:
 
 
 class _WireError(Exception):
-    """Bytes that are no protocol buffer of the kind asked for: where, and why."""
+    """Bytes that are not a protocol buffer of the kind asked for: where, and why."""
 
 
 class _Wire:
@@ -123,7 +123,7 @@ class _Wire:
             value |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
                 return value, start + place + 1
-        raise _WireError(start, "no integer of a protocol buffer")
+        raise _WireError(start, "not an integer of a protocol buffer")
 
     def fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield number, wire type, begin and end of each field of a message."""
@@ -138,7 +138,7 @@ class _Wire:
             elif kind in (_FIXED_64, _FIXED_32):
                 after = begin + (8 if kind == _FIXED_64 else 4)
             else:
-                raise _WireError(start, "no field of a protocol buffer")
+                raise _WireError(start, "not a field of a protocol buffer")
             if after > end:
                 raise _WireError(start, "a field that is longer than its message")
             yield key >> 3, kind, begin, after
@@ -158,7 +158,7 @@ class _Records:
         self._begins: dict[Path, array[int]] = {}
 
     def read(self, path: Path) -> Iterator[Packed]:
-        """Yield the images of a file, without a look at the checksums of messages."""
+        """Yield the images of a file, without checking the checksums of messages."""
         begins = self._begins[path] = array("Q")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -211,7 +211,7 @@ def _no_example(path: Path, offset: int, error: _WireError) -> ConfigError:
     if _damage(path, offset):
         return damaged(path, place, what)
     return ConfigError(
-        f"{path}: the record at byte {offset:,} is whole, but no tf.train.Example "
+        f"{path}: the record at byte {offset:,} is whole, but not a tf.train.Example "
         f"({what} at byte {place:,}); write images and labels as tf.train.Example."
     )
 
@@ -228,7 +228,7 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
             found = ", ".join(visible(os.fsdecode(name)) for name in sorted(features))
             message = (
                 f"{where} no feature {names[0].decode()!r}, only {found}; pack the "
-                "images anew."
+                "images again."
             )
             raise ConfigError(message)
     image, label = called
@@ -236,7 +236,7 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     if len(pieces) != 1:
         message = (
             f"{where} {len(pieces)} files in its feature {image.decode()!r}, but an "
-            "image is the bytes of 1; pack the images anew."
+            "image is the bytes of 1; pack the images again."
         )
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))

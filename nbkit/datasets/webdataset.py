@@ -178,7 +178,7 @@ def _archive(
             end = tar.offset
     except tarfile.TarError as error:
         raise damaged(path, end, str(error)) from error
-    # The module takes whatever is no header for the end of the archive.
+    # The module takes anything that is not a header for the end of the archive.
     if os.pread(file.fileno(), tarfile.BLOCKSIZE, end) != bytes(tarfile.BLOCKSIZE):
         raise damaged(path, end, "neither another file nor the end of the archive")
     return end
@@ -197,7 +197,7 @@ def _next_archive(descriptor: int, end: int) -> int | None:
 def _followed(
     path: Path, member: tarfile.TarInfo, known: dict[str, _Member]
 ) -> _Member:
-    """Return where a member's bytes lie; those of a hard link came before it."""
+    """Return where a member's bytes are; those of a hard link came before it."""
     if member.issparse():
         problem, how = "is stored sparse, without its zeros", "without --sparse"
     elif member.isreg():
@@ -211,7 +211,7 @@ def _followed(
     elif member.issym():
         problem, how = f"is a link to {member.linkname!r}", "--dereference"
     else:
-        problem, how = "is no whole file", "without it"
+        problem, how = "is not a whole file", "without it"
     message = f"{path}: {member.name!r} {problem}; pack the images with tar {how}."
     raise ConfigError(message)
 
@@ -249,7 +249,7 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
     except (ValueError, RecursionError) as error:
         message = (
             f"{path}: {member.name!r} holds {text[:40]!r}, but a label is the index of "
-            "a class, or a list of 0 and 1; pack the images anew."
+            "a class, or a list of 0 and 1; pack the images again."
         )
         raise ConfigError(message) from error
     return tuple(labels)

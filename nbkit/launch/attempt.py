@@ -31,13 +31,13 @@ _TICK_SECONDS = 0.2
 _AFTERMATH_SECONDS = 1.0
 _HANDLERS_SECONDS = 30.0
 """What ranks of functions and scripts then have for their own handlers of SIGTERM, as
-under torchrun. One without a handler ends at once."""
+under torchrun. One without a handler ends immediately."""
 _COLLECTIVES_SECONDS = 5.0
 """On GPUs the ranks of a run that hangs also write down what NCCL has recorded, all of
-them at once and maybe to a file server."""
+them together and maybe to a file server."""
 _STUCK_SECONDS = 20.0
 """A rank that is there so long after it was killed hangs in a driver or a file server,
-and nobody can end it."""
+and cannot be ended."""
 
 
 class RankGroup(Protocol):
@@ -150,7 +150,7 @@ class Attempt:
             self._journal.event("ranks_started", pids=pids)
             self._watch()
         except LaunchError as error:
-            # It may have been given up for somebody who wants the run to stop.
+            # It may have been given up because of a request to stop.
             self.stop = next(iter(self._requests.look()), None)
             if self.stop is None:
                 self.cause = causes.simple_cause("launch", str(error))
@@ -217,10 +217,11 @@ class Attempt:
 
     def _on_end(self, rank: WatchedRank) -> None:
         self._journal.event("rank_ended", **rank.to_dict())
-        # What it does now is no cause.
+        # What it does now is not a cause.
         rank.killed_by_us = rank.killed_by_us or self._others_are_asked
         beats = self._group.beats()
-        done = beats[rank.rank].phase is Phase.DONE
+        rank.phase = beats[rank.rank].phase
+        done = rank.phase is Phase.DONE
         if rank.returncode == 0 and not done and self._config.task == "script":
             # As under torchrun. A function has something to return.
             done = True
@@ -240,7 +241,7 @@ class Attempt:
             self._end_others()
 
     def _end_others(self) -> None:
-        """End who waits for a rank in vain, whatever they were asked to do."""
+        """End ranks that wait for a lost one, whatever they were asked to do."""
         if not self._config.has_entry:
             self._end_within(_AFTERMATH_SECONDS)
             return

@@ -85,7 +85,7 @@ def run_attempts(
 
     def take_descriptions() -> None:
         if description.ident is None:
-            description.start()  # behind the ranks, which somebody waits for
+            description.start()  # after the ranks, which a user waits for
         if found := description.take():
             journal.record.update(found)
             journal.write_record()
@@ -173,7 +173,7 @@ def _note_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
         for path in run.paths.system_files():
             files.setdefault(path.stem, path)
         journal.record["system"] = summarise_systems(files, pids)
-    except Exception:  # noqa: BLE001 - unknown is no reason to have no last word
+    except Exception:  # noqa: BLE001 - the last word is written even so
         traceback.print_exc()
 
 

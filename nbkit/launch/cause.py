@@ -17,12 +17,12 @@ from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.launch.gpu_cause import blame_gpus
+from nbkit.launch.rank_error import RankError
 from nbkit.launch.ranks import WatchedRank, signal_name
 from nbkit.reading import open_regular, read_end
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
-from nbkit.telemetry.cuda_errors import is_out_of_memory
 
 __all__ = [
     "early_exit_cause",
@@ -35,17 +35,6 @@ __all__ = [
     "stopped_by",
 ]
 
-# What a rank says, or how C++ ends it, when a neighbour it talks to is gone. Neighbours
-# may notice before the supervisor does, so that such words are never the cause while
-# another rank has something of its own to say.
-_LOST_NEIGHBOUR = re.compile(
-    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|got 0 bytes|"
-    r"remote (process|worker)|timed out waiting|watchdog caught collective|"
-    r"ncclRemoteError|ncclSystemError|communicator was aborted",
-    re.IGNORECASE,
-)
-_OF_TORCH = ("AcceleratorError", "DistBackendError", "RuntimeError")
-"""What torch raises for an error of CUDA, its libraries and NCCL."""
 _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
 
@@ -60,21 +49,21 @@ _WHO = {
     "slurm": "Slurm (cancelled, preempted, or by its administrator)",
     "time limit": "its time limit",
 }
-"""By who asks, how a reader is told of it."""
+"""By who asks: how a message names it."""
 
 
 @dataclass(frozen=True)
 class _Candidate:
     time: float
     rank: WatchedRank
-    error: dict[str, Any] | None
+    error: RankError | None
 
     @property
     def is_consequence(self) -> bool:
         """Whether this looks like the echo of another rank's end."""
         if self.error is None:
             return self.rank.returncode == -signal.SIGABRT
-        return _LOST_NEIGHBOUR.search(_said(self.error)) is not None
+        return self.error.is_of_a_neighbour(self.rank.phase)
 
 
 def failure_cause(
@@ -115,13 +104,13 @@ def lost_node_cause(
     what
         Which node is gone, and how that is known.
     ranks
-        Every rank; one that failed by itself is the cause, whatever happened behind it.
+        Every rank; one that failed by itself is the cause, whatever happened after it.
     """
     first = _first_failure(ranks, paths, attempt)
     if first is None or first.is_consequence:
         return make_cause("node", None, what, None)
     cause = failure_cause(ranks, paths, attempt)
-    return cause | {"message": f"{cause['message']} (behind it: {what})"}
+    return cause | {"message": f"{cause['message']} (after it: {what})"}
 
 
 def _first_failure(
@@ -134,7 +123,7 @@ def _first_failure(
         if rank.returncode
     ]
     candidates = [candidate for candidate in found if candidate is not None]
-    # An echo of another rank's end is no cause while there is one that is none.
+    # An echo of another rank's end is the cause only if all of them are echoes.
     return min(candidates, key=lambda a: (a.is_consequence, a.time), default=None)
 
 
@@ -160,7 +149,7 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
 def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
     """Return the main thread's stack from what a rank's log holds after an offset.
 
-    Those of its loading processes follow, each once. Empty if nobody answered. All
+    Those of its loading processes follow, each once. Empty if none answered. All
     threads are in the log; a record may hold the stacks of many ranks.
     """
     try:
@@ -218,7 +207,7 @@ def stop_cause(
     # function that never asks; what waits for it can only be killed: nothing is lost.
     early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
     forced = not early and any(rank.killed_by_us for rank in ranks)
-    how = "at once" if early else "at a step boundary"
+    how = "immediately" if early else "at a step boundary"
     if not ready:
         how = f"before its ranks were {'ready' if ranks else 'started'}"
     if forced:
@@ -244,7 +233,7 @@ def stopped_by(request: dict[str, Any], how: str) -> str:
 
 
 def simple_cause(kind: str, message: str) -> dict[str, Any]:
-    """Return a cause that is no single rank's."""
+    """Return a cause that does not belong to a single rank."""
     return make_cause(kind, None, message, None)
 
 
@@ -268,30 +257,16 @@ def _candidate(
     except StoreError:
         error = None  # The disk was full, or the rank was killed, as it was written.
     if error is not None:
-        return _Candidate(file.stat().st_mtime - ahead_seconds, rank, error)
+        moment = file.stat().st_mtime - ahead_seconds
+        return _Candidate(moment, rank, RankError.from_dict(error))
     if rank.killed_by_us or rank.ended_at is None:
         return None
     return _Candidate(rank.ended_at, rank, None)
 
 
-def _exception_cause(error: dict[str, Any], rank: int, log: Path) -> dict[str, Any]:
-    content = error["message"]
-    said = _said(error)
-    traceback = None
-    if isinstance(content, dict):
-        traceback = content.get("extraInfo", {}).get("py_callstack")
-    kinds = (
-        ("OutOfMemoryError", "out_of_memory"),
-        ("MemoryError", "out_of_memory"),
-        ("StoreError", "store"),
-        ("ConfigError", "config"),
-        ("DeviceError", "device"),
-        ("NonFiniteError", "nonfinite"),
-    )
-    kind = next((kind for name, kind in kinds if said.startswith(name)), "exception")
-    if said.startswith(_OF_TORCH) and is_out_of_memory(said):
-        kind = "out_of_memory"
-    return make_cause(kind, rank, said, log) | {"traceback": traceback}
+def _exception_cause(error: RankError, rank: int, log: Path) -> dict[str, Any]:
+    cause = make_cause(error.kind, rank, error.said, log)
+    return cause | {"traceback": error.traceback}
 
 
 def _signal_cause(rank: WatchedRank, name: str, log: Path) -> dict[str, Any]:
@@ -331,12 +306,6 @@ def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:
         if source["shown_as"] != name:
             traceback = traceback.replace(f'File "{name}"', source["shown_as"])
     return traceback
-
-
-def _said(error: dict[str, Any]) -> str:
-    """Return the exception's own line from torchelastic's file."""
-    content = error["message"]
-    return str(content["message"] if isinstance(content, dict) else content)
 
 
 def make_cause(

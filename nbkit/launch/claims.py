@@ -41,11 +41,11 @@ SCHEMA = 1
 """Version of a claim's file; whatever else is found there is left alone."""
 
 PATIENCE_SECONDS = 10.0
-"""For the pool's lock, which nobody holds for more than milliseconds."""
+"""For the pool's lock, which is never held for more than milliseconds."""
 
 MOST_NUMBER = 10**12
-"""A claim's number, from 1. Nobody comes there by counting: a greater one is made up,
-and would be the end of counting for everybody."""
+"""A claim's number, from 1. Counting never gets there: a greater one is made up, and
+no later claim could be numbered."""
 
 _MOST_BYTES = 1 << 20
 _LONGEST_NAME = 60
@@ -76,7 +76,7 @@ class Entry:
     granted: tuple[str, ...] | None
     """What it holds; None while it waits."""
     is_alive: bool
-    """Whether its process runs. Ranks may hold devices beyond that."""
+    """Whether its process runs. Ranks may hold devices for longer."""
 
     @property
     def waits(self) -> bool:
@@ -108,7 +108,7 @@ def leases(kind: str) -> dict[str, tuple[str, ...]]:
     Raises
     ------
     DeviceError
-        If the pool cannot be used, or somebody keeps it locked.
+        If the pool cannot be used, or another process keeps it locked.
     """
     pool = pool_folder()
     with pool_errors(pool), allocating(pool, PATIENCE_SECONDS):
@@ -124,8 +124,8 @@ def leases(kind: str) -> dict[str, tuple[str, ...]]:
 def read_entries(pool: Path) -> list[Entry]:
     """Return every claim that waits or holds something, in their order.
 
-    Called under the pool's lock: a look at a lock takes it for a moment. What ended
-    claims left behind is removed where this user may.
+    Called under the pool's lock: checking a lock takes it for a moment. Files of claims
+    that have ended are removed where this user may.
     """
     living: list[Entry] = []
     ended: list[tuple[Path, Entry | None]] = []
@@ -158,7 +158,7 @@ def _left_over(
     for path, entry in ended:
         names: list[str] = []
         if entry is not None:
-            # A device that somebody else has by now says nothing of this claim.
+            # A device that another run has by now says nothing of this claim.
             names = [
                 name
                 for name in entry.granted or ()
@@ -175,7 +175,7 @@ def _left_over(
 def _parse(descriptor: int, path: Path, is_locked: bool) -> Entry:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        message = "no regular file"
+        message = "not a regular file"
         raise ValueError(message)
     values: dict[str, Any] = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
     if values["schema"] != SCHEMA:
@@ -190,7 +190,7 @@ def _parse(descriptor: int, path: Path, is_locked: bool) -> Entry:
         raise ValueError(message)
     granted = values["granted"]
     is_alive = is_locked
-    # A child that somebody forked may have the file open after its process ended. Of
+    # A forked child may have the file open after its process ended. Of
     # other users' processes /proc may tell nothing: there the lock alone decides.
     if values["process"] is not None and status.st_uid == os.geteuid():
         process = ProcessIdentity.from_dict(values["process"])
@@ -246,7 +246,7 @@ def claim_file(pool: Path, number: int, run_id: str) -> Path:
 
 
 def device_file(pool: Path, kind: str, name: str) -> Path:
-    """Return the file that whoever holds a device has locked."""
+    """Return the file that the holder of a device has locked."""
     # What is replayed may bear the UUID of a GPU that is there as well.
     prefix = "replay-" if kind == "replay" else ""
     return pool / "devices" / f"{prefix}{check_name(name)}"

@@ -169,7 +169,7 @@ def torchrun_line(
 ) -> str:
     """Return the shell line that does the same without nbkit's supervisor.
 
-    It works in a folder of its own beside the run's, which has one writer a file.
+    It works in its own folder beside the run's, which has one writer a file.
 
     Parameters
     ----------

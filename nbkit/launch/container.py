@@ -89,7 +89,7 @@ def container_environment(
         ``apptainer`` or ``singularity``.
     """
     prefix = f"{program.upper()}ENV_"
-    # In a value behind the prefix a shell replaces what begins with these.
+    # In a value after the prefix a shell replaces what begins with these.
     special = set('$`"\\')
     return {**environment} | {
         prefix + name: environment[name]
@@ -99,7 +99,7 @@ def container_environment(
 
 
 def _outermost(folders: Iterable[str | Path]) -> list[Path]:
-    """Return the folders without those that lie in others of them."""
+    """Return the folders without those inside others of them."""
     paths = sorted({Path(folder) for folder in folders})
     found: list[Path] = []
     for path in paths:

@@ -80,7 +80,7 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
     Raises
     ------
     DeviceError
-        If the run could never start here: there are too few devices even when nobody
+        If the run could never start here: there are too few devices even when no run
         holds one, or a named one is unknown.
     """
     if config.cpus is not None:
@@ -103,7 +103,7 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
         raise DeviceError(message)
     else:
         chosen = _cpus(config, cpus)
-        # Whoever holds a CPU has it to itself: every thread of a rank needs one.
+        # A run that holds a CPU has it to itself: every thread of a rank needs one.
         count = min(cpus, config.gpus * cpus_per_rank)
     _refuse_to_wait_for_itself(kind, chosen, count, config)
     return DeviceRequest(
@@ -371,7 +371,7 @@ def _usable(config: ExperimentConfig) -> int:
 
 
 def _threads() -> int | None:
-    """Return how many threads the ranks will be told to use; None if nobody says."""
+    """Return how many threads the ranks will use; None if that is not set."""
     told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return int(told) if told.isdecimal() and int(told) else None
 

@@ -43,9 +43,9 @@ class Engine(Protocol):
         ...
 
     def nudge(self, paths: RunPaths) -> None:
-        """Let a run see a request to stop at once that was just written."""
+        """Let a run see a request to stop immediately after it was written."""
         ...
 
     def reap(self, paths: RunPaths) -> None:
-        """End what a dead supervisor left behind."""
+        """End what a dead supervisor left running."""
         ...

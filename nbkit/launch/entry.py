@@ -1,4 +1,4 @@
-"""What a run executes when it is no built-in task: a function or a script, kept.
+"""What a run executes when it is not a built-in task: a function or a script, kept.
 
 ::
 
@@ -8,7 +8,7 @@
     code/source/...      cells, loaded local modules, or the script, as they were
 
 A function of a cell takes along what it refers to: closures, globals, classes. What
-lies in a module is imported by the ranks, in the order of this process's import path:
+is in a module is imported by the ranks, in the order of this process's import path:
 copies of a module's functions would have a copy of its state.
 """
 
@@ -107,7 +107,7 @@ def script_entry(
     Raises
     ------
     ConfigError
-        If there is no such file, or if it is no Python.
+        If there is no such file, or if it is not Python.
     """
     path = Path(script).expanduser().absolute()
     try:
@@ -121,7 +121,7 @@ def script_entry(
         )
         raise ConfigError(message) from None
     except (SyntaxError, ValueError) as error:
-        message = f"script={str(script)!r} is no Python: {error}; mend it."
+        message = f"script={str(script)!r} is not valid Python: {error}; fix it."
         raise ConfigError(message) from None
     described, sources = _sources()
     kept = f"script/{path.name}"
@@ -213,7 +213,7 @@ def _refuse_what_is_no_call(
             )
             raise ConfigError(message)
     try:
-        # A decorator may give the function arguments of its own.
+        # A decorator may give the function its own arguments.
         signature = inspect.signature(function, follow_wrapped=False)
     except Exception:  # noqa: BLE001 - unknown, as of a builtin
         return
@@ -253,7 +253,7 @@ def _parts(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple]
 
 
 def _carried(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function refers to, and takes along if it is no module's."""
+    """Yield what a function refers to, and takes along unless a module has it."""
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
         try:

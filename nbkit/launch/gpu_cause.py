@@ -40,7 +40,7 @@ def blame_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
     """
     kind, said = cause["kind"], cause["message"]
     names = _names(paths)
-    # Each node of a run has a file of its own.
+    # Each node of a run has its own file.
     read = [last_readings(path, names) for path in paths.system_files()]
     if _may_be_of_gpu(cause):
         found = [fault for readings in read for fault in faults(readings)]

@@ -1,6 +1,6 @@
 """What `nbkit doctor --gpus` says of GPUs that work together: each pair of free ones.
 
-A GPU that a run or somebody else's process uses is left alone; the others are leased
+A GPU that a run or another user's process uses is left alone; the others are leased
 for as long as it takes, as a run would lease them.
 """
 
@@ -73,7 +73,7 @@ def findings(deadline: float) -> Iterator[Finding]:
                     yield Finding(gpu.label, "info", f"not checked: {lease}")
             if len(free) < 2:
                 found = f"{len(free)} of {len(gpus)} GPUs free: no pair to check"
-                remedy = "call it again when nobody trains here: nbkit monitor"
+                remedy = "run it again when no one trains here: nbkit monitor"
                 yield Finding(_WHAT, "info", found, remedy)
                 return
             rows = _check(free, descriptors, deadline)
@@ -148,10 +148,8 @@ def _check(
             yield json.loads(line)
         code = process.wait()
         if code and time.monotonic() > deadline:
-            late = "torch was not imported in time: no pair had its turn"
-            yield {
-                "late": "not all pairs had their turn in time" if has_begun else late
-            }
+            late = "torch was not imported in time: no pair was checked"
+            yield {"late": "not all pairs were checked in time" if has_begun else late}
         elif code:
             yield {"broken": f"its process ended with exit code {code}"}
     finally:
@@ -172,7 +170,7 @@ def judge_pairs(
     Parameters
     ----------
     rows
-        What `nbkit.worker.gpu_pairs` told.
+        What `nbkit.worker.gpu_pairs` printed.
     gpus
         The GPUs, in the order of the numbers in the rows.
     paths
@@ -204,7 +202,7 @@ def judge_pairs(
             remedy = "nbkit doctor says whether torch works here"
             yield Finding(_WHAT, "failure", row["broken"], remedy)
         elif "not_reached" in row or "late" in row:
-            found = row.get("late") or f"{len(row['not_reached'])} pairs had no turn"
+            found = row.get("late") or f"{len(row['not_reached'])} pairs not checked"
             remedy = "nbkit doctor --gpus --limit 60"
             yield Finding(_WHAT, "warning", found, remedy)
 
@@ -236,7 +234,7 @@ def _remedy(said: str, again: dict[str, Any] | None, path: str | None) -> str:
         else:
             cause = (
                 "peer-to-peer through IOMMU or PCIe ACS is at fault: add iommu=pt to "
-                "the kernel's command line, switch ACS off in the BIOS, and reboot"
+                "the kernel's command line, disable ACS in the BIOS, and reboot"
             )
         return f"it works without peer-to-peer, so {cause}; {_IS_P2P}"
     advice = cuda_advice(said)
@@ -244,7 +242,7 @@ def _remedy(said: str, again: dict[str, Any] | None, path: str | None) -> str:
         return advice.text
     if again is not None:
         return (
-            "not for peer-to-peer, without which it fails too: df -h /dev/shm, and "
+            "it fails without peer-to-peer too: check df -h /dev/shm, and "
             "NCCL_DEBUG=INFO nbkit doctor --gpus"
         )
     return f"if it is peer-to-peer through IOMMU or PCIe ACS, {_IS_P2P}"
@@ -271,7 +269,7 @@ def _heard(nvml: Nvml) -> Iterator[Finding]:
             found = f"lost meanwhile ({sample.error})"
             yield Finding(f"GPU {sample.index}", "failure", found, remedy)
         elif sample.xid is not None:
-            remedy = f"sudo nvidia-smi --gpu-reset -i {sample.index}, with nobody on it"
+            remedy = f"sudo nvidia-smi --gpu-reset -i {sample.index}, while it is idle"
             found = f"Xid {sample.xid.code} during the check"
             yield Finding(f"GPU {sample.index}", "failure", found, remedy)
 

@@ -2,19 +2,19 @@
 
 ::
 
-    <pool>/pool.lock          held while somebody allocates
-    <pool>/devices/<name>     one file a device: whoever holds it has locked it
+    <pool>/pool.lock          held while a process allocates
+    <pool>/devices/<name>     one file a device: its holder has locked it
     <pool>/claims/<number>-<run_id>.json   who waits or holds: locked by its supervisor
 
 A device is held as long as any process has its file locked (``flock``, shared). The
 supervisor locks it and every rank inherits the descriptor, as do the loading processes
 that a rank forks, so that the last of them to end frees it, whatever was killed. (A
 spawned loading process does not: it ends with its rank.) An exclusive lock that can be
-taken says that nobody holds the device; it is tried only under the pool's lock. Claims
-are served in the order of their numbers: who is behind gets only devices that nobody
-ahead would take. One whose lock is free, or whose process is gone, waits no more.
+taken says that no process holds the device; it is tried only under the pool's lock.
+Claims are served in the order of their numbers: a later one gets only devices that no
+earlier one would take. One whose lock is free, or whose process is gone, is skipped.
 
-Locks of a network file system would be another host's business too: the pool lies in
+Locks of a network file system would concern other hosts too: the pool is in
 memory or on a local disk.
 """
 
@@ -56,7 +56,7 @@ __all__ = ["Claim", "Lease", "Look", "Waiting"]
 _NOUNS = {"cuda": "GPU", "replay": "replayed GPU", "cpu": "CPU"}
 
 Look = Callable[[Sequence[str]], Mapping[str, str]]
-"""Asked about devices that nobody holds, by their names: returns those that processes
+"""Asked about devices that no run holds, by their names: returns those that processes
 outside the pool use, with what to say of each."""
 
 
@@ -83,7 +83,7 @@ class Lease:
     """Whether ranks share a device with each other or with another run."""
 
     def release(self) -> None:
-        """Let go; a rank that still runs goes on holding. A second call does nothing.
+        """Let go; a rank that still runs continues to hold. A second call does nothing.
 
         The files are closed, not unlocked: that would be done for the ranks, too.
         """
@@ -121,13 +121,13 @@ class Claim:
             self._write(process=ProcessIdentity.of().to_dict())
 
     def call(self, name: str) -> None:
-        """Say what the run is called, for whoever waits for its devices."""
+        """Say what the run is called, for runs that wait for its devices."""
         with pool_errors(self._pool):
             self._write(name=name)
 
     @classmethod
     def enter(cls, run_id: str, request: Mapping[str, Any]) -> Self:
-        """Join the queue behind everybody who is in it.
+        """Join the end of the queue.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class Claim:
             different devices), ``candidates`` (name and label of each device that will
             do, in the order in which they are taken), ``count``, and ``oversubscribe``
             (whether devices that others hold will do, and fewer than wanted: such a
-            claim waits for nobody).
+            claim does not wait).
 
         Raises
         ------
@@ -149,8 +149,8 @@ class Claim:
         fewest = 1 if request["oversubscribe"] else request["count"]
         if len(names) < fewest:
             message = (
-                f"{request['count']} devices of {len(names)} are wanted, which would "
-                "wait for ever; ask for fewer."
+                f"{request['count']} devices are wanted, but there are {len(names)}: "
+                "the run would wait for ever; ask for fewer."
             )
             raise DeviceError(message)
         pool = pool_folder()
@@ -180,7 +180,7 @@ class Claim:
                 os.pwrite(descriptor, json.dumps(values).encode(), 0)
                 return cls(descriptor)
             except BaseException:
-                # As long as it is locked, everybody behind it waits.
+                # As long as it is locked, all later claims wait.
                 path.unlink(missing_ok=True)
                 unlock(descriptor)
                 raise
@@ -210,7 +210,7 @@ class Claim:
         """
         if look is None or self._oversubscribe:
             return self._try(self._labels, {})
-        # What takes long is asked while nobody has to wait for it.
+        # What takes long is asked while no other process waits for it.
         free = self._try(None, {})
         if not isinstance(free, list):
             return free
@@ -251,8 +251,8 @@ class Claim:
             ]
             ahead = [entry for entry in others if entry.place < self._place]
             if self._oversubscribe:
-                ahead = []  # it waits for nobody
-            # What one of them would take is not for who is behind; the rest is.
+                ahead = []  # it does not wait
+            # What one of them would take is not for later claims; the rest is.
             spoken_for = {name for entry in ahead for name in entry.candidates}
             behind = None
             if ahead:
@@ -306,7 +306,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
     """The files of a claim's candidates, those that are free locked."""
 
     def __init__(self, claim: Claim, pool: Any, entries: Sequence[Entry]) -> None:
-        # A file that somebody removed under a run is free, and its device is not.
+        # A file that was removed under a run is free, and its device is not.
         taken = {
             name
             for entry in entries
@@ -314,7 +314,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
             for name in entry.granted or ()
         }
         self.free: list[str] = []
-        """Names of the devices that nobody holds."""
+        """Names of the devices that no run holds."""
         self._files: dict[str, int] = {}
         self._shared: set[str] = set()
         for name in claim._labels:
@@ -325,7 +325,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
     def share(self, names: Sequence[str]) -> tuple[int, ...]:
         """Hold devices as others may, too; return descriptors that keep them held."""
         for name in names:
-            # Nobody else tries meanwhile: they all wait for the pool's lock.
+            # No other process tries meanwhile: they all wait for the pool's lock.
             fcntl.flock(self._files[name], fcntl.LOCK_SH)
         self._shared.update(names)
         # A duplicate keeps the lock when the first descriptor is closed.

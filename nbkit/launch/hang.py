@@ -1,4 +1,4 @@
-"""Why a run hangs: which rank keeps the others waiting, as far as that can be told."""
+"""Why a run hangs: which rank keeps the others waiting, as far as that can be known."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hang_cause(
     """Return the cause of an attempt in which no rank gets anywhere.
 
     The ranks that are furthest behind keep the others waiting. Where hosts wait for
-    GPUs their own places say little: a host goes on until its GPU takes no more work.
+    GPUs their own places say little: a host continues until its GPU's queue is full.
 
     Parameters
     ----------
@@ -46,24 +46,24 @@ def hang_cause(
         too, as of a first exchange of gradients that hangs.
     """
     places = [(beat.step, beat.phase) for beat in beats]
-    # One that is done keeps nobody waiting.
+    # One that is done keeps no other rank waiting.
     last = min([place for place in places if place[1] != Phase.DONE] or places)
     if trains_on_gpus and last[1] in (Phase.COMPUTE, Phase.COLLECTIVE):
         return _gpu_hang_cause(beats, timeout_seconds, paths, attempt)
     behind = [rank for rank, place in enumerate(places) if place == last]
     where = f"{_WHAT[last[1]]}, step {last[0]}"
     if len(behind) == len(beats):
-        message = f"no rank got anywhere for {timeout_seconds:.0f} s; all are {where}"
+        message = f"no rank made progress for {timeout_seconds:.0f} s; all are {where}"
     else:
         others = next(beat for beat in beats if (beat.step, beat.phase) != last)
         names = ", ".join(map(str, behind))
         message = (
-            f"no rank got anywhere for {timeout_seconds:.0f} s: rank {names} is "
+            f"no rank made progress for {timeout_seconds:.0f} s: rank {names} is "
             f"{where}, and the others wait for it {_WHAT[others.phase]}, step "
             f"{others.step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
-    message += "; where every rank was is in the stacks of this cause"
+    message += "; the stacks of every rank are in this cause"
     return make_cause("hang", behind[0], message, log)
 
 
@@ -73,7 +73,7 @@ def _gpu_hang_cause(
     """Return the cause of a hang in which hosts wait for their GPUs."""
     finished = [beat.finished_step for beat in beats]
     behind = [rank for rank, step in enumerate(finished) if step == min(finished)]
-    message = f"no rank got anywhere for {timeout_seconds:.0f} s: "
+    message = f"no rank made progress for {timeout_seconds:.0f} s: "
     told = max(finished) - min(finished) >= _TELLING_STEPS
     if not told:
         behind = list(range(len(beats)))
@@ -84,7 +84,7 @@ def _gpu_hang_cause(
             f"the GPU of rank {names} is not known to have finished a step after step "
             f"{min(finished)}, and the others are at step {max(finished)}"
         )
-    message += "; where every host was is in the stacks of this cause"
+    message += "; the stacks of every host are in this cause"
     if len(beats) > 1:
         name = paths.rank(attempt, 0).collectives.name
         message += (

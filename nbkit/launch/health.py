@@ -42,7 +42,7 @@ def _pool() -> Finding:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        remedy = f"runs wait for their turn there; {POOL_VARIABLE} names another folder"
+        remedy = f"runs queue there; {POOL_VARIABLE} names another folder"
         return Finding("Pool of devices", "failure", str(error), remedy)
     return Finding("Pool of devices", "ok", f"{pool}, for all users")
 
@@ -58,7 +58,7 @@ def _slurm() -> Iterator[Finding]:
         known = partitions()
         ask_slurm("squeue", "--noheader", "--me", limit_seconds=_LIMIT_SECONDS)
     except SlurmSilentError as error:
-        found = f"installed, and does not answer: {error}"
+        found = f"installed, but does not answer: {error}"
         yield Finding("Slurm", "warning", found, _ASK)
         return
     for one in known[:_MOST_PARTITIONS]:

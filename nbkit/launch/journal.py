@@ -1,6 +1,6 @@
 """What a supervisor writes: ``record.json`` and ``events.jsonl``, to the last word.
 
-It loads little: many supervisors may wait in the queue at once.
+It loads little: many supervisors may wait in the queue together.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Journal:
 
     @property
     def attempt(self) -> int:
-        """Number of the attempt that goes on."""
+        """Number of the current attempt."""
         return self.record["attempt"]
 
     @property

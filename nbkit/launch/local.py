@@ -27,7 +27,7 @@ from nbkit.telemetry.storage import describe_storage
 
 __all__ = ["LocalEngine", "detach", "passed_on", "refuse_network_pool"]
 
-# The shell ends at once, so that the supervisor's parent is not the kernel: whoever
+# The shell ends immediately, so the supervisor's parent is not the kernel: one that
 # ends the kernel's tree of children does not find it, and no zombie waits for a busy
 # kernel to look. $0 is the log; the rest is the command.
 _DETACH = '"$@" </dev/null >>"$0" 2>&1 & echo $!'
@@ -79,8 +79,8 @@ class LocalEngine:
         """
         if config.nnodes > 1:
             message = (
-                f"nnodes={config.nnodes}: engine='local' is one machine; use nnodes=1, "
-                "or engine='slurm' or 'manual'."
+                f"nnodes={config.nnodes}: engine='local' uses one machine; use "
+                "nnodes=1, or engine='slurm' or 'manual'."
             )
             raise ConfigError(message)
         if importlib.util.find_spec("torch") is None:
@@ -104,7 +104,7 @@ class LocalEngine:
     def submit(
         self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
-        """Start the supervisor in a session of its own."""
+        """Start the supervisor in its own session."""
         log = paths.supervisor_log(attempt)
         make_folder(log.parent)
         # Made here, so that runs are served in the order in which they were launched.
@@ -113,7 +113,7 @@ class LocalEngine:
         try:
             supervisor = detach(argv, paths.run_id, log, [claim.descriptor])
         except BaseException:
-            claim.close()  # or everybody behind it would wait for this process
+            claim.close()  # or all later claims would wait for this process
             raise
         claim.hand_over()
         return {"supervisor": supervisor, "job": None}
@@ -122,14 +122,14 @@ class LocalEngine:
         """Do nothing: the supervisor looks several times a second."""
 
     def reap(self, paths: RunPaths) -> None:
-        """End what a dead supervisor left behind."""
+        """End what a dead supervisor left running."""
         sweep(paths.run_id)
 
 
 def detach(
     argv: Sequence[str], run_id: str, log: Path, pass_fds: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Start a supervisor in a session of its own; return who it is.
+    """Start a supervisor in its own session; return who it is.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def detach(
     try:
         return ProcessIdentity.of(int(shell.stdout)).to_dict()
     except ProcessLookupError:
-        message = f"the supervisor ended at once; its output is in {log}."
+        message = f"the supervisor ended immediately; see its output in {log}."
         raise LaunchError(message) from None
 
 

@@ -194,7 +194,7 @@ class LocalRanks:
             try:
                 rank.popen.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                # It hangs in a driver or a file server; nobody can end it now.
+                # It hangs in a driver or a file server, and cannot be ended now.
                 stuck.append(rank)
                 continue
             if rank.ended_at is None:

@@ -1,4 +1,4 @@
-"""The engine of people without a scheduler: they start torchrun on every host by hand.
+"""The engine without a scheduler: users start torchrun manually on every host.
 
 Launching prints one line, which is the same for all hosts. A supervisor on the host
 that launches waits for the ranks that torchrun starts, and knows them by files alone
@@ -34,7 +34,7 @@ from nbkit.telemetry.software import software
 __all__ = ["ManualEngine", "manual_line"]
 
 _TORCHRUN_PORT = 29_400
-"""torchrun's own, where nobody knows which ones are free."""
+"""torchrun's own, where it is unknown which ones are free."""
 
 
 def manual_line(
@@ -76,7 +76,7 @@ def manual_line(
     argv += [f"--rdzv-id={root.name}-{attempt}"]
     if _is_loopback(host):
         argv.append(f"--local-addr={host}")  # other names may lead elsewhere
-    # Its look at a failed rank may wait: nbkit's is what tells everybody.
+    # Its own check may be slow: nbkit's check reports a failed rank to all hosts.
     argv += ["--monitor-interval=1", "--logs-specs=nbkit"]
     argv += [f"--log-dir={RunPaths(root).attempt(attempt)}", "--no-python"]
     # torchrun fills in macros: $$ is its dollar sign.
@@ -111,7 +111,7 @@ class ManualEngine:
         if device_type == "auto":
             if not takes_part:
                 message = (
-                    "device='auto' is decided by this host's GPUs, and the ranks run "
+                    "device='auto' depends on this host's GPUs, but the ranks run "
                     f"elsewhere ({config.manual.rendezvous_host}); set device='cuda' "
                     "or device='cpu'."
                 )
@@ -157,7 +157,7 @@ class ManualEngine:
         """Do nothing: the supervisor looks several times a second."""
 
     def reap(self, paths: RunPaths) -> None:
-        """End what a dead supervisor left behind; other hosts see the order soon."""
+        """End what a dead supervisor left running; other hosts see the order soon."""
         sweep(paths.run_id)
         submission = read_json(paths.submission)
         if submission is not None:
@@ -167,8 +167,8 @@ class ManualEngine:
 def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
     if config.max_restarts:
         message = (
-            f"max_restarts={config.max_restarts}: nobody pastes the line again by "
-            "itself; use 0 with engine='manual', and Run.resume()."
+            f"max_restarts={config.max_restarts}: engine='manual' cannot start "
+            "torchrun again; use max_restarts=0, and Run.resume()."
         )
         raise ConfigError(message)
     if config.devices is not None:
@@ -178,7 +178,7 @@ def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
         )
         raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' is of this machine alone; use engine='local'."
+        message = "device='replay' works on this machine only; use engine='local'."
         raise ConfigError(message)
 
 

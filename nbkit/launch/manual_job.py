@@ -1,4 +1,4 @@
-"""`python -m nbkit.launch.manual_job RUN_DIR`: supervises a run started by hand.
+"""`python -m nbkit.launch.manual_job RUN_DIR`: supervises a run started manually.
 
 It does what the supervisor of one machine does, on the host that launched; but people
 start the ranks, on any hosts. So it waits for them instead of for devices, and knows
@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.2
 
 
 class ManualRequests(StopRequests):
-    """As `StopRequests`; whoever ends a host's torchrun wants the run to end, too.
+    """As `StopRequests`; to end a host's torchrun is a request to end the run, too.
 
     Parameters
     ----------

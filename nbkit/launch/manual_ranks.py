@@ -46,7 +46,7 @@ class TorchrunNode:
     Attributes
     ----------
     told
-        What it told last.
+        Its last message.
     """
 
     def __init__(self, told: dict[str, Any]) -> None:
@@ -65,9 +65,9 @@ class TorchrunNode:
             return None
         process = ProcessIdentity.from_dict(self.told["process"])
         if process.is_alive() is False:
-            return "torchrun is gone there"
+            return "its torchrun is gone"
         if self._silent_seconds > _SILENT_SECONDS:
-            return f"no word from torchrun there for {_SILENT_SECONDS:.0f} s"
+            return f"no message from its torchrun for {_SILENT_SECONDS:.0f} s"
         return None
 
     def hear(self, told: dict[str, Any], seconds: float) -> None:
@@ -96,7 +96,7 @@ class TorchrunNodes:
     def look(self) -> None:
         """Read what they tell now."""
         now = time.monotonic()
-        # While a file server is away, nobody is silent.
+        # While a file server is away, no host counts as silent.
         seconds = min(now - self._looked_at, _LONGEST_LOOK_SECONDS)
         self._looked_at = now
         for file in self._folder.glob("*.json"):
@@ -120,7 +120,7 @@ class TorchrunNodes:
 
     @property
     def signalled(self) -> str | None:
-        """Which of them was told to end, and how; None if none was."""
+        """Which of them got a signal to end, and which; None if none did."""
         for node in self.started:
             if node.told["signal"]:
                 return f"torchrun on {node.name} ({node.told['signal']})"
@@ -195,7 +195,7 @@ class ManualRanks:
         return ended
 
     def beats(self) -> list[Beat]:
-        """Return where every rank was when its host last told."""
+        """Return where every rank was at its host's last message."""
         return list(self._beats)
 
     def terminate(self) -> None:
@@ -256,7 +256,7 @@ class ManualRanks:
             self._end(rank)
 
     def _lose(self, node: TorchrunNode) -> None:
-        """Take the ranks of a host for ended; nobody can tell how."""
+        """Take the ranks of a host for ended; how they ended is unknown."""
         left = [
             rank
             for rank in self.ranks
@@ -265,9 +265,7 @@ class ManualRanks:
         for rank in left:
             self._end(rank)
         if left and self.lost is None:
-            self.lost = (
-                f"host {node.name} was lost: {node.loss}; its own terminal may say why"
-            )
+            self.lost = f"host {node.name} was lost: {node.loss}; see its terminal"
 
     def _end(self, rank: RemoteRank) -> None:
         if rank.ended_at is None:

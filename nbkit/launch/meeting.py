@@ -43,7 +43,7 @@ def loopback_problem() -> str | None:
         if error.errno not in _NO_NETWORK:
             return None  # such as too many open files: the launch says so
         return (
-            f"{LOOPBACK} does not answer ({error}), where the ranks of a run meet: "
-            "start the loopback interface (ip link set lo up), or let the container "
-            "have one."
+            f"{LOOPBACK} does not answer ({error}), and the ranks of a run meet there: "
+            "start the loopback interface (ip link set lo up), or give the container "
+            "one."
         )

@@ -6,7 +6,7 @@ supervisor of the job, which is at the other end of standard input and output:
 1. Say who this is, and whether the run's folder can be read and written from here.
 2. Start the ranks once every node is ready, and the sampler beside them.
 3. Say which ranks have ended, and once a second where the others are.
-4. End everything when it is told to, or when its input ends: nobody is left to ask.
+4. End everything on request, or when its input ends: no supervisor is left to ask.
 
 It never imports torch.
 """
@@ -67,10 +67,10 @@ class Agent:
         self._meeting: Meeting | None = None
         self._last_beat = 0.0
         self._has_sigterm = False
-        """Whether Slurm has asked the job to end, and nobody was told so far."""
+        """Whether Slurm has asked the job to end, and the supervisor does not know."""
 
     def on_sigterm(self, number: int, frame: object) -> None:
-        """Tell the supervisor, whom Slurm leaves out when a job has to make way."""
+        """Pass SIGTERM on: on preemption Slurm does not signal the supervisor."""
         self._has_sigterm = True
 
     def run(self) -> None:
@@ -89,14 +89,14 @@ class Agent:
     def _say_ready(self) -> None:
         if not self._paths.config.is_file():
             message = (
-                f"{self._paths.root} is not there: the store "
+                f"{self._paths.root} does not exist on this node: the store "
                 "must be on a file system that all nodes share; set NBKIT_HOME to a "
                 "folder of one, and launch again."
             )
             raise DeviceError(message)
         folder = self._paths.system(self._node.system_name)
         folder.parent.mkdir(FOLDER_MODE, exist_ok=True)
-        folder.touch()  # whether the supervisor sees this is the other half of the look
+        folder.touch()  # the supervisor checks that it sees this
         if self._node.rank == 0:
             self._meeting = Meeting.here("")
         self._say(
@@ -110,7 +110,7 @@ class Agent:
         )
 
     def _obey(self) -> bool:
-        """Do what was asked for; return whether to go on."""
+        """Do what was asked for; return whether to continue."""
         while True:
             try:
                 order = self._orders.get(timeout=0 if self._ranks else _TICK_SECONDS)
@@ -221,13 +221,13 @@ class Agent:
 
 
 def _write(text: bytes) -> None:
-    # If nobody listens any more, the end of the input says the same.
+    # If no process listens any more, the end of the input says the same.
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), text)
 
 
 def _devices(config: ExperimentConfig, device_type: str) -> tuple[str, ...] | None:
-    """Return the GPUs that the scheduler gave, by local rank; None if nobody tells."""
+    """Return the GPUs that the scheduler gave, by local rank; None if unknown."""
     if device_type != "cuda":
         return ()
     try:
@@ -238,7 +238,7 @@ def _devices(config: ExperimentConfig, device_type: str) -> tuple[str, ...] | No
 
 
 def _data_folders(data: str) -> list[str]:
-    """Return the folder of data that is no name."""
+    """Return the folder of data that is not a name."""
     path = Path(data)
     if not path.is_absolute():
         return []
@@ -275,8 +275,8 @@ def main() -> None:
     rank = int(os.environ.get("SLURM_NODEID", "0"))
     agent = Agent(paths, Node(name, rank, name))
     # Slurm sends SIGTERM to every process of a job that it ends, and any other signal
-    # that somebody asks scancel for. The ranks take it as a request to stop; what comes
-    # of that is to be told, so that this one stays.
+    # that scancel is used for. The ranks take it as a request to stop; what comes of
+    # that is reported, so this process stays.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.on_sigterm)
     agent.run()

@@ -24,11 +24,11 @@ from nbkit.telemetry.software import software_differences
 __all__ = ["NodeAgents"]
 
 _READY_SECONDS = 300.0
-"""Python's start from a file server that a hundred nodes ask at once takes minutes."""
+"""Python takes minutes to start from a file server that a hundred nodes ask."""
 _SILENT_SECONDS = 30.0
 """An agent speaks once a second; one that does not is taken for lost with its node."""
 _VISIBLE_SECONDS = 60.0
-"""NFS may answer from memory for so long, unless somebody asks for more."""
+"""NFS may answer from memory for so long, unless it is set to longer."""
 _END_SECONDS = 20.0
 _KILL_SECONDS = 5.0
 
@@ -41,9 +41,9 @@ class _Node:
         self.name = name
         self.ready: dict[str, Any] | None = None
         self.refusal: str | None = None
-        """Why it does not go on."""
+        """Why it does not continue."""
         self.is_gone = False
-        """Whether its agent has said that it ends, or nobody hears of it any more."""
+        """Whether its agent has said that it ends, or its messages have stopped."""
         self.stuck: list[int] = []
         """Ranks there that its agent could not end."""
         self.heard_at = time.monotonic()
@@ -67,7 +67,7 @@ class NodeAgents:
     software
         Versions that every node must have, by name.
     is_unwanted
-        Whether nobody needs the ranks any more that are not started yet.
+        Whether the ranks that are not started yet are no longer needed.
     on_sigterm
         Called when Slurm has asked a node's part of the job to end.
     """
@@ -146,7 +146,7 @@ class NodeAgents:
         return ended
 
     def beats(self) -> list[Beat]:
-        """Return where every rank was when its agent last told."""
+        """Return where every rank was at its agent's last message."""
         return list(self._beats)
 
     def terminate(self) -> None:
@@ -244,8 +244,8 @@ class NodeAgents:
         Raises
         ------
         LaunchError
-            If an agent refuses, if they end, if it takes too long, or if somebody
-            wants the run to stop meanwhile.
+            If an agent refuses, if they end, if it takes too long, or if the run is
+            asked to stop meanwhile.
         """
         assert self._srun is not None
         deadline = time.monotonic() + _READY_SECONDS
@@ -260,7 +260,7 @@ class NodeAgents:
                     message = f"node {node.name}: {node.refusal}"
                     raise LaunchError(message)
             if self._is_unwanted():
-                message = "stopped while its nodes were made ready; launch it again."
+                message = "stopped before its nodes were ready; launch it again."
                 raise LaunchError(message)
             if is_over or is_late:
                 left = [node.name for node in self._nodes if not node.ready]
@@ -293,7 +293,7 @@ class NodeAgents:
             return
         if not self._selector.select(seconds):
             return
-        # All of it: behind a pause of this process somebody's word may come last.
+        # All of it: after a pause of this process an agent's message may come last.
         while True:
             try:
                 data = os.read(self._srun.stdout.fileno(), 1 << 20)
@@ -354,7 +354,7 @@ class NodeAgents:
     def _look_for_lost(self) -> None:
         now, seconds = time.monotonic(), _SILENT_SECONDS
         if self._killed_at is not None and now - self._killed_at > _KILL_SECONDS:
-            # Whoever is still there has said that its ranks are gone, or goes on
+            # An agent that is still there has said that its ranks are gone, or keeps
             # saying where they are. Slurm may soon end this process for a lost node.
             seconds = _KILL_SECONDS
         silent = [
@@ -362,15 +362,15 @@ class NodeAgents:
             for node in self._nodes
             if not node.is_gone and now - node.heard_at > seconds
         ]
-        self._lose(silent, f"no word from its agent for {seconds:.0f} s")
+        self._lose(silent, f"no message from its agent for {seconds:.0f} s")
 
     def _note_end_of_step(self) -> None:
-        """Lose, now that the step is over, whoever has not said that all are gone."""
+        """Lose nodes that have not said, after the step's end, that all are gone."""
         left = [node for node in self._nodes if not node.is_gone]
         self._lose(left, "Slurm has ended its part of the job")
 
     def _lose(self, nodes: list[_Node], how: str) -> None:
-        """Take the ranks on nodes for ended; nobody can tell how."""
+        """Take the ranks on nodes for ended; how they ended is unknown."""
         names = {node.name for node in nodes}
         left = [rank for rank in self.ranks if rank.ended_at is None]
         theirs = [rank for rank in left if rank.node in names]

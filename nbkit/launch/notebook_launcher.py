@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from nbkit.config.accelerate_variables import MIXED_PRECISION, USE_CPU
 from nbkit.errors import ConfigError
 from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.launch.run import Run
@@ -40,7 +41,7 @@ def notebook_launcher(
 ) -> Run:
     """Run a function on several processes and wait for its end, as accelerate does.
 
-    The processes are a run like any other: they are no forks of this kernel, so that it
+    The processes are a run like any other: they are not forks of this kernel, so it
     may have used its GPUs, and interrupting the cell stops them. What they print is
     shown here, and kept in the run's logs by rank.
 
@@ -52,7 +53,7 @@ def notebook_launcher(
         None takes one for each visible GPU, or one without any.
     mixed_precision
         ``no``, ``fp16``, ``bf16`` or ``fp8``: what `accelerate.Accelerator` takes if it
-        is told nothing else.
+        is not given anything else.
     num_nodes
         Machines; this call knows one.
     max_restarts
@@ -71,7 +72,9 @@ monitor_interval, log_line_prefix_template
     ConfigError
         If a value makes no sense.
     RunFailedError
-        If a process failed; the text names it, with its traceback.
+        If a process failed; the text names it, with its traceback. Also if the function
+        ended, and its `Accelerator` had not taken `mixed_precision` or did not know of
+        the other processes.
 
     References
     ----------
@@ -83,13 +86,12 @@ monitor_interval, log_line_prefix_template
         message = f"mixed_precision={mixed_precision!r} is not one of {known}; use one."
         raise ConfigError(message)
     if num_processes is not None and num_processes < 1:
-        message = f"num_processes={num_processes} is below 1; use None for one a GPU."
+        message = f"num_processes={num_processes} is below 1; use None for one per GPU."
         raise ConfigError(message)
     gpus = whole_gpus(visible_gpus("auto"))
-    environment = {"ACCELERATE_MIXED_PRECISION": precision}
+    environment = {MIXED_PRECISION: precision}
     if not gpus:
-        # Without it, an Accelerator on processors does not look for the other ranks.
-        environment["ACCELERATE_USE_CPU"] = "yes"
+        environment[USE_CPU] = "yes"
     run = launch(
         function,
         args=args,

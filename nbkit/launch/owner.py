@@ -25,7 +25,7 @@ _ASK_SECONDS = 60.0
 
 
 def watch(run: Run) -> None:
-    """Return once the run has ended or was told to, or its owner has ended."""
+    """Return once the run has ended or was asked to, or its owner has ended."""
     submission = run.submission
     owner = ProcessIdentity.from_dict(submission["owner"])
     asked_at = time.monotonic()
@@ -48,7 +48,7 @@ def watch(run: Run) -> None:
 
 
 def _is_over(run: Run, attempt: int) -> bool:
-    """Return whether the attempt is somebody else's business now, or nobody's."""
+    """Return whether the attempt has ended, or another process takes care of it."""
     request = read_json(run.paths.stop) or {}
     if run.submission.get("attempt") != attempt or request.get("attempt") == attempt:
         return True

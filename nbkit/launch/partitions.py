@@ -23,7 +23,7 @@ _GRES_FIELDS = ("Gres", "GresUsed")
 
 _IDLE, _SHARED = {"idle"}, {"alloc", "comp", "mix", "plnd"}
 _NO_ANSWER = "*"
-"""Behind the state of a node that does not answer; other marks are harmless."""
+"""After the state of a node that does not answer; other marks are harmless."""
 _GPUS = re.compile(r"(?<!\w)gpu(?::([^:(),]+|\(null\)))?:(\d+)")
 """Such as ``gpu:a100:8(S:0-1)``, ``gpu:2``, ``gpu:(null):1(IDX:0)``."""
 
@@ -105,7 +105,7 @@ def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
         return
     message = (
         f"nnodes={nnodes}, but partition {names.replace(',', ' or ')} has {most} nodes "
-        "at the most, and the job would wait for ever; use fewer, or another partition "
+        "at most, and the job would wait for ever; use fewer, or another partition "
         "(sinfo lists them)."
     )
     raise LaunchError(message)
@@ -137,7 +137,7 @@ def _gpus(gres: str) -> dict[str, int]:
 def _rows() -> Iterable[list[str]]:
     """Return a row for every node of every partition."""
     fields = (*_FIELDS, *_GRES_FIELDS)
-    # A mark behind a field takes the place of a width, which would cut it off.
+    # A mark after a field replaces a width, which would cut it off.
     wanted = ",".join(f"{name}:|" for name in fields)
     arguments = ("--noheader", "--Node", f"--Format={wanted}")
     text = ask_slurm("sinfo", *arguments, limit_seconds=_LIMIT_SECONDS)

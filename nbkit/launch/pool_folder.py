@@ -37,14 +37,14 @@ READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 _PLACES = ("/run/lock", "/dev/shm", "/tmp")
 _EVERYBODY = 0o1777
-"""Everybody may make files, and remove only their own."""
+"""All users may make files, and remove only their own."""
 
 
 def pool_folder() -> Path:
     """Return the pool's folder, made if need be.
 
     ``$NBKIT_POOL``, else ``nbkit`` in the first of /run/lock, /dev/shm and /tmp in
-    which every user may make files: the same for everybody, whoever asks first.
+    which every user may make files: the same for all users, whichever asks first.
 
     Raises
     ------
@@ -55,8 +55,8 @@ def pool_folder() -> Path:
     told = os.environ.get(POOL_VARIABLE)
     if told and not told.startswith("/"):
         message = (
-            f"{POOL_VARIABLE}={told!r} means another folder wherever it is read; name "
-            "it from the root on, such as /run/lock/nbkit."
+            f"{POOL_VARIABLE}={told!r} is a relative path; use an absolute path, such "
+            "as /run/lock/nbkit."
         )
         raise DeviceError(message)
     pool = Path(told) if told else _first_place() / "nbkit"
@@ -86,7 +86,7 @@ def _first_place() -> Path:
             if place.stat().st_mode & _EVERYBODY == _EVERYBODY:
                 return place
     message = (
-        f"none of {', '.join(_PLACES)} may be written by everybody; set "
+        f"none of {', '.join(_PLACES)} can be written by all users; set "
         f"{POOL_VARIABLE} to a folder on a local disk for the leases of devices."
     )
     raise DeviceError(message)
@@ -100,11 +100,11 @@ def _make(pool: Path) -> None:
     """Make what is missing of a pool that is not there, or is this user's own."""
     if not os.path.lexists(pool):
         pool.parent.mkdir(parents=True, exist_ok=True)
-        # Nobody ever sees a part of it, and two users never make one together.
+        # No process ever sees a part of it, and two users never make one together.
         made = Path(tempfile.mkdtemp(prefix=f".{pool.name}-", dir=pool.parent))
         try:
             _make_own(made)
-            with contextlib.suppress(OSError):  # somebody else was faster
+            with contextlib.suppress(OSError):  # another process was faster
                 made.rename(pool)
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -122,7 +122,7 @@ def _make_own(pool: Path) -> None:
 
 
 def _check(pool: Path) -> None:
-    """Raise unless everybody may make files in a pool, and remove only their own.
+    """Raise unless all users may make files in a pool, and remove only their own.
 
     The owner of a folder may remove any file in it, so all users have to trust one
     owner, and not two.
@@ -137,8 +137,8 @@ def _check(pool: Path) -> None:
     if missing:
         message = (
             f"{pool}, which keeps the leases of devices, lacks "
-            f"{' and '.join(one.name for one in missing)}, which every user has to be "
-            f"able to write; let {user_name(owner)}, who owns it, run "
+            f"{' and '.join(one.name for one in missing)}, which every user must be "
+            f"able to write; ask {user_name(owner)}, who owns it, to run "
             f"`mkdir -m 1777 {shlex.join(map(str, missing))}`."
         )
         raise DeviceError(message)
@@ -148,18 +148,18 @@ def _check(pool: Path) -> None:
             message = (
                 f"{folder} belongs to {user_name(uid)} and has mode {mode:o}, but a "
                 f"pool's three folders need mode 1777 and one owner ({pool}: "
-                f"{user_name(owner)}), or GPUs would be leased twice. Let "
-                f"{user_name(owner)} or root remove {pool}: the next launch makes it "
-                f"anew; or set {POOL_VARIABLE} to another folder for all users."
+                f"{user_name(owner)}), or GPUs would be leased twice. Ask "
+                f"{user_name(owner)} or root to remove {pool}: the next launch makes "
+                f"it again; or set {POOL_VARIABLE} to another folder for all users."
             )
             raise DeviceError(message)
 
 
 def _owner_and_mode(folder: Path) -> tuple[int, int]:
     status = folder.lstat()
-    # A link could lead to files of somebody else's choice.
+    # A link could lead to files of another user's choice.
     if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(20, f"{folder} is no folder")
+        raise NotADirectoryError(20, f"{folder} is not a folder")
     return status.st_uid, stat.S_IMODE(status.st_mode)
 
 
@@ -180,12 +180,12 @@ def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bo
     pool
         What `pool_folder` returned.
     patience_seconds
-        How long to wait for whoever holds it; None does not wait, and says so.
+        How long to wait for its holder; None does not wait, and says so.
 
     Raises
     ------
     DeviceError
-        If somebody held it for longer.
+        If another process held it for longer.
     """
     descriptor = open_shared(pool / "pool.lock")
     try:
@@ -196,8 +196,8 @@ def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bo
             time.sleep(0.005)
         if not held and patience_seconds is not None:
             message = (
-                f"{pool / 'pool.lock'} was locked for {patience_seconds:.0f} s, which "
-                f"takes milliseconds else; {_holder(descriptor)}."
+                f"{pool / 'pool.lock'} was locked for {patience_seconds:.0f} s "
+                f"(normal: milliseconds); {_holder(descriptor)}."
             )
             raise DeviceError(message)
         yield held
@@ -221,8 +221,8 @@ def _holder(descriptor: int) -> str:
     told = [_told_process(pid) for pid in pids]
     if not told:
         return (
-            "/proc/locks does not name the holder, which is in another container or "
-            "has ended with the file open in a child: lsof, as root, tells who it is"
+            "/proc/locks does not name the holder: it is in another container, or has "
+            "ended while a child keeps the file open; run lsof as root to find it"
         )
     return f"held by {' and '.join(told)}: ask its user, or root, to end it"
 

@@ -31,8 +31,8 @@ __all__ = ["Description", "describe_code", "describe_environment"]
 class Description(threading.Thread):
     """Describes code, environment, machine and storage beside a run.
 
-    A thread that nobody waits for long: git, a package's metadata or a file server may
-    fail or hang, and the run goes on with an unknown.
+    A thread that is never waited for long: git, a package's metadata or a file server
+    may fail or hang, and the run continues with an unknown.
     """
 
     def __init__(self, config: ExperimentConfig, paths: RunPaths, cwd: Path) -> None:
@@ -57,7 +57,7 @@ class Description(threading.Thread):
         for name, describe in self._parts.items():
             try:
                 self._found.put((name, describe()))
-            except Exception:  # noqa: BLE001 - unknown is no reason to end a run
+            except Exception:  # noqa: BLE001 - the run continues with an unknown
                 traceback.print_exc()
 
     def finish(self, timeout_seconds: float) -> None:
@@ -150,7 +150,7 @@ def _git(cwd: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-c", "core.quotepath=off", *arguments],
             cwd=cwd,
-            # What lies in a run's folder is no part of a checkout around the store.
+            # A run's folder is not part of a checkout around the store.
             env={**os.environ, "GIT_CEILING_DIRECTORIES": str(runs_folder())},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -1,4 +1,4 @@
-"""A supervisor's wait for its devices; it loads little, since many may wait at once."""
+"""A supervisor's wait for its devices; it loads little, since many wait together."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wait_for_devices(
     Parameters
     ----------
     root
-        The run's folder; nobody waits for one that was removed.
+        The run's folder; a run whose folder was removed does not wait.
     journal
         Where the place in the queue is written.
     claim
@@ -116,7 +116,7 @@ def _wait(
             _tell(journal, answer, claim.since)
         if journal.error is not None:
             raise journal.error
-        # Who is next looks often; a long queue should not keep a processor busy.
+        # The next claim looks often; a long queue must not keep a processor busy.
         time.sleep(min(_POLL_SECONDS * position, _LONGEST_POLL_SECONDS))
 
 
@@ -137,7 +137,7 @@ def _tell(journal: Journal, answer: Waiting, since: str) -> None:
 
 
 def _tell_doubts(journal: Journal, lease: Lease, in_doubt: Mapping[str, str]) -> None:
-    """Write which of the devices somebody uses who is maybe the launching kernel."""
+    """Write which devices a process uses that may be the launching kernel."""
     taken = {name: who for name, who in in_doubt.items() if name in lease.devices}
     if taken:
         journal.record["launch"]["in_doubt"] = taken
@@ -145,10 +145,10 @@ def _tell_doubts(journal: Journal, lease: Lease, in_doubt: Mapping[str, str]) ->
 
 
 def _replayed(paths: RunPaths, claim: Claim) -> Look | None:
-    """Return what tells which replayed devices are used; None asks nobody.
+    """Return what tells which replayed devices are used; None asks no one.
 
-    The holders of a trace never leave. So they count only for who names the devices:
-    a run that takes any replayed GPUs goes on wherever a trace shows all as held.
+    The holders of a trace never leave. So they count only if the run names devices:
+    a run that takes any replayed GPUs starts even if a trace shows all as held.
     """
     if claim.kind == "replay":
         config, submission = read_json(paths.config), read_json(paths.submission)

@@ -1,4 +1,4 @@
-"""One rank of an attempt: a child of who watches it, or one that others tell of."""
+"""One rank of an attempt: a child of its watcher, or one that others report."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from nbkit.config import ExperimentConfig
 from nbkit.launch.command import RankPlan, rank_environment
 from nbkit.launch.variables import rank_variables
+from nbkit.store.heartbeat import Phase
 from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -43,7 +44,7 @@ class WatchedRank(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """Exit code, or minus the signal; None while it runs, or if nobody knows."""
+        """Exit code, or minus the signal; None while it runs, or if unknown."""
         ...
 
     @property
@@ -53,10 +54,12 @@ class WatchedRank(Protocol):
 
     killed_by_us: bool
     """Whether it was ended by force, or because of another, and not by itself."""
+    phase: Phase | None
+    """What it was doing when it ended, as far as its heartbeat tells."""
 
     @property
     def kernel_ran_out_of_memory(self) -> bool:
-        """Whether the kernel has killed somebody for want of memory since its start."""
+        """Whether the kernel has killed a process out of memory since its start."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,7 +69,7 @@ class WatchedRank(Protocol):
 
 @dataclass
 class RankProcess:
-    """One rank: a child that leads a session of its own."""
+    """One rank: a child that leads its own session."""
 
     rank: int
     """Among all ranks of the run."""
@@ -78,8 +81,9 @@ class RankProcess:
     ended_at: float | None = None
     """Unix time when its end was noticed."""
     killed_by_us: bool = field(default=False)
+    phase: Phase | None = field(default=None)
     kernel_ran_out_of_memory: bool = field(default=False)
-    """Whether the kernel has killed somebody for want of memory since its start."""
+    """Whether the kernel has killed a process out of memory since its start."""
 
     @property
     def returncode(self) -> int | None:
@@ -117,7 +121,7 @@ class RankProcess:
 
 @dataclass
 class RemoteRank:
-    """One rank on some node, as somebody there tells."""
+    """One rank on some node, as a process there reports."""
 
     rank: int
     node: str | None
@@ -125,8 +129,9 @@ class RemoteRank:
     start_ticks: int | None = None
     returncode: int | None = None
     ended_at: float | None = None
-    """Unix time when the supervisor was told."""
+    """Unix time when the supervisor got the message."""
     killed_by_us: bool = False
+    phase: Phase | None = None
     kernel_ran_out_of_memory: bool = False
 
     def to_dict(self) -> dict[str, Any]:

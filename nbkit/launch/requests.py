@@ -1,4 +1,4 @@
-"""Why a supervisor should end its run: somebody asks, or the owner is gone."""
+"""Why a supervisor should end its run: a request, or the owner is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StopRequests:
     submission
         Who launched the run, and what their end means to it.
     stop_grace_seconds
-        Time for a graceful stop that nobody asked for in person.
+        Time for a graceful stop that no user asked for.
     """
 
     def __init__(

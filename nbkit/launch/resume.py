@@ -41,7 +41,7 @@ def resume(
     _check_resumable(run, force=force)
     permit = permit_run(run.paths, trust=trust)
     with held_attempt(run) as attempt:
-        # Somebody may have resumed it just before.
+        # Another process may have resumed it just before.
         _check_resumable(run, force=force)
         registry.resolve("engines", run.config.engine)().reap(run.paths)
         run.paths.stop.unlink(missing_ok=True)
@@ -139,12 +139,12 @@ def _refuse_if_held(paths: RunPaths, number: int) -> None:
     is_gone = process is not None and process.is_alive() is False
     if submitted < number and (is_gone or age >= SUBMITTED_WITHIN_SECONDS):
         return
-    who = "a process that has not said which"
+    who = "an unknown process"
     if holder is not None and process is not None:
         who = f"process {process.pid} on {process.host}, since {holder.get('time')}"
     message = (
         f"run {paths.run_id} is being resumed by {who}; wait() for it, or try again in "
-        f"{SUBMITTED_WITHIN_SECONDS:.0f} s if nothing comes of it."
+        f"{SUBMITTED_WITHIN_SECONDS:.0f} s if it does not start."
     )
     raise RunError(message)
 
@@ -155,7 +155,7 @@ def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
         return None
     cwd = Path(submission["cwd"])
     if not cwd.is_dir():
-        message = f"{cwd}, where run {run.run_id} ran, is gone; make it."
+        message = f"{cwd}, where run {run.run_id} ran, does not exist; create it."
         raise RunError(message)
     return cwd
 
@@ -174,6 +174,6 @@ def _check_resumable(run: StoredRun, *, force: bool) -> None:
     if not run.paths.has_checkpoint:
         message = (
             f"run {run.run_id} has no complete checkpoint in "
-            f"{run.paths.checkpoints}; launch it anew."
+            f"{run.paths.checkpoints}; launch it again."
         )
         raise RunError(message)

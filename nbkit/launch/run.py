@@ -56,18 +56,18 @@ class Run(StoredRun):
             Raise if the run did not finish.
         on_poll
             Called about ten times a second with this run, for progress; None shows a
-            line in a notebook or terminal, and nothing of a run that has ended.
+            line in a notebook or terminal, unless the run has ended.
 
         Raises
         ------
         TimeoutError
-            If the run has not ended in time; it goes on.
+            If the run has not ended in time; it continues.
         RunFailedError
             If it failed or was lost; the text names rank, cause and log.
         RunStoppedError
             If it was stopped.
         RunError
-            If it cannot be known whether it goes on: see ``cause``.
+            If it is unknown whether it still runs: see ``cause``.
         """
         if on_poll is None and not self.state.is_final:
             on_poll = shown()
@@ -82,7 +82,7 @@ class Run(StoredRun):
                 why = f" ({queue['reason']})" if queue else ""
                 message = (
                     f"run {self.run_id} is {state}{why} after {waited:.0f} s (limit "
-                    f"{timeout_seconds:.0f} s); it goes on: wait again, or stop() it."
+                    f"{timeout_seconds:.0f} s); it continues: wait again, or stop() it."
                 )
                 raise TimeoutError(visible(message))
             time.sleep(_POLL_SECONDS)
@@ -105,7 +105,7 @@ class Run(StoredRun):
         by
             Who asks, for the record.
         wait
-            Return only when the run has ended and left nothing behind.
+            Return only when the run has ended and no process is left.
 
         Notes
         -----
@@ -115,8 +115,8 @@ class Run(StoredRun):
         Raises
         ------
         RunError
-            If torchrun started the run, not nbkit; if its configuration does not tell
-            what None takes; or if it cannot be known whether the run goes on: where it
+            If torchrun started the run, not nbkit; if its configuration has no
+            ``stop_grace_seconds``; if it is unknown whether the run still runs: if it
             does, it obeys.
         """
         if self.state.is_final:
@@ -160,27 +160,27 @@ class Run(StoredRun):
     def resume(
         self, *, on_owner_exit: str = "keep", trust: bool = False, force: bool = False
     ) -> Self:
-        """Go on from the newest complete checkpoint, in the same folder.
+        """Continue from the newest complete checkpoint, in the same folder.
 
         Parameters
         ----------
         on_owner_exit
-            As of `nbkit.launch`.
+            As in `nbkit.launch`.
         trust
             Also execute a run that was imported, or that others own or can write; what
             it executes is printed first.
         force
-            Also go on with a run of which cannot be known whether it has ended: its
-            state is ``unknown``. A supervisor of it that lives after all ends within a
+            Also continue a run of which it is unknown whether it has ended: its
+            state is ``unknown``. If its supervisor is alive after all, it ends within a
             minute.
 
         Raises
         ------
         RunError
             If the run has not ended, finished already, or has no checkpoint; if another
-            process resumes it; or if it is not simply executed: see ``trust``.
+            process resumes it; or if it needs ``trust=True``.
         """
-        # Who only looks at runs is spared what launching needs.
+        # To look at runs needs nothing of what launching imports.
         from nbkit.launch.resume import resume
 
         resume(self, on_owner_exit=on_owner_exit, trust=trust, force=force)
@@ -188,7 +188,7 @@ class Run(StoredRun):
 
     @property
     def torchrun_line(self) -> str | None:
-        """What to paste on every host of a run by hand; None for any other run."""
+        """What to paste on every host of a manual run; None for any other run."""
         return self.submission.get("torchrun_line")
 
     @property
@@ -202,15 +202,15 @@ class Run(StoredRun):
         Parameters
         ----------
         trust
-            Also load it of a run that was imported, or that others own or can write;
+            Also load those of a run that was imported, or that others own or can write;
             what is loaded is printed first.
 
         Raises
         ------
         RunError
-            If the run is no function, has not finished, or what it returned cannot be
-            read here: a module is missing, or another version of one; or if it is not
-            simply loaded: see ``trust``.
+            If the run is not a function, has not finished, or its result cannot be
+            read here: a module is missing, or another version of one; or if it
+            needs ``trust=True``.
 
         Notes
         -----
@@ -219,7 +219,7 @@ class Run(StoredRun):
         if self.config.task != "function":
             message = (
                 f"run {self.run_id} is a {self.config.task}: only a function returns "
-                "something; see its metrics() and summary."
+                "a value; see its metrics() and summary."
             )
             raise RunError(message)
         if self.state is not RunState.FINISHED:
@@ -265,7 +265,7 @@ class Run(StoredRun):
             write_json(self.paths.stop, {**request, "by": first})
 
     def _wait_for_supervisor(self) -> None:
-        """Wait a moment for the supervisor, which ends right behind its last word."""
+        """Wait a moment for the supervisor, which ends right after its last word."""
         supervisor = self.submission.get("supervisor")
         deadline = time.monotonic() + 5
         while supervisor and time.monotonic() < deadline:
@@ -299,7 +299,7 @@ class Run(StoredRun):
         message = f"run {self.run_id} {what}"
         if state is RunState.STOPPED:
             raise RunStoppedError(message)
-        # A wrong value is said in one line; where it was noticed helps nobody.
+        # A wrong value takes one line; where it was noticed does not help.
         said_enough = cause.get("kind") in ("config", "device", "store", "nonfinite")
         # What blames a GPU may be an error of the user's own code.
         said_enough = said_enough and "may_pass" not in cause

@@ -30,7 +30,7 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         this one. What a damaged file would say is unknown, and a run whose state
         cannot be read is lost, as in every list of runs.
     """
-    # Not for everybody who has a run: it brings what checks configurations.
+    # Not at every import of a run: it imports what checks configurations.
     from nbkit.config.fields import flat
 
     paths = run.paths
@@ -55,7 +55,7 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     fields = _object(paths.config)
     known = {name for name, value in row.items() if value is not None}
     row |= {name: it for name, it in flat(fields) if name not in known}
-    # An empty mapping is no value of a column.
+    # An empty mapping is not a value of a column.
     return {name: it for name, it in row.items() if it != {}}
 
 

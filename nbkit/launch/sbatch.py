@@ -41,7 +41,7 @@ _KEPT_DEFAULTS = {
     "SBATCH_TIMELIMIT": "time",
     "SBATCH_WCKEY": "wckey",
 }
-"""Variables in which people keep defaults of their own, by the options they set."""
+"""Variables in which users keep their own defaults, by the options they set."""
 
 _AGENT = """\
 import json, os, sys
@@ -103,8 +103,8 @@ def sbatch_script(
     """
     if not {"\n", "\r"}.isdisjoint(str(paths.root)):
         message = (
-            f"{str(paths.root)!r} goes over more than one line, and sbatch reads its "
-            "options by lines; set NBKIT_HOME to a folder without line ends."
+            f"{str(paths.root)!r} has more than one line, and sbatch reads its "
+            "options by lines; set NBKIT_HOME to a folder without line breaks."
         )
         raise StoreError(message)
     given = _options(config, paths, gpus_per_node)
@@ -114,7 +114,7 @@ def sbatch_script(
         f"# nbkit run {paths.run_id}",
         *(f"#SBATCH {option}" for option in given),
         "",
-        # By this signal somebody says that a request to stop is written. It must not
+        # This signal says that a request to stop is written. It must not
         # end what does not listen yet, and a shell hands on what it ignores.
         "trap '' USR2",
         *_body(config, command),
@@ -191,13 +191,13 @@ def submission_environment(inherited: Mapping[str, str], script: str) -> dict[st
     """Return the environment for sbatch: what is around must not change the job.
 
     A variable of sbatch goes before the script's own line; it is kept where it is
-    somebody's default for what the script leaves open. A notebook may also run inside a
+    a user's default for what the script leaves open. A notebook may also run inside a
     job, whose variables would reach into the steps of the new one.
 
     Parameters
     ----------
     inherited
-        The environment of whoever submits.
+        The environment of the submitting process.
     script
         The job script.
     """
@@ -327,5 +327,5 @@ def _body(
 
 def _setup_line(line: str) -> str:
     quoted = shlex.quote(line)
-    # Input and output belong to what comes behind the setup.
+    # Input and output belong to what comes after the setup.
     return f"_nbkit_line={quoted}; eval {quoted} </dev/null >&2 || exit"

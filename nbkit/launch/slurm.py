@@ -88,7 +88,7 @@ class SlurmEngine:
             "cpus_per_rank": slurm.cpus_per_task,
             "gpus_per_node": on_gpus if asked is None else asked,
             "request": {"kind": device_type},
-            # With lines of its own a node may have another environment than this.
+            # With its own setup lines a node may have another environment than this.
             "software": wanted if own_environment else {"nbkit": wanted["nbkit"]},
         }
 
@@ -115,7 +115,7 @@ class SlurmEngine:
         variables = submission_environment(passed_on(), text) | {
             "NBKIT_HOME": str(store_folder()),
             RUN_ID_VARIABLE: paths.run_id,
-            # What lines of its own do not choose is as it is here.
+            # What its own setup lines do not choose is as it is here.
             "PATH": f"{here.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
         job_id, cluster = _submit(paths.job_script, variables)
@@ -168,7 +168,7 @@ def _job(paths: RunPaths) -> list[str] | None:
         If Slurm cannot be asked.
     """
     job = (read_json(paths.submission) or {}).get("job")
-    # Another cluster's number is somebody else's job here.
+    # Another cluster's number is another job here.
     if job is None or paths.imported.exists():
         return None
     named = [*_clusters(job["cluster"]), "--", job["id"]]
@@ -181,7 +181,7 @@ def _job(paths: RunPaths) -> list[str] | None:
             return None
         raise
     state, _, script = said.rstrip("\n").partition("|")
-    # A cluster that was set up anew counts from 1 again, too. The store may have
+    # A cluster that was reinstalled counts from 1 again, too. The store may have
     # another path on this host; a run's id is not given twice.
     is_own = script.endswith(f"/{paths.run_id}/{paths.job_script.name}")
     return named if is_own and not Job(job["id"], state).has_ended else None
@@ -232,8 +232,8 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
     words = done.stderr.strip().replace("sbatch: error: ", "")
     if done.returncode:
         message = (
-            f"Slurm refuses (sbatch: {words}); what was asked for is in `slurm` "
-            "and nnodes, gpus: `sinfo` lists what there is."
+            f"Slurm refuses the job (sbatch: {words}); compare `slurm`, nnodes and "
+            "gpus with what `sinfo` lists."
         )
         raise LaunchError(message)
     # A cluster's own sbatch may print more than this line.
@@ -241,8 +241,8 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
     if not found:
         said = done.stdout.strip() or words or "nothing"
         message = (
-            f"sbatch gave no number of a job, but said: {said}; look at what "
-            "slurm_additional_parameters ask for, and whether `squeue --me` shows it."
+            f"sbatch printed no job number, but: {said}; check "
+            "slurm_additional_parameters, and whether `squeue --me` lists the job."
         )
         raise LaunchError(message)
     job_id, cluster = found[-1]
@@ -259,7 +259,7 @@ def _device_type(config: ExperimentConfig) -> str:
         *_clusters(_cluster_asked(config)),
         *([f"--partition={asked}"] if asked else []),
     )
-    # Partition, and what its nodes have; the default one has a star behind its name.
+    # Partition, and what its nodes have; the default one has a star after its name.
     rows = [row.partition("|") for row in _gres(where, options, _minute())]
     found = [gres for name, _, gres in rows if asked or name.endswith("*")]
     has_gpus = any(re.search(r"\bgpu\b", gres) for gres in found)
@@ -310,7 +310,7 @@ def _refuse_what_slurm_decides(config: ExperimentConfig) -> None:
             )
             raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' is of this machine alone; use engine='local'."
+        message = "device='replay' works on this machine only; use engine='local'."
         raise ConfigError(message)
 
 

@@ -75,7 +75,7 @@ class Job:
     def requeue(self) -> bool:
         """Put the job into the queue again; return whether it is there.
 
-        One that somebody has ended meanwhile stays ended. One that Slurm has put there
+        One that a user has ended meanwhile stays ended. One that Slurm has put there
         itself stays there.
         """
         # Slurm answers with SIGTERM, which must not end the question.
@@ -98,7 +98,7 @@ class Job:
 
 
 def _kill_wait_seconds() -> float:
-    """Return how long a job lives behind Slurm's SIGTERM."""
+    """Return how long a job lives after Slurm's SIGTERM."""
     try:
         said = ask_slurm("scontrol", "show", "config", limit_seconds=_SOON_SECONDS)
     except SlurmSilentError:
@@ -122,9 +122,9 @@ class JobRequests(StopRequests):
         self._most_seconds: float | None = None
         """For ranks to end by themselves, once Slurm has said how long that is."""
         super().__init__(paths, submission, stop_grace_seconds)
-        # As sbatch was told: some time before the limit.
+        # As asked of sbatch: some time before the limit.
         signal.signal(signal.SIGUSR1, self._on_time_limit)
-        # Somebody has written a request to stop.
+        # A request to stop was written.
         signal.signal(signal.SIGUSR2, self._on_request)
         self._kill_wait_seconds = _kill_wait_seconds()
 
@@ -143,7 +143,7 @@ class JobRequests(StopRequests):
 
     def note_sigterm(self) -> None:
         """Take it that Slurm ends the job."""
-        # scancel, a preemption or a requeue by somebody: Slurm does not say which.
+        # scancel, a preemption or a requeue: Slurm does not say which.
         self._terminated_by = self._terminated_by or BY_SLURM
         self._is_terminated = True
 
@@ -240,7 +240,7 @@ def supervise_job(root: Path) -> None:
     job = Job.of_this_process()
     earlier = read_json(paths.record) or {}
     if job.restarts and earlier.get("state") == RunState.FINISHED:
-        return  # somebody had it start again, and there is nothing left to do
+        return  # a user had it start again, and there is nothing left to do
     before = (earlier.get("launch") or {}).get("job") or {}
     timeouts = before.get("timeouts", 0) if before.get("id") == job.id else 0
 
@@ -270,14 +270,14 @@ def _waits_again(
     timeouts: int,
     ended: tuple[RunState, dict[str, Any] | None],
 ) -> bool:
-    """Put a run into the queue again if it is to go on; return whether it is there."""
+    """Put a run into the queue again if it should continue; return whether it is."""
     slurm = run.config.slurm
-    # Whoever has asked it to stop does not want it to wait again.
+    # A run that was asked to stop must not wait again.
     if not slurm.slurm_requeue or read_json(run.paths.stop) is not None:
         return False
     left = slurm.slurm_max_num_timeout - timeouts
     if _is_by_slurm(ended) and job.makes_way():
-        why = f"it made way for another job, and {_waits_to(run.paths)}"
+        why = f"it was preempted by another job, and {_waits_to(run.paths)}"
     elif left > 0 and (why := _why_again(ended, run.paths)):
         journal.record["launch"]["job"]["timeouts"] += 1
         why += f" ({left - 1} more times)"
@@ -310,7 +310,7 @@ def _why_again(
 
 def _waits_to(paths: RunPaths) -> str:
     if paths.has_checkpoint:
-        return "waits to go on from its checkpoint"
+        return "waits to continue from its checkpoint"
     return "waits, and starts from the beginning"
 
 
@@ -331,7 +331,7 @@ def main() -> None:
     root = Path(sys.argv[1])
     supervise_job(root)
     state = (read_json(RunPaths(root).record) or {}).get("state")
-    # Slurm's own lists should say what the record says, for whom depends on the job.
+    # Slurm's own lists should say what the record says: other jobs may depend on it.
     sys.exit(0 if state in (RunState.FINISHED, RunState.QUEUED) else 1)
 
 

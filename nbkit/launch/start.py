@@ -1,4 +1,4 @@
-"""`launch`: write the run's folder, start its supervisor, return at once."""
+"""`launch`: write the run's folder, start its supervisor, return immediately."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def launch(
     trust: bool = False,
     **fields: Any,
 ) -> Run:
-    """Start a run and return its handle at once; the run outlives this process.
+    """Start a run and return its handle immediately; it outlives this process.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def launch(
         Arguments of the function; a script finds ``args`` as text in ``sys.argv[1:]``.
     environment
         Variables that the ranks of a function or script get besides this process's;
-        they are kept in the run's folder, so that secrets are refused.
+        they are kept in the run's folder, so secrets are refused.
     on_owner_exit
-        What happens when this process ends: ``keep`` lets the run go on, ``stop``
+        What happens when this process ends: ``keep`` lets the run continue, ``stop``
         stops it gracefully.
     origins
         Where parameters came from, for the record: ``{"gpus": "papermill"}``.
@@ -63,7 +63,7 @@ def launch(
         Also execute what a configuration of a run that was imported, or that others own
         or can write, asks of Slurm: shell lines, containers, arguments.
     **fields
-        Fields of `ExperimentConfig` that take the place of the configuration's;
+        Fields of `ExperimentConfig` that replace the configuration's;
         ``nbkit.ExperimentConfig?`` lists them with units and defaults.
 
     Returns
@@ -79,10 +79,10 @@ def launch(
     LaunchError
         If this machine does not run Linux.
     RunError
-        If the configuration is not simply executed: see ``trust``.
+        If the configuration needs ``trust=True``.
     DeviceError
-        If it could never start on the devices of this machine. Where others hold
-        them, the run waits for its turn: see ``state`` and ``record["queue"]``.
+        If it could never start on the devices of this machine. If others hold
+        them, the run waits in the queue: see ``state`` and ``record["queue"]``.
     StoreError
         If the store cannot be written.
 
@@ -189,7 +189,7 @@ def _check_arguments(
     if isinstance(args, str | bytes):
         words = shlex.split(args) if isinstance(args, str) else [args]
         meant = words if isinstance(what, str | os.PathLike) else (args,)
-        message = f"args={args!r:.80} is one text; pass args={meant!r:.80}."
+        message = f"args={args!r:.80} is a string; pass args={meant!r:.80}."
         raise ConfigError(message)
     if not isinstance(args, Sequence):
         meant = f"args=({args!r:.80},)"

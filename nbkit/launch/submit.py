@@ -110,7 +110,7 @@ def submit(
     cwd
         Where the ranks run; None is this process's folder.
     confirm
-        Called when the supervisor is there, before it is told that it is meant: what
+        Called when the supervisor is there, before it learns that it is meant: what
         this raises ends both.
 
     Raises
@@ -119,9 +119,9 @@ def submit(
         If the permit is another run's.
     """
     check_owner_exit(on_owner_exit)
-    # A new run may come from anywhere; what goes on comes from its own folder.
+    # A new run may come from anywhere; a resumed one comes from its own folder.
     if attempt and permit.folder != paths.root:
-        message = f"{permit.folder} was judged, and not {paths.root}; ask for that."
+        message = f"{permit.folder} was checked, not {paths.root}; ask for that."
         raise RunError(message)
     cwd = _current_folder() if cwd is None else cwd
     engine = _engine(config)
@@ -166,7 +166,7 @@ def submit(
             detach(argv, paths.run_id, Path(os.devnull))
         except (OSError, LaunchError) as error:
             engine.reap(paths)
-            message = f"nobody can watch for this process's end ({error}); try again."
+            message = f"nbkit cannot watch for this process's end ({error}); try again."
             raise LaunchError(message) from error
 
 
@@ -191,8 +191,8 @@ def _engine(config: ExperimentConfig) -> Engine:
     if platform.system() != "Linux":
         message = (
             f"this machine runs {platform.system() or 'an unknown system'}; nbkit "
-            "launches on Linux, by whose /proc and pidfds it supervises a run. Use a "
-            "Linux machine, or WSL 2 on Windows."
+            "launches on Linux only, since it needs /proc and pidfds. Use a Linux "
+            "machine, or WSL 2 on Windows."
         )
         raise LaunchError(message)
     if why := pidfd_problem():

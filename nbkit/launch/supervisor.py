@@ -4,7 +4,7 @@
 2. Wait for devices, and hold them.
 3. Start the ranks, then the sampler; describe code, environment and machine meanwhile.
 4. Watch: ranks' ends, the owner's end, requests to stop, positions of the ranks.
-5. End everything: what still runs is killed, and everybody is waited for. Start over
+5. End everything: what still runs is killed, and all are waited for. Start over
    if a rank failed and restarts are left.
 6. Write the last record: state, cause, and what only the ranks knew.
 
@@ -63,7 +63,7 @@ def supervise(
         Called with the journal and the submission.
     attempt
         Lowest number of the next attempt: a scheduler may start a supervisor again
-        that nobody has submitted again.
+        that no user has submitted again.
     """
     journal: Journal | None = None
     try:
@@ -137,7 +137,7 @@ def supervise_here(root: Path, claim_fd: int) -> None:
 def _end(
     journal: Journal, state: RunState, kind: str, message: str, **more: Any
 ) -> None:
-    """Write the last word of a run that came to no verdict of its own."""
+    """Write the last word of a run that ended without a verdict."""
     from nbkit.launch.cause import simple_cause
 
     cause = simple_cause(kind, message) | more

@@ -1,7 +1,7 @@
-"""Find and end what a run left behind.
+"""Find and end processes that a run left running.
 
-Killing a process group or a tree of children does not reach everybody: ranks lead
-sessions of their own, and the orphans of a killed process have a new parent. Every
+Killing a process group or a tree of children does not reach all of them: ranks lead
+their own sessions, and the orphans of a killed process have a new parent. Every
 process of a run carries ``NBKIT_RUN_ID`` in its environment instead, and every rank
 records its pid and start time before it does anything else.
 """
@@ -35,9 +35,9 @@ class Leftover:
     run_id: str
     process: ProcessIdentity
     is_zombie: bool
-    """It has ended already, and its parent has not noticed: nobody can kill it."""
+    """It has ended already, and its parent has not noticed: it cannot be killed."""
     ended: bool
-    """Whether it runs no more, or is gone."""
+    """Whether it no longer runs, or is gone."""
 
 
 def marked_processes() -> Iterator[tuple[str, ProcessIdentity]]:
@@ -111,12 +111,12 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
     Returns
     -------
     list of Leftover
-        Empty if nothing was left behind, which is the ordinary case.
+        Empty if nothing was left running, which is the ordinary case.
 
     Raises
     ------
     StoreError
-        If `run_id` is damaged; of all runs, damaged ones are passed over.
+        If `run_id` is damaged; of all runs, damaged ones are skipped.
     """
     if run_id is None:
         wanted = {run for run, _ in marked_processes()}
@@ -146,7 +146,7 @@ def _end_run(paths: RunPaths) -> list[Leftover]:
             paths.run_id,
             process,
             is_zombie=process in zombies,
-            # What was ended right now is a zombie till somebody collects it.
+            # What was ended right now is a zombie until its parent collects it.
             ended=not (process.exists() if process in zombies else process.is_alive()),
         )
         for process in processes
@@ -154,7 +154,7 @@ def _end_run(paths: RunPaths) -> list[Leftover]:
 
 
 def _supervisor_is_gone(paths: RunPaths) -> bool:
-    """Return whether somebody supervised the run and does so no more."""
+    """Return whether the run had a supervisor, and has none any more."""
     # None of a job of Slurm's, which ends what is left of it by itself.
     told = read_json(paths.submission) or read_json(paths.record) or {}
     job = told.get("job") or (told.get("launch") or {}).get("job")

@@ -1,8 +1,8 @@
-"""The gate: what was not made here is not executed, unless somebody says so.
+"""The gate: what was not made here is not executed, unless the user says so.
 
 A run or study can execute code without a word of Python by its user: a pickle, a
-script, shell lines, variables, arguments of other programs, names of plug-ins. Whoever
-submits a run, or loads a pickle, needs a `Permit` for the folder that all of this comes
+script, shell lines, variables, arguments of other programs, names of plug-ins. To
+submit a run, or to load a pickle, needs a `Permit` for the folder that all this comes
 from. Reading such a folder (compare, report, audit, export) needs none.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 Lines = Iterator[tuple[str, Any]]
 
 _NAMED = ("task", "model", "loader", "engine")
-"""Fields that name what somebody has installed."""
+"""Fields that name an installed package's part."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Permit:
         Raises
         ------
         RunError
-            If the file lies elsewhere.
+            If the file is elsewhere.
         """
         if not file.is_relative_to(self.folder):
-            message = f"{file} is not in {self.folder}, which was judged; ask for it."
+            message = f"{file} is not in {self.folder}, which was checked; ask for it."
             raise RunError(message)
         return load_on_host(read_file(file, None))
 
@@ -190,8 +190,8 @@ def _permit(
         raise StoreError(message) from error
     if why is not None and not trust:
         message = (
-            f"{what} is not executed: {why}; what it holds would run as you. "
-            f"{means} prints all of that, and then executes it."
+            f"{what} is not executed: {why}; it would run as you. "
+            f"{means} prints what it executes, and then executes it."
         )
         if host is None:
             message += f" {_without_trust(others, paths.root)}"
@@ -202,7 +202,7 @@ def _permit(
 def _without_trust(others: Others | None, root: Path) -> str:
     if others is not None and others.can_be_taken_back:
         return f"If no other user has changed it, `chmod -R go-w {root}` makes it safe."
-    return "Without that, its owner alone can go on with it."
+    return "Without that, only its owner can continue it."
 
 
 # What is executed

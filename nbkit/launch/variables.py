@@ -34,7 +34,7 @@ _OTHERS_BYTES = 200_000
 
 
 def is_recorded(name: str) -> bool:
-    """Return whether a variable changes results, and is no secret."""
+    """Return whether a variable changes results, and is not a secret."""
     return bool(_RECORDED.match(name)) and not is_secret_name(name)
 
 
@@ -44,7 +44,7 @@ def rank_variables(config: ExperimentConfig, paths: RunPaths) -> dict[str, str]:
     What the user has set, for this process or for the run's function, goes before what
     ``deterministic`` sets; a rank refuses a value that contradicts it.
     """
-    # Not for everybody who reads which variables are recorded: it brings pydantic.
+    # Not at import: those who read which variables are recorded need no pydantic.
     from nbkit.config.determinism import DETERMINISTIC_VARIABLES
 
     own = DETERMINISTIC_VARIABLES if config.deterministic else {}

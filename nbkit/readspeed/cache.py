@@ -6,7 +6,7 @@ tells which pages are in memory. Other files stay as they are, unlike with
 which is why a cold run is proven and never assumed.
 
 What is proven is the page cache of this machine. A disk, a RAID controller or the host
-below a virtual machine may have caches of their own, of which nobody is told.
+below a virtual machine may have its own cache, which cannot be seen from here.
 
 References
 ----------
@@ -49,7 +49,7 @@ _WINDOW_BYTES = 2**30
 _TRIES = 5
 _BETWEEN_TRIES_SECONDS = 0.1
 
-# A file server answers in a millisecond, and many at once.
+# A file server answers in a millisecond, and many requests together.
 _THREADS = 16
 _FILES_PER_TASK = 256
 _READ_BYTES = 2**20
@@ -67,7 +67,7 @@ class Coldness:
     """What is known of the page cache before something is measured."""
 
     state: Literal["cold", "client cold", "not provable", "warm"]
-    """``client cold``: nothing is in this machine's memory, and nobody knows what is
+    """``client cold``: nothing is in this machine's memory, and it is unknown what is
     in the server's. ``not provable``: pages were dropped, and it cannot be seen
     whether they went, or they may still be in a cache below this one."""
     proven: bool
@@ -75,7 +75,7 @@ class Coldness:
     reason: str
     """Why it is so, in a few words."""
     resident_share: float | None
-    """Part of the bytes that is in this machine's memory; None where nobody tells."""
+    """Part of the bytes that is in this machine's memory; None where it is unknown."""
 
     @property
     def name(self) -> str:
@@ -139,7 +139,7 @@ def make_cold(files: Path | Sequence[Path]) -> Coldness:
     -------
     Coldness
         ``cold`` and proven; ``client cold`` on a network file system; ``not provable``
-        where the kernel does not tell, or what lies below may have a cache. The least
+        where the kernel does not tell, or what is below may have a cache. The least
         that is known of any file counts.
 
     Raises
@@ -172,15 +172,14 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
     share = resident_share(every)
     if share:
         message = (
-            f"{_named(every)}: {share * 100:.1f} % is in memory, but 0 % may be for a "
-            "cold run; end what keeps the file mapped or locked (fuser -v names it), "
-            "or call the run warm."
+            f"{_named(every)}: {share * 100:.1f} % is in memory, limit 0 % for a cold "
+            "run; end what keeps the file mapped or locked (fuser -v names it), or "
+            "call the run warm."
         )
         raise NotColdError(message)
     if share is None:
         reason = (
-            "the kernel tells only those who may write a file which of its pages are "
-            "in memory"
+            "only users who may write a file can see which of its pages are in memory"
         )
         return Coldness("not provable", False, reason, None)
     for path, storage in storages.items():
@@ -213,7 +212,7 @@ def check_warm(
     """
     share = resident_share(files, extents)
     if share is None:
-        reason = "read once before; the kernel does not tell what of it stayed"
+        reason = "read once before; how much of it is in memory is unknown"
         return Coldness("warm", False, reason, None)
     reason = f"read once before; {share * 100:.1f} % in memory"
     return Coldness("warm", False, reason, share)
@@ -235,12 +234,12 @@ def _one_of_each(files: Sequence[Path]) -> list[Path]:
 
 
 def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """Return on what each file lies, if that is not memory itself."""
+    """Return the storage of each file, if that is not memory itself."""
     storages = {path: describe_storage(path) for path in files}
     for path, storage in storages.items():
         if kind_of(storage["file_system"]) == "memory":
             message = (
-                f"{path} lies on {storage['file_system']}, which is memory and never "
+                f"{path} is on {storage['file_system']}, which is memory and never "
                 "cold; name a folder on a disk or a file server, or call the run warm."
             )
             raise NotColdError(message)
@@ -248,7 +247,7 @@ def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
 
 
 def _of_all(do: Callable[[Path], Any], files: Sequence[Path]) -> list[Any]:
-    """Do something with every file, several at once; return the results in order."""
+    """Do something with every file, several together; return the results in order."""
     if len(files) == 1:
         return [do(files[0])]
     tasks = [

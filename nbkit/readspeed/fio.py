@@ -1,4 +1,4 @@
-"""fio, where it is installed: the same work, done by the tool that everybody knows.
+"""fio, where it is installed: the same work, done by a tool that is widely known.
 
 References
 ----------
@@ -44,7 +44,7 @@ def read(work: Work, seed: int, on_start: Callable[[int], None] | None = None) -
     seed
         Of the order, where that is left to chance.
     on_start
-        Told the process that reads.
+        Called with the process that reads.
 
     Raises
     ------

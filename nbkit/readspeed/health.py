@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of storage: on what the store lies, and how to measure."""
+"""What `nbkit doctor` says of storage: what the store is on, and how to measure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["findings"]
 _MEANINGS = {
     "local": "this host's own; runs of several nodes need a shared one",
     "network": "runs of several nodes can use it, where all see it at this path",
-    "own cache": "whether files are cold cannot be told of it",
-    "unknown": "whether files are cold cannot be told of it",
+    "own cache": "whether files are cold cannot be determined",
+    "unknown": "whether files are cold cannot be determined",
 }
 
 
@@ -42,8 +42,8 @@ def _file_system(store: Path) -> Finding:
     found = f"{kind} ({place['source'] or 'unknown source'})"
     if place["kind"] == "memory":
         remedy = "it is gone at the next start: set NBKIT_HOME to a folder on a disk"
-        return Finding("Store lies on", "warning", found, remedy)
-    return Finding("Store lies on", "ok", f"{found}: {_MEANINGS[place['kind']]}")
+        return Finding("Store is on", "warning", found, remedy)
+    return Finding("Store is on", "ok", f"{found}: {_MEANINGS[place['kind']]}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ __all__ = ["made_file"]
 _NAME = ".nbkit-readspeed-"
 _PIECE_BYTES = 2**22
 _LEFT_FREE = 0.1
-"""Part of the free space that nobody should lose to a measurement."""
+"""Part of the free space that a measurement must leave free."""
 _ABANDONED_AFTER_SECONDS = 86_400
 
 
@@ -42,7 +42,7 @@ def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
         If the folder cannot be written.
     """
     if not folder.is_dir():
-        message = f"{folder} is no folder; name a file, or a folder that exists."
+        message = f"{folder} is not a folder; name a file, or a folder that exists."
         raise ConfigError(message)
     space = os.statvfs(folder)
     usable = int((1 - _LEFT_FREE) * space.f_bavail * space.f_frsize)
@@ -73,7 +73,7 @@ def _write(path: Path, size_bytes: int) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what a process that was killed has left behind long ago."""
+    """Remove what a killed process left long ago."""
     for path in folder.glob(f"{_NAME}*"):
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED_AFTER_SECONDS:

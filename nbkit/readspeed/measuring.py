@@ -34,7 +34,7 @@ _RANDOM_THREADS = 16
 
 _FIO_FROM_BYTES = 2**30
 """Each of fio's threads counts its own time, in milliseconds: of a few, which threads
-in memory need, a sum of theirs is no rate."""
+in memory need, the sum of their rates is not a rate."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Reading:
     coldness: Coldness
     """What was known of the page cache right before."""
     device_bytes: int | None
-    """What the device delivered meanwhile, to whomever; None where nobody counts."""
+    """Bytes the device delivered meanwhile, to all processes; None if not counted."""
     intervals: tuple[Interval, ...]
     """What was read over time, by the counters of `ReadSpeed.counted_by`."""
 
@@ -182,21 +182,21 @@ def measure(
     total_bytes
         To read in each repeat; a file may have less. 1 GiB is 2,048 times 512 KiB.
     threads
-        That read at once, each in a part of its own; None is 1, with ``random`` 16.
+        That read concurrently, each its own part; None is 1, with ``random`` 16.
     engine
         ``own``, ``fio``, or ``auto``: fio where it is installed, there is one file and
         1 GiB or more is read of it.
     direct
-        Pass the page cache by (O_DIRECT), where the file system can; one file alone.
+        Bypass the page cache (O_DIRECT), where the file system can; one file only.
     on_repeat
-        Told the number of each repeat before it begins, from 0.
+        Called with the number of each repeat before it begins, from 0.
 
     Raises
     ------
     ConfigError
         If an argument cannot be used, or there is no space for the test file.
     NotColdError
-        If ``cache="cold"`` cannot be had: pages stay in memory, or the file system is
+        If ``cache="cold"`` is not possible: pages stay in memory, or the file system is
         memory.
     StoreError
         If the test file cannot be written.
@@ -220,8 +220,8 @@ def measure(
         raise ConfigError(message)
     if direct and operation_bytes % ALIGNMENT_BYTES:
         message = (
-            f"operation_bytes={operation_bytes} is no multiple of {ALIGNMENT_BYTES}, "
-            "which direct=True needs; use one, or direct=False."
+            f"operation_bytes={operation_bytes} is not a multiple of "
+            f"{ALIGNMENT_BYTES}, which direct=True needs; use one, or direct=False."
         )
         raise ConfigError(message)
     with _to_read(place, files, total_bytes) as (found, what):

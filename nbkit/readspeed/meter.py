@@ -74,10 +74,10 @@ class Meter:
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
-        """What was read, from one look to the next; empty where nobody tells.
+        """What was read, from one poll to the next; empty without a counter.
 
-        Without what lies before the first operation and behind the last: an engine of
-        its own needs a moment to start.
+        Without what is before the first operation and after the last: a separate
+        engine needs a moment to start.
         """
         pairs = [
             (before, now)

@@ -1,4 +1,4 @@
-"""On what kind of storage a file lies: what its page cache proves, and who counts."""
+"""What kind of storage a file is on: what its page cache proves, and who counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOCAL = {
 
 _MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 
-# Another computer answers, or (FUSE) some program, and either has caches of its own.
+# Another computer answers, or (FUSE) some program, and either has its own caches.
 _NETWORK = {
     *("9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gpfs"),
     *("lustre", "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "panfs", "pvfs2"),
@@ -48,7 +48,7 @@ def kind_of(file_system: str | None) -> Kind:
     str
         ``local``: what is not in the page cache is read from a device. ``network``: or
         from the memory of a server. ``memory``: nothing is ever read from a device.
-        ``own cache``: the file system has a cache that nobody can ask. ``unknown``:
+        ``own cache``: the file system has a cache that cannot be asked. ``unknown``:
         any other, such as one that is stacked on others (overlay).
     """
     name = file_system or ""
@@ -69,15 +69,15 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     storage
         What `nbkit.telemetry.storage.describe_storage` says of the file.
     path
-        The file; what its device lies on is looked at too.
+        The file; what its device is on is looked at too.
     """
     file_system = storage["file_system"]
     kind = kind_of(file_system)
     if kind == "own cache":
-        return f"{file_system} has a cache of its own, which nobody can ask"
+        return f"{file_system} has its own cache, which cannot be asked"
     if kind == "unknown":
         name = file_system or "an unknown file system"
-        return f"{name} is none of those known to read from a disk of this machine"
+        return f"{name} is not known to read from a disk of this machine"
     device = block_device(path)
     source = storage.get("source") or ""
     if device is None and source.startswith("/dev/"):
@@ -91,14 +91,14 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
 
 
 def _under(device: Path) -> Iterator[str]:
-    """Yield a device, and what it lies on, as a logical volume does."""
+    """Yield a device, and what it is on, as a logical volume does."""
     yield device.name
     for one in (device / "slaves").glob("*"):
         yield from _under(one.resolve())
 
 
 def describe_place(path: Path) -> dict[str, Any]:
-    """Return on what a path lies, as JSON values; unknown is None.
+    """Return what storage a path is on, as JSON values; unknown is None.
 
     Returns
     -------

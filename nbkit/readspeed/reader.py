@@ -1,4 +1,4 @@
-"""The own reader: threads that read into buffers of their own, which are used again."""
+"""The own reader: threads that read into their own buffers, which are used again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Reader:
     def run(self, begin: threading.Barrier, is_over: threading.Event) -> None:
         try:
             # Anonymous memory begins at a page, as O_DIRECT asks for. It goes when
-            # nobody refers to it: a context would fail while an error's frames do.
+            # nothing refers to it: a context would fail while an error's frames do.
             # Its pages are there before the clock runs.
             size = -(-self._work.operation_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             memory = mmap.mmap(-1, size, flags=_MEMORY)
@@ -87,7 +87,7 @@ class _Reader:
         except Exception as error:  # noqa: BLE001 - raised by the caller
             self.error = error
             is_over.set()
-            begin.abort()  # nobody waits for one who will not come
+            begin.abort()  # no thread waits for one that will not come
         finally:
             self.ended = time.perf_counter()
 

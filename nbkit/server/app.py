@@ -31,43 +31,44 @@ class NbkitServer(ExtensionApp):
     interval_seconds = Float(
         1.0,
         help="""Time between two samples, from 0.25 s to 60 s. A viewer may ask for
-        fewer.""",
+        a longer one.""",
     ).tag(config=True)
     store = Unicode(
         "",
-        help="""Folder of the runs; empty for $NBKIT_HOME or nbkit's folder in the
-        user's data. Kernels of this server use the same one: they inherit it as
-        $NBKIT_HOME.""",
+        help="""Folder of the runs. Default: $NBKIT_HOME, or nbkit's folder in the
+        user's data. Kernels of this server inherit it as $NBKIT_HOME.""",
     ).tag(config=True)
     read_only = Bool(
-        False, help="Whether nobody may stop a run or copy a notebook from the sidebar."
+        False,
+        help="""Read-only: disable stopping runs and copying notebooks from the
+        sidebar.""",
     ).tag(config=True)
     hide_commands_of_others = Bool(
-        False, help="Whether command lines of other users' processes are left out."
+        False, help="Hide the command lines of other users' processes."
     ).tag(config=True)
     metrics = Bool(
         False,
-        help="""Whether GPUs appear as gauges on this server's /metrics. The sampler
-        then always runs, also when nobody watches.""",
+        help="""Add GPUs as gauges to this server's /metrics. The sampler then always
+        runs, also without a viewer.""",
     ).tag(config=True)
     feed_command: TraitType[Any, Any] = List(
         Unicode(),
         list(FEED_COMMAND),
-        help="""The sampler's process: arguments behind python -P. A site may put a
-        source of its own there.""",
+        help="""The sampler's process: arguments after python -P. A site can replace
+        it by another source.""",
     ).tag(config=True)
 
     tensorboard_idle_seconds = Float(
         _TENSORBOARD_IDLE_SECONDS,
-        help="""A run's TensorBoard ends when nobody has asked it anything for so
-        long; at least 1 s.""",
+        help="""A run's TensorBoard ends after this time without a request; at least
+        1 s.""",
     ).tag(config=True)
     tensorboard_command: TraitType[Any, Any] = List(
         Unicode(),
         list(TENSORBOARD_COMMAND),
-        help="""The process that shows one run's curves: arguments behind python -P.
-        It must be one process, which alone is ended. See
-        nbkit.server.tensorboard_process for what it must understand.""",
+        help="""The process that shows one run's curves: arguments after python -P.
+        It must be a single process: its children are not ended. See
+        nbkit.server.tensorboard_process for its options.""",
     ).tag(config=True)
 
     monitor: Monitor
@@ -79,10 +80,10 @@ class NbkitServer(ExtensionApp):
             return seconds
         if seconds > _MAX_INTERVAL_SECONDS:
             used = _MAX_INTERVAL_SECONDS
-            why = f"above {used:g} s, beyond which charts are mostly gaps"
-        else:  # also what is no number
+            why = f"above {used:g} s, where charts are mostly gaps"
+        else:  # also NaN
             used = MIN_INTERVAL_SECONDS
-            why = f"below {used:g} s, in which NVML renews its readings"
+            why = f"below {used:g} s, the update interval of NVML"
         self.log.error(
             "NbkitServer.interval_seconds=%s is %s; %s is used. Set a number from %s "
             "to %s.",
@@ -96,14 +97,14 @@ class NbkitServer(ExtensionApp):
         if seconds >= 1:
             return seconds
         self.log.error(
-            "NbkitServer.tensorboard_idle_seconds=%s is not 1 s or more, within which "
-            "a page asks the next thing; %s is used. Set a larger number.",
+            "NbkitServer.tensorboard_idle_seconds=%s must be 1 s or more, the time "
+            "between requests of a page; %s is used. Set a larger number.",
             *(seconds, _TENSORBOARD_IDLE_SECONDS),
         )
         return _TENSORBOARD_IDLE_SECONDS
 
     def initialize_handlers(self) -> None:
-        """Add the routes; nothing runs before somebody watches."""
+        """Add the routes; nothing runs before the first viewer."""
         if self.store:
             os.environ["NBKIT_HOME"] = str(Path(self.store).expanduser().absolute())
         settings = self.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from asyncio.subprocess import Process
 
@@ -12,9 +13,11 @@ _END_SECONDS = 3.0
 _LAST_SECONDS = 1.0
 _WORDS_BYTES = 500
 
+_log = logging.getLogger(__name__)
+
 
 async def listen(process: Process, words: bytearray) -> None:
-    """Keep the last words of a process, and let it never wait for a reader.
+    """Keep the last output of a process, and read so that it never blocks.
 
     Parameters
     ----------
@@ -37,14 +40,14 @@ async def hear_out(listener: asyncio.Task[None]) -> None:
     listener
         Of `listen`; it has ended afterwards.
     """
-    # A process that it left behind may hold the pipe for ever.
+    # A process that it left running may hold the pipe forever.
     await asyncio.wait([listener], timeout=_LAST_SECONDS)
     listener.cancel()
     await asyncio.wait([listener])
 
 
 async def end(process: Process, *, at_once: bool = False) -> None:
-    """Wait for a process whose pipe is closed here; then kill it.
+    """Close the pipe of a process, wait for it, and then kill it.
 
     One that hangs in the kernel cannot be killed: it is left alone, and has no return
     code.
@@ -52,7 +55,7 @@ async def end(process: Process, *, at_once: bool = False) -> None:
     Parameters
     ----------
     process
-        Its standard input is a pipe, of which the end tells it to end.
+        Its standard input is a pipe; it ends when the pipe is closed.
     at_once
         Kill it without waiting.
     """
@@ -69,7 +72,15 @@ async def end(process: Process, *, at_once: bool = False) -> None:
         else:
             return
     # Its pipes; asyncio has no public name for them. A child's end is still noticed.
-    process._transport.close()  # pyright: ignore[reportAttributeAccessIssue]
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()
+        return
+    _log.warning(
+        "nbkit: the pipes of process %d, which cannot be killed, stay open: this "
+        "Python's asyncio does not show them",
+        process.pid,
+    )
 
 
 def how_it_ended(returncode: int) -> str:

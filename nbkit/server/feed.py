@@ -29,7 +29,7 @@ _SILENT_SECONDS = 20.0
 A driver that hangs does not silence it."""
 _LONGEST_LINE_BYTES = 1 << 22
 _UNREAD_BYTES = 1 << 18
-"""What may wait to be read by the process; a stuck one is told everything anew."""
+"""Most unread bytes; a stuck process gets everything again later."""
 
 
 class Feed:
@@ -38,7 +38,7 @@ class Feed:
     Parameters
     ----------
     arguments
-        Command line behind ``python -P``, without ``--parent-fd``.
+        Command line after ``python -P``, without ``--parent-fd``.
     interval_seconds
         Time between samples.
     on_line
@@ -93,7 +93,7 @@ class Feed:
             await asyncio.wait([task])
 
     def say(self, **values: Any) -> None:
-        """Tell the process what changed; one that starts later is told everything."""
+        """Send the process what changed; one that starts later gets everything."""
         new = {k: v for k, v in values.items() if self._said.get(k) != v}
         self._said.update(new)
         self._write(new)
@@ -111,7 +111,7 @@ class Feed:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("nbkit: the feed's own code failed", exc_info=error)
             self._set_state("failed", f"{type(error).__name__}: {error}")
-        elif self._wanted:  # somebody came while it ended
+        elif self._wanted:  # a viewer came while it ended
             self.start()
 
     async def _run(self) -> None:
@@ -124,7 +124,7 @@ class Feed:
             except Exception as error:  # noqa: BLE001 - the next one may succeed
                 reason = f"{type(error).__name__}: {error}"
                 if reason != self._logged:
-                    self._log.error("nbkit: a fault of nbkit's own", exc_info=error)
+                    self._log.error("nbkit: internal error", exc_info=error)
             if loop.time() - began > _HEALTHY_SECONDS:
                 failures = 0
             delay = _DELAYS_SECONDS[min(failures, len(_DELAYS_SECONDS) - 1)]
@@ -195,7 +195,7 @@ class Feed:
                 async with asyncio.timeout(self._silent_seconds):
                     line = await process.stdout.readline()
             except TimeoutError:
-                return f"it said nothing for {self._silent_seconds:g} s"
+                return f"no output for {self._silent_seconds:g} s"
             except ValueError:
                 return f"it wrote a line of more than {_LONGEST_LINE_BYTES:,} bytes"
             if not line.endswith(b"\n"):
@@ -204,7 +204,7 @@ class Feed:
                 self._on_line(json.loads(line))
             except Exception as error:  # noqa: BLE001 - its fault must not stay ours
                 what = f"{type(error).__name__}: {error}"
-                return f"its line cannot be understood, {what}"
+                return f"its output cannot be read, {what}"
             self._set_state("running", None)
 
     @property
@@ -217,9 +217,9 @@ class Feed:
         return f"driver not answering: process {pid} cannot be killed"
 
     def _fail(self, reason: str, delay: float) -> None:
-        message = f"the sampler ended ({reason}); started again in {delay:g} s"
+        message = f"the sampler ended ({reason}); it restarts in {delay:g} s"
         if self._is_stuck:
-            message = f"the sampler hangs ({reason}); looked at again in {delay:g} s"
+            message = f"the sampler hangs ({reason}); next check in {delay:g} s"
         if self._state[0] != "failed" or self._logged != reason:
             self._logged = reason
             self._log.warning("nbkit: %s", message)

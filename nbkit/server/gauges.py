@@ -1,4 +1,4 @@
-"""GPUs as gauges on Jupyter's /metrics, where an administrator asked for them."""
+"""GPUs as gauges on Jupyter's /metrics, if an administrator enabled them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LABELS = ("gpu", "uuid")
 
 
 class Gauges:
-    """Sets the gauges; a value that is not known has no line."""
+    """Sets the gauges; an unknown value has no line."""
 
     def __init__(self) -> None:
         self._gauges = {

@@ -18,7 +18,7 @@ __all__ = ["ApiHandler", "NbkitHandler", "unreadable"]
 
 _LARGEST_SEQ = 2**63
 _MOST_BODY_BYTES = 1 << 16
-"""What this extension is sent are a few short fields."""
+"""Requests to this extension have a few short fields."""
 
 
 class NbkitHandler(web.RequestHandler):
@@ -56,9 +56,12 @@ class NbkitHandler(web.RequestHandler):
 
 
 class ApiHandler(NbkitHandler, APIHandler):
-    """A JSON handler that an idle browser may poll: it is no activity of a user."""
+    """A JSON handler that an idle browser polls: requests are not user activity."""
 
     _track_activity = False
+
+    def update_api_activity(self) -> None:
+        """Note no activity, whatever the name above is in the next release."""
 
     def reply(self, values: dict[str, Any], status: int = 200) -> None:
         """Answer with JSON; what is not finite becomes null."""
@@ -75,38 +78,38 @@ class ApiHandler(NbkitHandler, APIHandler):
         Raises
         ------
         ValueError
-            If it is long, no object, or has a field that is not known.
+            If it is too long, is not an object, or has an unknown field.
         """
         if len(self.request.body) > _MOST_BODY_BYTES:
             message = (
                 f"the body has {len(self.request.body):,} bytes (limit "
-                f"{_MOST_BODY_BYTES:,}); send the fields alone."
+                f"{_MOST_BODY_BYTES:,}); send only the fields."
             )
             raise ValueError(message)
         try:
             values = json.loads(self.request.body or b"{}")
-        except ValueError:  # also bytes that are no UTF-8
-            message = "the body is no JSON; send an object."
+        except ValueError:  # also bytes that are not UTF-8
+            message = "the body is not JSON; send a JSON object."
             raise ValueError(message) from None
         except RecursionError:
-            message = "the body is nested too deep; send a flat object."
+            message = "the body is nested too deeply; send a flat JSON object."
             raise ValueError(message) from None
         if not isinstance(values, dict):
-            message = f"the body is a {type(values).__name__}; send an object."
+            message = f"the body is a {type(values).__name__}; send a JSON object."
             raise ValueError(message)
         unknown = sorted(set(values) - set(known))
         if unknown:
             fields = ", ".join(known) or "none"
-            message = f"field {unknown[0][:40]!r} is not known; use one of: {fields}."
+            message = f"unknown field {unknown[0][:40]!r}; use one of: {fields}."
             raise ValueError(message)
         return values
 
 
 def unreadable(error: OSError) -> str:
-    """Return what a viewer is told of a store that fails."""
+    """Return the message about a store that cannot be read."""
     if isinstance(error, StoreError):
         return str(error)
     return (
-        f"the store cannot be read ({error}); see that $NBKIT_HOME, or "
-        "NbkitServer.store, names a folder that this server's user may read."
+        f"the store cannot be read ({error}); set $NBKIT_HOME, or "
+        "NbkitServer.store, to a folder that this server's user can read."
     )

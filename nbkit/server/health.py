@@ -1,19 +1,17 @@
-"""What `nbkit doctor` says of JupyterLab: the extension's two parts, and widgets.
+"""What `nbkit doctor` reports on JupyterLab: the extension's two parts, and widgets.
 
 Jupyter is asked as ``jupyter server extension list`` and ``jupyter labextension list``
-ask it: by its folders of settings and of extensions, without a server.
+ask it: by its folders of settings and of extensions, without a server. What they ask
+is imported in each check: in a release that has it no more, the others still hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_config_path, jupyter_path
-from jupyter_server.extension.config import ExtensionConfigManager
-from jupyter_server.extension.manager import ExtensionPackage
-from jupyterlab_server.config import get_federated_extensions, get_page_config
 
 from nbkit.health import Finding, installed, tell
 from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
@@ -40,12 +38,20 @@ def findings() -> Iterator[Finding]:
         found, remedy = "this user has no home folder", "set HOME to one"
         yield Finding("Home folder", "failure", found, remedy)
         return
-    yield _server_extension()
-    labextensions = jupyter_path("labextensions")
-    pages = get_federated_extensions(labextensions)
-    disabled = get_page_config(labextensions).get("disabledExtensions") or {}
-    yield _page(pages, disabled)
-    yield from _widgets(pages, disabled)
+    yield from _as_told("Server extension", "server extension list", _server_extension)
+    yield from _as_told("Lab extension", "labextension list", _pages)
+
+
+def _as_told(
+    what: str, command: str, check: Callable[[], Iterable[Finding]]
+) -> Iterator[Finding]:
+    """Yield what a check finds, or that this Jupyter cannot be asked so."""
+    try:
+        yield from check()
+    except (ImportError, AttributeError, TypeError, KeyError) as error:
+        found = f"unknown: Jupyter does not tell as before ({error!r})"
+        remedy = f"see what `jupyter {command}` says of nbkit, and update nbkit"
+        yield Finding(what, "warning", found, remedy)
 
 
 def _jupyterlab() -> Iterator[Finding]:
@@ -53,38 +59,54 @@ def _jupyterlab() -> Iterator[Finding]:
     if version is None:
         yield Finding("JupyterLab", "failure", "not installed", remedy)
     elif not version.startswith("4."):
-        yield Finding("JupyterLab", "failure", f"{version} is none of 4", remedy)
+        yield Finding("JupyterLab", "failure", f"{version}, not version 4", remedy)
     else:
         yield Finding("JupyterLab", "ok", version)
     notebook = installed("notebook")
     if notebook is not None and int(notebook.partition(".")[0]) < 7:
-        remedy = "update it to Notebook 7, or use jupyter lab"
+        remedy = "update it to Notebook 7, or use JupyterLab"
         yield Finding("Notebook", "warning", f"{notebook} shows no sidebar", remedy)
     elif notebook is not None:
         yield Finding("Notebook", "ok", notebook)
 
 
-def _server_extension() -> Finding:
-    """Look whether a Jupyter server would load the extension, and could."""
+def _server_extension() -> Iterator[Finding]:
+    """Check whether a Jupyter server would load the extension, and can."""
+    from jupyter_server.extension.config import ExtensionConfigManager
+    from jupyter_server.extension.manager import ExtensionPackage
+
     what = "Server extension"
     manager = ExtensionConfigManager(read_config_path=jupyter_config_path())
     enabled: Mapping[str, bool] = manager.get_jpserver_extensions()
     if not enabled.get(_EXTENSION):
-        found = "disabled" if _EXTENSION in enabled else "not known to Jupyter"
+        found = "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
         remedy = f"jupyter server extension enable {_EXTENSION}"
-        return Finding(what, "failure", found, remedy)
+        yield Finding(what, "failure", found, remedy)
+        return
     try:
         valid = ExtensionPackage(name=_EXTENSION, enabled=True).validate()
     except ImportError as error:
-        found = f"enabled, and cannot be imported: {error}"
-        return Finding(what, "failure", found, _AGAIN)
-    if not valid:
-        return Finding(what, "failure", "enabled, and not valid", _AGAIN)
-    return Finding(what, "ok", "enabled")
+        found = f"enabled, but cannot be imported: {error}"
+        yield Finding(what, "failure", found, _AGAIN)
+        return
+    if valid:
+        yield Finding(what, "ok", "enabled")
+    else:
+        yield Finding(what, "failure", "enabled, but not valid", _AGAIN)
+
+
+def _pages() -> Iterator[Finding]:
+    from jupyterlab_server.config import get_federated_extensions, get_page_config
+
+    labextensions = jupyter_path("labextensions")
+    pages = get_federated_extensions(labextensions)
+    disabled = get_page_config(labextensions).get("disabledExtensions") or {}
+    yield _page(pages, disabled)
+    yield from _widgets(pages, disabled)
 
 
 def _page(pages: Mapping[str, Any], disabled: Mapping[str, bool]) -> Finding:
-    """Look whether the browser gets the part that belongs to this nbkit."""
+    """Check whether the browser gets the part that belongs to this nbkit."""
     what, version = "Lab extension", installed(DISTRIBUTION)
     if _PAGE not in pages:
         return Finding(what, "failure", "not installed", _AGAIN)
@@ -104,7 +126,7 @@ def _widgets(
     what = "Widgets"
     missing = [package for page, package in _WIDGETS.items() if page not in pages]
     if missing:
-        found = f"JupyterLab lacks {' and '.join(missing)}"
+        found = f"JupyterLab has no {' and '.join(missing)}"
         remedy = f"{pip_install(*missing)}, then reload the page"
         yield Finding(what, "failure", found, remedy)
     off = [page for page in _WIDGETS if page in pages and disabled.get(page)]
@@ -113,7 +135,7 @@ def _widgets(
         yield Finding(what, "failure", f"{page} is disabled", remedy)
     if not missing and not off:
         found = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
-        found += "tested in Chromium alone; VS Code and others are untested"
+        found += "tested in Chromium only; VS Code and others are untested"
         yield Finding(what, "ok", found)
 
 

@@ -29,7 +29,7 @@ _COLUMN_BYTES = 40
 """What a column's name and punctuation take in a message."""
 _MOST_SERIES = 64
 _PATIENCE = 2.5
-"""A slot without a sample is no gap if the next came within so many intervals."""
+"""A slot without a sample is filled if the next came within so many intervals."""
 
 Series = tuple[str, str]
 """A GPU's UUID (empty for the host) and a column."""
@@ -104,7 +104,7 @@ class History:
         self._coarse.fill(past, now)
 
     def time_of(self, seq: int) -> float | None:
-        """Return when a message was sent; None if it is too old or not known."""
+        """Return when a message was sent; None if it is too old or unknown."""
         position = bisect.bisect_right([number for number, _ in self._seen], seq)
         return self._seen[position - 1][1] if position else None
 
@@ -244,7 +244,7 @@ class _Ring:
         return b"\xff" * (kept - first) + turned.tobytes()
 
     def _advance(self, slot: int) -> None:
-        """Make a slot the newest; what lies between is a gap until it is known."""
+        """Make a slot the newest; slots in between are gaps until they are known."""
         if self._newest is not None:
             first = max(self._newest + 1, slot - self._count + 1)
             for column in self.columns.values():

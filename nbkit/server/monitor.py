@@ -1,6 +1,6 @@
-"""What happens while somebody watches: a sampler's process, looks at kernels and runs.
+"""What runs while there are viewers: a sampler's process, polls of kernels and runs.
 
-Nobody watches: no process, no look, no timer.
+Without viewers there is no process, no poll and no timer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Monitor:
     log
         The server's.
     feed_command
-        The sampler's process, behind ``python -P``.
+        The sampler's process, after ``python -P``.
     """
 
     def __init__(
@@ -157,14 +157,14 @@ class Monitor:
         self._rest(_GRACE_SECONDS)
 
     def _rest(self, seconds: float) -> None:
-        """End the watch after a moment if nobody watches."""
+        """End the watch after a moment without viewers."""
         alone = not self._hub.viewers and not self.settings.metrics
         if alone and self._tasks and self._ending is None:
             loop = asyncio.get_running_loop()
             self._ending = loop.create_task(self._end_later(seconds))
 
     def refuse(self, viewer: Viewer, message: str) -> None:
-        """Tell one viewer what was wrong with its message."""
+        """Send one viewer the error in its message."""
         self._hub.refuse(viewer, message)
 
     async def look(self, limit: int = NEWEST) -> Look:
@@ -202,7 +202,7 @@ class Monitor:
 
     async def _end_later(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        # From here on it is done, not cancelled: a viewer that comes now begins anew.
+        # From here on it is not cancelled: a viewer that comes now starts a new watch.
         self._ending = None
         await self._end()
 
@@ -221,7 +221,7 @@ class Monitor:
                 self._set_runs_fault(None)
             except StoreError as error:
                 self._set_runs_fault(str(error))
-            except Exception as error:  # noqa: BLE001 - the next look may succeed
+            except Exception as error:  # noqa: BLE001 - the next poll may succeed
                 self._set_runs_fault(f"{type(error).__name__}: {error}")
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -248,9 +248,9 @@ class Monitor:
         if fault == self._runs_fault:
             return
         if fault is not None and self._runs_fault is None:
-            self.log.warning("nbkit: the list of runs stands still: %s", fault)
+            self.log.warning("nbkit: the list of runs is not updated: %s", fault)
         elif fault is None:
-            self.log.info("nbkit: the list of runs moves again")
+            self.log.info("nbkit: the list of runs is updated again")
         self._runs_fault = fault
         self._broadcast_status()
 
@@ -304,7 +304,7 @@ class Monitor:
                 _percent(values["memory_used_mib"], gpu["memory_total_mib"]),
                 _percent(values["power_watts"], gpu["power_limit_watts"]),
             )
-            # What is played is shown as such here; a gauge cannot say so.
+            # A replay is labelled in the sidebar; a gauge has no such label.
             if self._gauges is not None and inventory.get("source") != "replay":
                 self._gauges.set(gpu, values)
         host = dict(zip(inventory["host_columns"], sample["host_values"], strict=True))

@@ -33,8 +33,8 @@ __all__ = ["ROUTES"]
 _MOST_RUNS = 1000
 _LONGEST_GRACE_SECONDS = 24 * 3600.0
 _READ_ONLY = (
-    "This server's sidebar is read-only: it stops no run and copies no notebook; ask "
-    "its administrator."
+    "This server's sidebar is read-only: it cannot stop runs or copy notebooks. Ask "
+    "the administrator."
 )
 
 
@@ -155,7 +155,7 @@ class StopHandler(ApiHandler):
             self.refuse(503, unreadable(error))
         except (LookupError, TypeError, ValueError) as error:
             what = f"{type(error).__name__}: {error}"
-            message = f"run {run_id} is damaged ({what}); end its processes by hand."
+            message = f"run {run_id} is damaged ({what}); end its processes manually."
             self.refuse(409, message)
         else:
             self.reply(answer, status)
@@ -187,7 +187,7 @@ class NotebookHandler(ApiHandler):
         try:
             folder = self.body("folder").get("folder", "")
             if not isinstance(folder, str):
-                text = f"folder={folder!r:.80} is no text; name a folder."
+                text = f"folder={folder!r:.80} is not a string; name a folder."
                 raise ValueError(text)
         except ValueError as error:
             self.refuse(400, str(error))
@@ -201,7 +201,7 @@ class NotebookHandler(ApiHandler):
         folder = folder.strip("/")
         try:
             if not await ensure_async(manager.dir_exists(folder)):
-                message = f"folder={folder[:80]!r} does not exist; make it first."
+                message = f"folder={folder[:80]!r} does not exist; create it first."
                 self.refuse(404, message)
                 return
             async with self._naming:
@@ -245,7 +245,7 @@ def _stop(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]
     folder = find_exactly(run_id)
     run = Run(folder)
     if not is_own(folder):
-        message = f"run {run_id} is another user's; ask who launched it to stop it."
+        message = f"run {run_id} belongs to another user; ask that user to stop it."
         return 403, {"message": message}
     try:
         state = run.state

@@ -54,8 +54,8 @@ def empty_row(paths: RunPaths) -> Row:
 
 def cause_of(run: StoredRun, state: RunState) -> Row:
     """Return why a run did not finish, or why that is unknown."""
-    told = RunState.FAILED, RunState.LOST, RunState.STOPPED, RunState.UNKNOWN
-    if state not in told:
+    with_cause = RunState.FAILED, RunState.LOST, RunState.STOPPED, RunState.UNKNOWN
+    if state not in with_cause:
         return {}
     return {"cause": (run.cause or {}).get("message")}
 
@@ -65,7 +65,7 @@ def times_of(record: Row) -> Row:
     times = record.get("time") or {}
     started, ended = times.get("started"), times.get("ended")
     for moment in filter(None, (started, ended)):
-        unix_seconds(moment)  # what is no time is damage
+        unix_seconds(moment)  # a damaged time raises here
     return {"started": started, "ended": ended}
 
 
@@ -80,7 +80,7 @@ def queue_of(run: StoredRun) -> Row:
     queue = run.queue
     if queue is None:
         return {}
-    unix_seconds(queue["since"])  # what is no time is damage
+    unix_seconds(queue["since"])  # a damaged time raises here
     known = ("position", "length", "reason", "since")
     return {"queue": {name: queue[name] for name in known}}
 
@@ -94,7 +94,7 @@ def nodes_of(paths: RunPaths) -> list[Path]:
 def last_sign(paths: RunPaths) -> Row:
     """Return when a run without an end has written something for the last time."""
     files = [path for path in (paths.record, paths.metrics) if path.exists()]
-    # Of a job that never began, somebody else has written last.
+    # For a job that never began, other processes have written last.
     files = files or [path for path in (paths.stop, paths.submission) if path.exists()]
     newest = max((file.stat().st_mtime for file in files), default=None)
     if newest is None:

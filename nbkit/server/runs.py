@@ -1,4 +1,4 @@
-"""The newest runs as rows, looked at again and again without reading them all again.
+"""The newest runs as rows, polled without reading them all again.
 
 Everything here is done by the store's thread (`nbkit.server.store_thread`).
 """
@@ -39,11 +39,11 @@ __all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
 NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
-_RATE_SECONDS = 0.5  # of a look, for reading all steps of runs that have ended
+_RATE_SECONDS = 0.5  # per poll, for reading all steps of runs that have ended
 _SENT_BYTES = 8 << 20
 """A record that is larger is not sent to a browser."""
 _SETTLED_SECONDS = 2.0
-"""A folder that changed later than this before a look may change in the same tick."""
+"""A folder that changed later than this before a poll may change in the same tick."""
 
 Stamp = tuple[tuple[int, int] | None, ...]
 
@@ -73,7 +73,7 @@ class _Seen:
     """Whether Slurm may start it again, without a word in its files."""
 
     def note(self, error: Exception) -> None:
-        """Say in the row what could not be read, unless it tells a cause already."""
+        """Record in the row what could not be read, unless it already has a cause."""
         self.stamp = None
         if self.row["cause"] is None:
             self.row["cause"] = f"{type(error).__name__}: {error}"
@@ -85,7 +85,7 @@ class RunTable:
     Parameters
     ----------
     root
-        The server's root folder; None if its contents are no files.
+        The server's root folder; None if its contents are not files.
     allow_hidden
         Whether the server shows hidden folders.
     """
@@ -122,12 +122,12 @@ class RunTable:
             if seen is not None:
                 found.append(seen)
                 self._seen[folder.name] = seen
-        # Whoever wants fewer does not make the others be read again.
+        # A request for fewer must not discard the others.
         kept = {folder.name for folder in folders[: max(limit, NEWEST)]}
         self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
         active = [_active(seen) for seen in found if not seen.state.is_final]
         past = [file for seen in found if (file := _past(seen)) is not None]
-        # Copies: whoever compares two looks must not find one row twice.
+        # Copies: two polls are compared, and must not share a row.
         return Look([dict(seen.row) for seen in found], active, past[:_PAST_RUNS])
 
     def one(self, run_id: str, kernels: Sequence[Kernel]) -> Row:
@@ -142,7 +142,7 @@ class RunTable:
         folder = find_exactly(run_id)
         seen = self._see(folder, self._kernel_owners(kernels))
         if seen is None:
-            message = f"run_id={run_id!r} was removed a moment ago; look at the list."
+            message = f"run_id={run_id!r} was just removed; refresh the list."
             raise RunNotFoundError(message)
         record, file = None, seen.paths.record
         try:
@@ -182,7 +182,7 @@ class RunTable:
         return owners
 
     def _see(self, folder: Path, owners: dict[tuple[int, int], str]) -> _Seen | None:
-        """Return a run; None if it was removed meanwhile, or lies elsewhere."""
+        """Return a run; None if it was just removed, or is outside the store."""
         paths = RunPaths(folder)
         files = (paths.record, paths.submission, paths.metrics, paths.worker)
         stamp = tuple(_stamp(file) for file in files)
@@ -214,7 +214,7 @@ class RunTable:
         row["state"] = str(seen.state)
         parts = (
             lambda: cause_of(run, seen.state),
-            # Before a job of Slurm has begun, only who launched it has written.
+            # Before a Slurm job has begun, only its launcher has written.
             lambda: {"name": record.get("name") or submission.get("name")},
             lambda: times_of(record),
             lambda: last_sign(paths) if _lacks_end(record, seen.state) else {},
@@ -239,7 +239,7 @@ class RunTable:
         left = max(0.0, self._rates_until - time.monotonic())
         found = ended_rate(run, seen.state, left)
         if seen.state.is_final and not found:
-            seen.stamp = None  # the next look reads on
+            seen.stamp = None  # the next poll continues
         return found
 
     def _notebook(
@@ -281,7 +281,7 @@ def find_exactly(run_id: str) -> Path:
         folder = find_run_folder(run_id)
         if folder.name == run_id and _is_inside(folder):
             return folder
-    message = f"run_id={run_id[:80]!r}: no run of the store is called so."
+    message = f"run_id={run_id[:80]!r}: no run in the store has this id."
     raise RunNotFoundError(message)
 
 
@@ -293,8 +293,8 @@ def is_own(folder: Path) -> bool:
 def _has_ended_for_good(seen: _Seen) -> bool:
     """Return whether a row stays right as long as the files do not change.
 
-    Files do not tell that Slurm has put a job that had ended into the queue again, and
-    Slurm may have been silent when the row was made.
+    Files do not show that Slurm has requeued an ended job, and Slurm may have been
+    silent when the row was made.
     """
     if not seen.state.is_final or not seen.may_go_on:
         return seen.state.is_final
@@ -346,12 +346,12 @@ def _past(seen: _Seen) -> str | None:
 
 
 def _is_inside(folder: Path) -> bool:
-    """Return whether a run's folder lies in the store: a link may lead out of it."""
+    """Return whether a run's folder is in the store: a link may lead out of it."""
     return folder.resolve().parent == runs_folder().resolve()
 
 
 def _lacks_end(record: Row, state: RunState) -> bool:
-    """Return whether a run is over whose supervisor has not written so."""
+    """Return whether a run has ended but its supervisor has not recorded it."""
     return state.is_final and record.get("state") != state
 
 

@@ -17,7 +17,7 @@ class Kernel:
 
     kernel_id: str
     pid: int | None
-    """None if it runs on another machine, or nobody says where."""
+    """None if it runs on another or an unknown machine."""
     name: str
     path: str | None
     """The notebook, relative to the server's root; None for a console."""
@@ -30,7 +30,7 @@ class Kernel:
 
 
 async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[Kernel]:
-    """Return every kernel; asking is no activity.
+    """Return every kernel; the request does not count as activity.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[Kernel
     for kernel_id in kernel_manager.list_kernel_ids():
         try:
             kernel = kernel_manager.get_kernel(kernel_id)
-        except KeyError:  # it ended meanwhile
+        except KeyError:  # it has just ended
             continue
         kernels.append(
             Kernel(
@@ -71,7 +71,7 @@ def _pid(kernel: Any) -> int | None:
 
 
 def _idle_since(kernel: Any) -> float | None:
-    # Both are set when the kernel's first words are heard.
+    # Both are set by the kernel's first message.
     moment = getattr(kernel, "last_activity", None)
     if moment is None or getattr(kernel, "execution_state", None) != "idle":
         return None

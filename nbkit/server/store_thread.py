@@ -19,7 +19,7 @@ _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class StoreThread:
-    """Does one thing after the other; those who wait give up in time.
+    """Does one job after the other; callers stop waiting after a time limit.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class StoreThread:
             raise self._hangs(self._patience_seconds) from None
 
     def close(self) -> None:
-        """End the thread behind what it does now."""
+        """End the thread after its current job."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread = None
@@ -68,14 +68,14 @@ class StoreThread:
     def _hangs(self, seconds: float) -> StoreError:
         message = (
             f"the store has not answered for {seconds:.0f} s (limit "
-            f"{self._patience_seconds:g} s): is its file server up? Look again later."
+            f"{self._patience_seconds:g} s): check its file server, then try again."
         )
         return StoreError(message)
 
     def _work(self) -> None:
         while (found := self._jobs.get()) is not None:
             job, future = found
-            if future.cancelled():  # nobody waits any more
+            if future.cancelled():  # no caller waits any more
                 continue
             self._busy_since = time.monotonic()
             result: Any = None

@@ -53,8 +53,8 @@ class Viewer:
         """Send a message, or keep it in place of an older one of its kind."""
         self._offered_at = time.monotonic()
         if kind in ("inventory", "sample"):
-            # What waits follows another order of GPUs, or is older; the new sample goes
-            # behind the inventory that it follows.
+            # A waiting sample is older or has another order of GPUs; the new sample
+            # comes after its inventory.
             self._waiting.pop("sample", None)
         self._waiting[kind] = frame
         if self._unsent is None:
@@ -95,7 +95,7 @@ class Hub:
 
     def __init__(self, interval_seconds: float) -> None:
         self.stream = secrets.token_hex(4)
-        """Drawn anew at each start of the server: numbers of another one mean nothing
+        """Different at each start of the server: numbers of another stream mean nothing
         here."""
         self.host = socket.gethostname()
         self.viewers: set[Viewer] = set()
@@ -150,7 +150,7 @@ class Hub:
         return {kind: frames[kind] for kind in kinds if kind in frames}
 
     def forget_sample(self) -> None:
-        """Show no new viewer the newest sample: it is not of now any more."""
+        """Do not show new viewers the newest sample: it is no longer current."""
         self._newest.pop("sample", None)
 
     def remove(self, viewer: Viewer) -> None:
@@ -158,7 +158,7 @@ class Hub:
         self.viewers.discard(viewer)
 
     def refuse(self, viewer: Viewer, message: str) -> None:
-        """Tell one viewer what was wrong with its message."""
+        """Send one viewer the error in its message."""
         viewer.errors += 1
         error = {"type": "error", "schema": SCHEMA, "message": message}
         viewer.offer("error", _bytes(error))

@@ -71,7 +71,7 @@ def curves_of_study(study_id: str) -> Curves:
     if is_id(study_id):
         content = read_json(StudyPaths(studies_folder() / study_id).study)
     if content is None:
-        message = f"study_id={study_id[:80]!r}: no study of the store is called so."
+        message = f"study_id={study_id[:80]!r}: no study in the store has this id."
         raise RunNotFoundError(message)
     runs = content.get("runs") or []
     try:
@@ -107,9 +107,9 @@ def _name(study_id: str) -> str | None:
 
 
 def are_curves(folder: Path) -> bool:
-    """Tell whether a folder is there and TensorBoard can read all that is in it.
+    """Return whether a folder exists and TensorBoard can read all its files.
 
-    It opens whatever it finds: a pipe would hang it, and a link lead it elsewhere.
+    TensorBoard opens every file: a pipe would hang it, and a link lead it elsewhere.
     """
     try:
         if not stat.S_ISDIR(folder.lstat().st_mode):
@@ -120,7 +120,7 @@ def are_curves(folder: Path) -> bool:
     return all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
 
 
-def _existing(whose: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
+def _existing(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, run_id in named:
         try:
@@ -134,8 +134,8 @@ def _existing(whose: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
             break
     if not found:
         message = (
-            f"no run of {whose} has written anything for TensorBoard; launch with "
-            "tensorboard=True to have it."
+            f"no run of {owner} has TensorBoard files; launch with tensorboard=True "
+            "to write them."
         )
         raise RunNotFoundError(message)
     return found

@@ -28,7 +28,7 @@ __all__ = ["TENSORBOARD_ROUTES", "may_be_framed"]
 
 _LONGEST_REQUEST_SECONDS = 600.0
 
-# What is not named stays here: cookies and tokens are no business of TensorBoard's.
+# Others are not passed on: TensorBoard must not get cookies and tokens.
 _REQUEST_HEADERS = (
     "Accept",
     "Accept-Encoding",
@@ -53,12 +53,12 @@ _ANSWER_HEADERS = (
 )
 _POLICY = "Content-Security-Policy"
 _OWN_PAGES = ("text/html", "application/javascript", "text/javascript")
-"""What TensorBoard itself is made of. All else may be of somebody's run: a drawing that
-is opened by itself must not run scripts as the visitor."""
+"""Types of TensorBoard's own files. Others may come from any run: an SVG that is opened
+directly must not run scripts as the user."""
 
 
 def may_be_framed(settings: Mapping[str, Any]) -> bool:
-    """Tell whether a server's pages may be shown inside of its other pages.
+    """Return whether a server's pages may be shown inside its other pages.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def may_be_framed(settings: Mapping[str, Any]) -> bool:
         words = directive.split()
         if words and words[0].lower() == "frame-ancestors":
             return not {"'self'", "*"}.isdisjoint(words)
-    # Jupyter's own policy, where nobody has set another, names 'self'.
+    # Jupyter's default policy names 'self'.
     return True
 
 
@@ -151,8 +151,11 @@ class StudiesHandler(ApiHandler):
 class PageHandler(NbkitHandler, JupyterHandler):
     """What TensorBoard answers."""
 
+    _has_begun = False
+    """Whether the browser has, or soon has, the beginning of an answer."""
+
     def get_login_url(self) -> str:
-        """Refuse a stranger: a login page would appear inside of the frame.
+        """Refuse an unknown user: a login page would appear inside the frame.
 
         Raises
         ------
@@ -164,10 +167,10 @@ class PageHandler(NbkitHandler, JupyterHandler):
     def check_xsrf_cookie(self) -> None:
         """Let a POST pass that comes from a page of this server.
 
-        TensorBoard's pages know nothing of Jupyter's token. A browser that posts tells
-        where it comes from, as it does for a websocket; without that, the token counts.
-        What only reads needs none: JupyterHub asks for one also there, and scripts and
-        data of a page come without it.
+        TensorBoard's pages do not have Jupyter's token. A browser sends the origin of a
+        POST, as it does for a websocket; without it, the token counts. GET and HEAD
+        need no token, although JupyterHub asks for one: scripts and data of a page are
+        requested without it.
         """
         if self.request.method in ("GET", "HEAD"):
             return
@@ -178,7 +181,7 @@ class PageHandler(NbkitHandler, JupyterHandler):
                 raise
 
     def skip_check_origin(self) -> bool:
-        """Tell whether the request brings a token, so that its origin is no matter."""
+        """Return whether the request has a token, so that its origin does not count."""
         try:
             return super().skip_check_origin()
         except RuntimeError:
@@ -186,7 +189,7 @@ class PageHandler(NbkitHandler, JupyterHandler):
             return False
 
     def _is_asked_by_own_page(self) -> bool:
-        """Tell whether a browser says that a page of this very server asks.
+        """Return whether the browser reports a page of this server as the sender.
 
         In a hub without subdomains the pages of all users have one origin, and differ
         in their paths alone.
@@ -218,8 +221,8 @@ class PageHandler(NbkitHandler, JupyterHandler):
         if board is None or board.client is None:
             self._refuse(
                 404,
-                f"run_id={run_id[:80]!r} has no TensorBoard now: one ends when it is "
-                f"unused for {boards.idle_seconds:g} s, and with its server; open it "
+                f"run_id={run_id[:80]!r} has no TensorBoard now: it ends after "
+                f"{boards.idle_seconds:g} s without use, and with its server. Open it "
                 "from the run's row in the sidebar.",
             )
             return
@@ -237,10 +240,10 @@ class PageHandler(NbkitHandler, JupyterHandler):
                 )
             except (httpclient.HTTPError, OSError) as error:
                 message = f"TensorBoard does not answer ({error}); try again."
-                if not self._headers_written:
+                if not self._has_begun:
                     self._refuse(502, message)
                     return
-                # The browser must not take what it has for the whole.
+                # The browser must not take a part for the whole answer.
                 self.monitor.log.warning("nbkit: %s: %s", self.request.path, message)
                 stream = self.detach()
                 stream.close()
@@ -262,8 +265,8 @@ class PageHandler(NbkitHandler, JupyterHandler):
                 await self.flush()
             except StreamClosedError:
                 is_gone = True
-                # The one exception for which tornado ends a connection without a fuss.
-                message = "nobody waits for this answer any more"
+                # The only exception for which tornado closes a connection silently.
+                message = "the client has disconnected"
                 raise httputil.HTTPInputError(message) from None
 
         try:
@@ -287,13 +290,14 @@ class PageHandler(NbkitHandler, JupyterHandler):
 
     def _begin(self, lines: list[str]) -> None:
         """Take over status and headers."""
+        self._has_begun = True
         start = httputil.parse_response_start_line(lines[0].strip())
         headers = httputil.HTTPHeaders.parse("".join(lines[1:]))
         self.set_status(start.code, start.reason)
         for name in _ANSWER_HEADERS:
             if name in headers:
                 self.set_header(name, headers[name])
-        # Beside Jupyter's own, which says whose pages may show this one: both hold.
+        # In addition to Jupyter's own, which limits framing: both hold.
         for policy in headers.get_list(_POLICY):
             self.add_header(_POLICY, policy)
         kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -319,8 +323,8 @@ def _event_files(run_id: str) -> Path:
     if are_curves(folder):
         return folder
     message = (
-        f"run {run_id} has written nothing for TensorBoard; launch with "
-        "tensorboard=True to have it."
+        f"run {run_id} has no TensorBoard files; launch with tensorboard=True to "
+        "write them."
     )
     raise RunNotFoundError(message)
 

@@ -1,6 +1,6 @@
-"""One TensorBoard behind a Unix socket, in a process that cannot outlive its parent.
+"""One TensorBoard on a Unix socket, in a process that cannot outlive its parent.
 
-A port would be open to every user of the machine; the socket lies in a folder that only
+A port would be open to every user of the machine; the socket is in a folder that only
 this user may enter.
 """
 
@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ __all__ = ["MODULE", "NOT_INSTALLED", "READY"]
 
 MODULE = "nbkit.server.tensorboard_process"
 NOT_INSTALLED = 3
-"""The exit code where there is no TensorBoard."""
+"""The exit code if TensorBoard is not installed."""
 READY = b"ready\n"
 """Written to standard output once the socket is open."""
 
 _PAGES = ("/", "/index.html")
 _FONTS = (b"url(/font-roboto/", b"url(font-roboto/")
-"""Where its page seeks its fonts: at the root of the site, where another server may
+"""Where its page requests its fonts: at the root of the site, where another server may
 answer; and relative to the page."""
 
 
@@ -52,8 +52,8 @@ def _end_with_parent(folder: Path) -> None:
     os._exit(0)
 
 
-def _load() -> tuple[Any, Any]:
-    """Return TensorBoard's program and the maker of its server."""
+def _load(path: Path) -> tuple[Any, Callable[..., Any]]:
+    """Return TensorBoard's program and the maker of its server at a socket."""
     from tensorboard import program
     from werkzeug.serving import BaseWSGIServer, make_server
     from werkzeug.wrappers import Response
@@ -65,11 +65,12 @@ def _load() -> tuple[Any, Any]:
         page.set_data(page.get_data().replace(*_FONTS))
         return page(environ, start)
 
-    class SocketServer(program.TensorBoardServer):
+    class SocketServer:
+        """What TensorBoard asks of a server, and nothing of its own servers."""
+
         def __init__(self, wsgi_app: Any, flags: Any) -> None:
-            self._url: str = flags.host
             self._server: BaseWSGIServer = make_server(
-                flags.host,
+                self.get_url(),
                 0,
                 functools.partial(with_own_fonts, wsgi_app),
                 threaded=True,
@@ -79,9 +80,22 @@ def _load() -> tuple[Any, Any]:
             self._server.serve_forever()
 
         def get_url(self) -> str:
-            return self._url
+            return f"unix://{path}"
+
+        def print_serving_message(self) -> None:
+            pass
 
     return program, SocketServer
+
+
+def _configure(board: Any, logdir: str) -> None:
+    """Let a TensorBoard read a folder, without a process that listens at a port."""
+    try:
+        board.configure(logdir=logdir, load_fast="false")
+    except ValueError:
+        # It does not know the option: it must not find the program.
+        sys.modules["tensorboard_data_server"] = None  # pyright: ignore[reportArgumentType]
+        board.configure(logdir=logdir)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,11 +103,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
     folder = arguments.socket.parent
     threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
-    # Whatever TensorBoard prints must not be taken for the sign.
+    # TensorBoard's own output must not be taken for the sign.
     sign = os.dup(1)
     os.dup2(2, 1)
     try:
-        program, server = _load()
+        program, server = _load(arguments.socket)
     except ModuleNotFoundError as error:
         if error.name != "tensorboard":
             raise
@@ -101,12 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # One line a request is the parent's business, which knows who asked.
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     board = program.TensorBoard(server_class=server)
-    board.configure(
-        logdir=arguments.logdir,
-        host=f"unix://{arguments.socket}",
-        # The fast loader is a process of its own that listens at a port.
-        load_fast="false",
-    )
+    _configure(board, arguments.logdir)
     board.launch()
     os.write(sign, READY)
     os.close(sign)

@@ -1,6 +1,6 @@
 """TensorBoards of a run, or of several: started when asked for, ended when unused.
 
-Each is a process of its own (`nbkit.server.tensorboard_process`).
+Each is a separate process (`nbkit.server.tensorboard_process`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
 __all__ = ["MOST_TENSORBOARDS", "TENSORBOARD_COMMAND", "Board", "TensorBoards"]
 
 MOST_TENSORBOARDS = 4
-"""So many run at once; each takes some 100 MB."""
+"""Most that run concurrently; each takes some 100 MB."""
 TENSORBOARD_COMMAND = ("-m", MODULE)
 
 _START_SECONDS = 60.0
@@ -39,8 +39,8 @@ _LONGEST_FOLDER_BYTES = 80
 _LARGEST_ANSWER_BYTES = 1 << 40
 """Answers are passed on in pieces, so that none is too large."""
 _ENDED = (
-    "TensorBoard was ended before it was ready, to make room for another or with its "
-    "server; open it again."
+    "TensorBoard was ended before it was ready, by its server or in favour of another "
+    "one; open it again."
 )
 
 
@@ -49,16 +49,16 @@ EventFiles = Path | Mapping[str, Path]
 
 
 class TensorBoards:
-    """One TensorBoard for each run, study or store that somebody looks at.
+    """One TensorBoard for each run, study or store with a viewer.
 
     Parameters
     ----------
     idle_seconds
-        One that nobody has asked anything for so long is ended.
+        One without a request for this time is ended.
     log
         The server's.
     command
-        The process of one, behind ``python -P``.
+        The process of one, after ``python -P``.
     """
 
     def __init__(
@@ -87,13 +87,12 @@ class TensorBoards:
         key
             The run, or the group of runs.
         files
-            Of the run; or of every run of the group, which may be others than at the
-            last time.
+            Of the run; or of every run of the group, which may have changed.
 
         Raises
         ------
         RunError
-            If it does not start, with what it said, or if too many others are in use.
+            If it does not start, with its output, or if too many others are in use.
         """
         async with self._making:
             board = self._boards.get(key)
@@ -110,7 +109,7 @@ class TensorBoards:
                 board.show(files)
         try:
             with board.use():
-                # Who goes away must not end what others wait for.
+                # A client that disconnects must not cancel the start for the others.
                 await asyncio.shield(board.started)
         except RunError as error:
             if is_new:
@@ -173,22 +172,22 @@ class Board:
         self.client: AsyncHTTPClient | None = None
         """Asks it; None before it has started, and at its end."""
         self.started: asyncio.Future[None] = loop.create_future()
-        # Where all who waited have gone, nobody asks for what went wrong.
+        # If all clients have disconnected, the exception is not retrieved.
         self.started.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )
         self.task = loop.create_task(self._run())
-        # Here, since a task that is cancelled at once does nothing at all.
+        # Here, since a task that is cancelled before it starts does nothing at all.
         self.task.add_done_callback(lambda _: self._refuse(_ENDED))
 
     @property
     def is_ending(self) -> bool:
-        """Whether it answered, and does so no more."""
+        """Whether it has answered and no longer does."""
         return self.started.done() and self.client is None
 
     @property
     def in_use(self) -> bool:
-        """Whether a request is under way, or somebody waits for its start."""
+        """Whether a request is in progress, or a client waits for its start."""
         return self._requests > 0
 
     def show(self, files: EventFiles) -> None:
@@ -272,7 +271,7 @@ class Board:
             self._fail(": ".join([failure, *said[-1:]]), process.returncode)
 
     async def _wait_until_unused(self, process: Process) -> None:
-        """Return when nobody has used it for a while, or it has ended by itself."""
+        """Return when it was unused for a while, or has ended by itself."""
         clock = asyncio.get_running_loop()
         while process.returncode is None:
             left = self._idle_seconds
@@ -299,12 +298,13 @@ class Board:
         if returncode == NOT_INSTALLED:
             command = f"{sys.executable} -m {pip_install('tensorboard')}"
             self._refuse(
-                "TensorBoard is not installed beside this Jupyter server; run "
-                f"`{command}`, then open it again."
+                "TensorBoard is not installed for this Jupyter server. Run "
+                f"`{command}` and try again."
             )
         else:
             self._refuse(
-                f"TensorBoard did not start ({reason}); mend that, then open it again."
+                f"TensorBoard failed to start ({reason}). Fix the problem and try "
+                "again."
             )
 
     def _refuse(self, message: str) -> None:
@@ -313,7 +313,7 @@ class Board:
 
 
 async def _wait_until_ready(process: Process) -> str | None:
-    """Return why a TensorBoard did not start; None if it did."""
+    """Return why a TensorBoard failed to start; None if it started."""
     assert process.stdout is not None
     try:
         # Not wait_for: before Python 3.12 it may lose a cancellation.

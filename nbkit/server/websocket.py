@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import JupyterHandler
-from jupyter_server.base.websocket import WS_PING_INTERVAL, WebSocketMixin
+from jupyter_server.base.websocket import WebSocketMixin
 from tornado.websocket import WebSocketHandler
 
 from nbkit.server.handler import NbkitHandler
@@ -18,9 +18,11 @@ __all__ = ["StreamHandler"]
 
 _LONGEST_BYTES = 4096
 _CLOSED_BYTES = 1 << 20
-"""Tornado closes a socket that sends more at once, without reading it."""
+"""Tornado closes a socket that sends a larger message, without reading it."""
 _MOST_ERRORS = 100
 _POLICY_VIOLATION = 1008
+_PING_SECONDS = 30.0
+"""As Jupyter's own websockets, which count in milliseconds."""
 
 
 class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -39,10 +41,11 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
     def ping_interval(self) -> float:
         """Seconds between the pings that find a viewer that is gone.
 
-        Tornado pings by itself. Jupyter's handlers ping beside it, in milliseconds,
-        which tornado takes for seconds and complains about.
+        Of the server's ``websocket_ping_interval``, or of ``ws_ping_interval``, which
+        is Jupyter's and in milliseconds, if one is set.
         """
-        return self.settings.get("ws_ping_interval", WS_PING_INTERVAL) / 1000
+        milliseconds = self.settings.get("ws_ping_interval") or _PING_SECONDS * 1000
+        return self.settings.get("websocket_ping_interval") or milliseconds / 1000
 
     @property
     def ping_timeout(self) -> float:
@@ -79,7 +82,7 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
             self._viewer = None
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Refuse without a page: nobody would read it."""
+        """Refuse without a page: a websocket client does not show one."""
         self.finish()
 
     def _interval(self, message: str | bytes) -> float:
@@ -92,7 +95,7 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         """
         values = _object(message)
         if values.get("type") != "interval":
-            text = f"type={_short(values.get('type'))} is not known; use 'interval'."
+            text = f"unknown type={_short(values.get('type'))}; use 'interval'."
             raise ValueError(text)
         if set(values) != {"type", "interval_seconds"}:
             fields = ", ".join(sorted(map(_short, values)))
@@ -123,7 +126,7 @@ def _object(message: str | bytes) -> dict[str, Any]:
     try:
         values = json.loads(message)
     except (ValueError, RecursionError):
-        text = f"the message {_short(message)} is no JSON; send an object."
+        text = f"the message {_short(message)} is not JSON; send a JSON object."
         raise ValueError(text) from None
     if not isinstance(values, dict):
         text = f"the message is a {type(values).__name__}; send a JSON object."

@@ -132,7 +132,7 @@ def area_under_roc(
     Returns
     -------
     Area or None
-        None if all images have the label or none, or if a score is no number.
+        None if all images have the label or none, or if a score is not a number.
 
     Raises
     ------

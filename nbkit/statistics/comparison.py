@@ -70,7 +70,7 @@ class Ratio:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the interval lies wholly beyond the margin, or wholly within it.
+        """Whether the interval is wholly beyond the margin, or wholly within it.
 
         Where it does neither, more runs can still bring a difference to light or rule
         one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`.
@@ -161,7 +161,7 @@ def ratio(
         What the arms are called in the sentence.
     noise_floor
         What the study's control said. If it shows a difference where there is none,
-        the verdict is ``withheld``; and what lies within it is no difference.
+        the verdict is ``withheld``; and what is within it is not a difference.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def ratio(
         The interval is Welch's t on the logarithms of the run medians, which holds
         when the two arms scatter differently. The bootstrap resamples runs and takes
         the ratio of medians; it is shown to be compared, not used for the verdict.
-        Where the ratio of medians lies outside the interval, which is one of means, the
+        Where the ratio of medians is outside the interval, which is one of means, the
         runs of an arm fall into groups, such as two clock rates of a GPU: the verdict
         is ``withheld``.
 
@@ -230,7 +230,7 @@ def noise_floor(
         One number a run, as for `ratio`; the runs of both interleaved with each other
         and with those of the study that they are the control of.
     margin
-        Practical margin, as for `ratio`. A control whose whole interval lies beyond it
+        Practical margin, as for `ratio`. A control whose whole interval is beyond it
         shows a difference: something else than the configuration changed.
     confidence
         Confidence level of the interval and of the noise floor.
@@ -256,7 +256,7 @@ def noise_floor(
     ----------
     ISO 5725-6:1994, 4.2 (critical difference of two groups of measurements within one
     laboratory), https://www.iso.org/standard/11837.html; with the standard deviation
-    estimated from these runs, hence Student's t in place of its 1.96.
+    estimated from these runs, so Student's t replaces its 1.96.
     """
     found = ratio(second_runs, first_runs, margin=margin, confidence=confidence)
     floor = None
@@ -312,8 +312,8 @@ def _doubt(
     is_outside = not interval[0] <= estimate <= interval[1]
     if is_outside and verdict != "no difference shown":
         return (
-            "verdict withheld, because the medians lie outside the interval of the "
-            "means: the runs of an arm fall into groups; look at each of them."
+            "verdict withheld, because the medians are outside the interval of the "
+            "means: the runs of an arm fall into groups; check each of them."
         )
     return ""
 
@@ -370,7 +370,7 @@ def _control_sentence(
     if shows_difference:
         return (
             f"{start}, beyond the practical margin of {found.margin * 100:g} %: "
-            "something else than the configuration changed between the runs, and no "
+            "something other than the configuration changed between the runs, and no "
             "verdict of this study can be trusted; look for other load, throttling or "
             "runs that were not interleaved, and measure again."
         )

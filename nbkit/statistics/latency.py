@@ -32,7 +32,7 @@ class LatencyTiming:
     """None with fewer than 100 passes."""
     images_per_second: float
     throughput: str
-    """How the rate was measured: ``passes in a row``, for which nobody waits one by
+    """How the rate was measured: ``passes in a row``, for which no process waits one by
     one, or ``batch / mean latency``."""
     peak_memory_bytes: int | None
     """Allocated on the GPU for this batch size, or resident so far on a CPU."""
@@ -71,7 +71,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     Returns
     -------
     float or None
-        None where the values are too few to have one beyond it: of 50 values nobody
+        None where the values are too few to have one beyond it: of 50 values no one
         knows the 99th percentile.
 
     Raises

@@ -2,7 +2,7 @@
 
 The question is Spiegelhalter's: with the runs so far, how probable is it that the
 study settles the matter once it has ``n`` runs an arm? Settled means that the interval
-lies wholly beyond the practical margin, which is a verdict, or wholly within it, which
+is wholly beyond the practical margin, which is a verdict, or wholly within it, which
 says that there is no difference worth one.
 
 Neither the difference nor the scatter is known from a handful of runs, and planning as
@@ -73,7 +73,7 @@ def runs_needed(
     power
         Probability that the matter is settled with that many runs.
     largest
-        Runs an arm beyond which nobody would go: the answer is "more than" then.
+        Maximum of runs an arm: above it the answer is "more than".
     seconds_per_run
         How long one run of either arm takes, in seconds.
 
@@ -109,7 +109,7 @@ def runs_needed(
     runs, more, start = None, None, ""
     if n_a + n_b < 3:
         start = (
-            "How many runs a verdict needs cannot be said from 1 run an arm, which "
+            "How many runs a verdict needs is unknown from 1 run an arm, which "
             f"shows no scatter; it is {MINIMUM_RUNS} an arm at least"
         )
     elif found.is_settled:

@@ -41,7 +41,7 @@ class PairedAccuracy:
     """Of McNemar's exact test that both are right equally often."""
     verdict: AccuracyVerdict
     """Of A: ``kept`` if the whole interval is above -margin, ``lost`` if it is below,
-    ``lower`` if it is below 0 and nobody knows by how much."""
+    ``lower`` if it is below 0 by an unknown amount."""
     confidence: float
     margin: float
 

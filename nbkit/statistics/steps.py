@@ -8,7 +8,7 @@ from typing import Any
 
 
 def measured_steps(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the steps that count: those behind the warm-up, which may be none.
+    """Return the steps that count: those after the warm-up, which may be none.
 
     A recorded step is never partial: loaders drop the remainder of an epoch and count
     what they dropped.

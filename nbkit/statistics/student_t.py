@@ -39,8 +39,8 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     if not 0 < probability < 1 or not degrees_of_freedom > 0:
         message = (
             f"student_t_quantile({probability}, {degrees_of_freedom}) has no value; "
-            "the probability lies between 0 and 1 and the degrees of freedom above 0: "
-            "check the confidence level and that there are at least 2 runs."
+            "the probability must be between 0 and 1 and the degrees of freedom above "
+            "0; check the confidence level and that there are at least 2 runs."
         )
         raise NotEnoughDataError(message)
     if probability < 0.5:

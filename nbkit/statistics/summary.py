@@ -138,7 +138,7 @@ def require_finite(name: str, values: Sequence[float]) -> None:
         if not math.isfinite(value):
             message = (
                 f"{name}: number {position + 1} of {len(values)} is {value}, not a "
-                "finite number; leave runs without a result out."
+                "finite number; omit runs without a result."
             )
             raise NotEnoughDataError(message)
 
@@ -150,7 +150,7 @@ def require_positive(name: str, values: Sequence[float]) -> None:
         if value <= 0:
             message = (
                 f"{name}: number {position + 1} of {len(values)} is {value}, but a "
-                "ratio needs numbers above 0; leave runs that measured nothing out."
+                "ratio needs numbers above 0; omit runs that measured nothing."
             )
             raise NotEnoughDataError(message)
 

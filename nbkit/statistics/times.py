@@ -53,7 +53,7 @@ def summarise_times(
     Parameters
     ----------
     times
-        One positive number a run that came to it, each a process start of its own.
+        One positive number a run that came to it, each a separate process start.
     not_reached
         Runs that ended before it, after no less time.
     confidence

@@ -13,8 +13,8 @@ def accelerator_utilization(
     """Return the share of the time in which the accelerators would have computed.
 
     The time to compute is that of all steps but the first, which has nothing to be
-    fetched behind; the rest of the time they waited for data or for each other. MLPerf
-    Storage asks for 0.90 with ResNet-50.
+    fetched in the background; the rest of the time they waited for data or for each
+    other. MLPerf Storage asks for 0.90 with ResNet-50.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ __all__ = [
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
-_ODD_FILE = "a link, or no regular file"
+_ODD_FILE = "a link, or not a regular file"
 _ODD_NAME = "its name has a control character"
 
 
@@ -137,17 +137,17 @@ def export(
     Raises
     ------
     RunError
-        If a run has not ended, or has no last word of its own.
+        If a run has not ended, or has no final record.
     RunNotFoundError
         If there is no run or study with that id.
     StoreError
-        If the file cannot be written, or one of the run's is its owner's alone.
+        If the file cannot be written, or only its owner may read one of the run's.
 
     Warns
     -----
     UserWarning
-        If sources, diffs or what ranks have printed seem to hold secrets: these are
-        kept as they are. If a link, another irregular file, or one whose name has a
+        If sources, diffs or printed output may contain secrets: these are exported
+        unchanged. If a link, another irregular file, or one whose name has a
         control character was left out.
 
     Notes
@@ -200,7 +200,7 @@ def export(
 
 
 def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
-    """Yield what lies in a run's folder: its name there, its path, and why not.
+    """Yield what is in a run's folder: its name there, its path, and why not.
 
     The last is None for what belongs into a bundle, else the reason why it does not.
     Folders are yielded only where all that is in them is left out.
@@ -275,9 +275,9 @@ def _run(what: InStore | str) -> StoredRun:
 def _check_ended(run: StoredRun, state: RunState) -> None:
     if _has_no_end(run, state):
         message = (
-            f"run {run.run_id} has no last word of its own (lost, or ended by Slurm "
+            f"run {run.run_id} has no final record (lost, or ended by Slurm "
             "before it began), so that another machine would wait for it; resume() "
-            "it, or launch it anew."
+            "it, or launch it again."
         )
         raise RunError(message)
     if not state.is_final:
@@ -311,7 +311,7 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
         if not folder.is_dir():
             why = "its folder was removed"
         elif _has_no_end(run, state := run.state):
-            why = "no last word of its own: lost, or ended by Slurm before it began"
+            why = "no final record: lost, or ended by Slurm before it began"
         else:
             _check_ended(run, state)
             folders.append(folder)
@@ -327,7 +327,7 @@ def _warn_of_odd_files(left_out: list[LeftOut]) -> None:
     if odd := [one for one in left_out if one.why in (_ODD_FILE, _ODD_NAME)]:
         message = (
             f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
-            "all; if they belong to it, put copies with other names in their places."
+            "all; if you need them, replace them with regular files."
         )
         warnings.warn(message, stacklevel=3)
 

@@ -79,10 +79,10 @@ def refused(
 def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
     values = _json(archive, MANIFEST, source)
     if values is None:
-        raise refused(source, f"it has no {MANIFEST}: it is no bundle of nbkit")
+        raise refused(source, f"it has no {MANIFEST}: it is not a bundle of nbkit")
     if (schema := values.get("schema")) != BUNDLE_SCHEMA:
         what = f"its schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
-        raise refused(source, what, "import it by the version of nbkit that wrote it")
+        raise refused(source, what, "import it with the version of nbkit that wrote it")
     try:
         return Manifest.model_validate(values)
     except ValidationError as error:
@@ -121,13 +121,13 @@ def _check_names(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> 
 def _why_no_name(name: str, manifest: Manifest) -> str | None:
     """Return what is wrong with a name in the manifest, or None."""
     if not _belongs(name, manifest):
-        return "is no file of one of its runs"
+        return "is not a file of one of its runs"
     if visible(name) != name:
         return "has a control character"
     folder = name
     while folder := folder.rpartition("/")[0]:
         if folder in manifest.files:
-            return "lies below another file"
+            return "is below another file"
     return None
 
 
@@ -135,7 +135,7 @@ def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     """Return what is wrong with an entry of the archive, or None."""
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
-        return "is a link, or no regular file"
+        return "is a link, or not a regular file"
     known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     if info.flag_bits & 0x1 or not known:
         return "is encrypted, or packed in another way"
@@ -153,7 +153,7 @@ def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) ->
         raise refused(source, what, "free some space, or set NBKIT_HOME to another")
     if large:
         return
-    mean_it = "if that is what you expect of it, large=True (nbkit import --large)"
+    mean_it = "if you expect that size, use large=True (nbkit import --large)"
     kept = min(max(_GIB, disk.total // 20), _MOST_BYTES)
     packed = source.stat().st_size
     if needed > _MOST_BYTES:
@@ -162,7 +162,7 @@ def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) ->
         what = f"{told} the limit is {_MOST_TIMES} times its own {packed:,}"
         raise refused(source, what, mean_it)
     if needed > disk.free - kept:
-        what = f"{told} of {disk.free:,} that are free {kept:,} are kept so"
+        what = f"{told} {disk.free:,} are free, of which {kept:,} must stay free"
         raise refused(source, what, f"free some space, or, {mean_it}")
 
 

@@ -83,7 +83,7 @@ def import_bundle(
     Raises
     ------
     StoreError
-        If the file is no bundle, is damaged, would write outside of its runs, does
+        If the file is not a bundle, is damaged, would write outside of its runs, does
         not fit on the disk, or is large; nothing was written then.
     RunError
         If a run or study with that id is there already and is another.
@@ -94,8 +94,8 @@ def import_bundle(
     when. Names of hosts, folders and processes in them are the other machine's.
 
     Functions, their arguments and what they returned are pickles, and a pickle is a
-    program: an import copies them and never loads them. Who resumes or reproduces a
-    run, or reads what it returned, does, and has to say ``trust=True`` for it.
+    program: an import copies them and never loads them. To resume or reproduce a
+    run, or to read what it returned, loads them, and needs ``trust=True``.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def unpack_bundle(
         with open_regular(source) as file, zipfile.ZipFile(file) as archive:
             return _take(archive, source, store, large=large)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise refused(source, f"it is damaged, or no zip file ({error})") from error
+        raise refused(source, f"it is damaged, or not a zip file ({error})") from error
     except StoreError:
         raise
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Secrets in a bundle: what is left out, and what is told of the rest."""
+"""Secrets in a bundle: what is left out, and what the warning says of the rest."""
 
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ def warn_of_secrets(files: Iterable[Path]) -> None:
     if len(found) > _MOST_TOLD:
         told.append("and more")
     message = (
-        "the bundle seems to hold secrets, in sources, diffs or what ranks have "
-        f"printed, which are exported as they are: {'; '.join(told)}. Look at these "
-        "before you pass it on."
+        "the bundle may contain secrets, in sources, diffs or printed output, which "
+        f"are exported unchanged: {'; '.join(told)}. Check these before you share it."
     )
     warnings.warn(message, stacklevel=3)
 

@@ -28,7 +28,7 @@ _MOVE = "or set NBKIT_HOME to another folder"
 
 
 def findings() -> Iterator[Finding]:
-    """Yield what is found; a folder of its own is made in the store, and removed."""
+    """Yield what is found; a test folder is made in the store, and removed."""
     try:
         store = store_folder()
     except StoreError as error:
@@ -38,7 +38,7 @@ def findings() -> Iterator[Finding]:
     lowest = next(path for path in (store, *store.parents) if os.path.lexists(path))
     if not lowest.is_dir():
         remedy = "set NBKIT_HOME to a folder"
-        yield Finding("Store", "failure", f"{lowest} is no folder", remedy)
+        yield Finding("Store", "failure", f"{lowest} is not a folder", remedy)
         return
     there = _nearest(store)
     yield _place(store)
@@ -47,7 +47,7 @@ def findings() -> Iterator[Finding]:
 
 
 def try_writing(folder: Path) -> str | None:
-    """Do all that a run does with its files, in a folder of its own.
+    """Do all that a run does with its files, in a test folder.
 
     Returns
     -------
@@ -73,13 +73,13 @@ def _try(folder: Path) -> str | None:
     write_json(file, {"value": 1})
     write_json(file, {"value": 2})
     if read_json(file) != {"value": 2}:
-        return "a file that was replaced still reads as the one before"
+        return "a replaced file still reads as the old one"
     try:
         once = folder / "once.json"
         if not write_json_once(once, {}) or write_json_once(once, {}):
-            return "a file that exists is made a second time"
+            return "a file that exists can be created again"
     except StoreError:
-        return "it has no hard links, by which a run is stopped once"
+        return "it has no hard links, which nbkit needs to stop a run"
     return None if _locks(folder / "lock") else "it has no file locks (flock)"
 
 
@@ -98,7 +98,7 @@ def _locks(path: Path) -> bool:
 
 def _nearest(store: Path) -> Path:
     """Return the store, or the nearest folder above that exists."""
-    # To look at a folder below one that nobody may enter is an error of its own.
+    # A folder below one that this user may not enter raises a different error.
     seen = (path for path in (store, *store.parents) if os.access(path, os.F_OK))
     return next(path for path in seen if path.is_dir())
 
@@ -131,7 +131,7 @@ def _writing(store: Path, folder: Path) -> Finding:
     try:
         lacking = try_writing(folder)
     except StoreError as error:
-        return Finding(what, "failure", str(error), f"mend that, {_MOVE}")
+        return Finding(what, "failure", str(error), f"fix that, {_MOVE}")
     if lacking:
         return Finding(what, "failure", lacking, f"use another file system: {_MOVE}")
     where = "" if folder == store else f", tried in {folder}"

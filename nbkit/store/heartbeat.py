@@ -43,7 +43,7 @@ class Beat(NamedTuple):
     beats: int
     """Beats so far; it grows even where step and phase repeat."""
     finished_step: int = 0
-    """Last step whose work is known to be over on the device; a host goes on ahead of
+    """Last step whose work is known to be over on the device; a host runs ahead of
     its GPU."""
 
 

@@ -34,13 +34,13 @@ __all__ = ["Standing", "announce", "may_go_on", "standing"]
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""
 _RUNNING_SECONDS = 15.0
-"""A run that goes on tells how by its files; Slurm is asked only whether it does."""
+"""A running run shows how by its files; Slurm is asked only whether it runs."""
 
 _MAY_GO_ON = {
     *((RunState.STOPPED, "slurm"), (RunState.STOPPED, "time limit")),
     *((RunState.FAILED, "node"), (RunState.FAILED, "launch")),
 }
-"""Ends behind which Slurm may have put the job into the queue again by itself: ranks
+"""Ends after which Slurm may have put the job into the queue again by itself: ranks
 that cannot be started, too, may be the loss of a node."""
 
 Line = dict[str, Any]
@@ -103,7 +103,7 @@ def may_go_on(record: Line) -> bool:
 
 
 def _again(paths: RunPaths, submission: Line, known: Line) -> Standing | None:
-    """Return where a run stands that has ended and may go on; None if it does not."""
+    """Return where a run stands that has ended and may continue; None otherwise."""
     # Where Slurm's last answer does not name it, it has ended: no need to ask for it.
     job = _job(paths, submission, None, is_urgent=False)
     if job is None or job.has_ended:
@@ -154,7 +154,7 @@ def _submitted_at(submission: Line) -> float | None:
 
 def _can_ask(paths: RunPaths) -> bool:
     # Of other users Slurm may tell nothing, which must not look like an end; and
-    # another cluster's number is somebody else's job here.
+    # another cluster's number is another job here.
     return bool(_is_own(paths)) and not paths.imported.exists()
 
 
@@ -167,7 +167,7 @@ def _is_own(paths: RunPaths) -> bool | None:
 
 
 def _is_older(job: Job, record: Path) -> bool:
-    """Return whether the record was written behind Slurm's answer."""
+    """Return whether the record was written after Slurm's answer."""
     try:
         # By two clocks, maybe; the next answer is newer than both.
         return record.stat().st_mtime > time.time() - job.age_seconds
@@ -221,14 +221,14 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
         by = stop["by"] if stop else "Slurm (scancel)"
         when = "before its ranks were started"
         if known:
-            when = "without a last word of its supervisor"
+            when = "and its supervisor wrote no final record"
         cause = _cause("stopped", f"stopped by {by}, {when}", paths, job)
         return Standing(RunState.STOPPED, cause | {"by": by})
     what = f"Slurm says of job {job.id}: {end_words(job)}"
     if job.state == GONE:
-        what = f"job {job.id} has ended, and Slurm has forgotten how"
+        what = f"job {job.id} has ended, and Slurm no longer knows how"
     if known:
-        what += f"; its supervisor left no last word; {_advice(paths)}"
+        what += f"; its supervisor wrote no final record; {_advice(paths)}"
     else:
         what += f"; {_why_unbegun(paths, job)}"
     return Standing(RunState.LOST, _cause("lost", what, paths, job))
@@ -240,9 +240,9 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
     if log.exists():
         last = _last_words(log)
         said = f": {last}" if last else ""
-        return f"its supervisor had not begun{said}; all that it printed is in {log}"
+        return f"its supervisor had not started{said}; its output is in {log}"
     if not job.nodes:
-        return f"its supervisor had not begun, and there is no {log}"
+        return f"its supervisor had not started, and there is no {log}"
     return (
         f"{job.nodes} wrote no {log}: the store must be on a file system that all "
         "nodes share; set NBKIT_HOME to a folder of one"
@@ -262,8 +262,8 @@ def _last_words(log: Path) -> str:
 
 def _advice(paths: RunPaths) -> str:
     if paths.has_checkpoint:
-        return "resume() goes on from the newest checkpoint"
-    return "it has no checkpoint: launch it anew"
+        return "resume() continues from the newest checkpoint"
+    return "it has no checkpoint: launch it again"
 
 
 def _cause(kind: str, message: str, paths: RunPaths, job: Job) -> Line:

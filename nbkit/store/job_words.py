@@ -1,4 +1,4 @@
-"""What Slurm's words mean, for who does not know them by heart.
+"""What Slurm's words mean, in plain words.
 
 References
 ----------
@@ -15,7 +15,7 @@ from nbkit.store.jobs import Job
 __all__ = ["end_words", "waiting_words"]
 
 _OLD_SECONDS = 60.0
-"""Of an answer that is older, its age is said."""
+"""The age of an older answer is shown."""
 
 _REASONS = {
     "AccountNotAllowed": "its account may not use the partition",
@@ -31,7 +31,7 @@ _REASONS = {
     "InvalidQOS": "its quality of service is not valid",
     "JobArrayTaskLimit": "as many tasks of its array run as may",
     "JobHeldAdmin": "an administrator holds it",
-    "JobHeldUser": "somebody holds it; scontrol release lets it go",
+    "JobHeldUser": "a user holds it; scontrol release lets it go",
     "JobHoldMaxRequeue": "it was started over too often and is held",
     "JobLaunchFailure": "it could not be started and is held",
     "Licenses": "it waits for licences",
@@ -71,7 +71,7 @@ _ENDS = {
     "FAILED": "its script has failed",
     "NODE_FAIL": "a node has failed",
     "OUT_OF_MEMORY": "it used more memory than it had asked for",
-    "PREEMPTED": "it had to make way for a job of higher priority",
+    "PREEMPTED": "it was preempted by a job of higher priority",
     "REVOKED": "another cluster has taken it",
     "TIMEOUT": "its time limit was reached",
 }

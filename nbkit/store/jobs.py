@@ -1,7 +1,7 @@
 """What Slurm says of jobs: one question for all runs of a user, and not often.
 
-``squeue`` tells of all of this user's jobs at once, and the user's processes on a host
-share its answers. It is asked by a thread of its own:
+``squeue`` lists all of this user's jobs together, and the user's processes on a host
+share its answers. It is asked by a separate thread:
 a controller that hangs holds a reader up for a moment, and then the last answer stands.
 A job that squeue has forgotten is looked up by ``sacct``, once, where Slurm keeps
 accounts.
@@ -84,7 +84,7 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it runs no more and will not by itself."""
+        """Whether it no longer runs, and will not start by itself."""
         return self.state in _ENDED
 
 
@@ -106,12 +106,12 @@ def find_job(
         An answer of that age will do.
     submitted_at
         Unix time; a job that is older than the last question, and missing in its
-        answer, is looked up in the accounts at once.
+        answer, is looked up in the accounts immediately.
 
     Returns
     -------
     Job or None
-        None if Slurm has not answered; see `why_unknown`. A job that came behind the
+        None if Slurm has not answered; see `why_unknown`. A job that came after the
         last question is None till the next.
     """
     return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
@@ -255,7 +255,7 @@ class _Cluster:
             self._gone |= gone
 
     def _question_for_squeue(self) -> tuple[str, ...]:
-        # Of one user, the controller picks the jobs; else it would send everybody's.
+        # Of one user, the controller picks the jobs; or it would send all users'.
         return (
             *self._options,
             *("--noheader", "--states=all", f"--user={os.geteuid()}"),

@@ -35,7 +35,7 @@ _MOST_ATTEMPTS = 5000
 
 
 class JsonLinesWriter:
-    """Appends objects to a file, one a line, each visible at once.
+    """Appends objects to a file, one a line, each visible immediately.
 
     Raises
     ------
@@ -105,7 +105,7 @@ class JsonLinesReader:
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._path = path
         self.offset = offset
-        """Byte offset behind the last whole line that was read."""
+        """Byte offset after the last whole line that was read."""
 
     def read(self) -> list[dict[str, Any]]:
         """Return the new objects, oldest first; nothing if there is no file yet."""

@@ -1,6 +1,6 @@
 """Whose a run is: files that only their owner can write, and the mark of an import.
 
-What a run executes lies in its folder: a user who can write there executes code as the
+What a run executes is in its folder: a user who can write there executes code as the
 run's owner. A umask that gives write to a group is meant for other files, and is not
 followed here; one that takes more away is.
 """
@@ -61,7 +61,7 @@ def make_folder(path: Path) -> None:
 
 
 def open_new(path: Path) -> BinaryIO:
-    """Open an empty file for writing, in the place of what was there.
+    """Open an empty file for writing, replacing what was there.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def open_to_append(path: Path) -> BinaryIO:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, in the place of what was there.
+    """Write a file, replacing what was there.
 
     Raises
     ------
@@ -143,10 +143,10 @@ def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
     Parameters
     ----------
     mark
-        Its ``imported.json``, which somebody else has filled: what cannot be printed
+        Its ``imported.json``, which another user has filled: what cannot be printed
         is left out.
     thorough
-        Look for the mark wherever links lead: what lies in an imported run was
+        Look for the mark wherever links lead: what is in an imported run was
         imported. Otherwise only the folder itself may be a link.
     """
     marks = [mark]
@@ -163,7 +163,7 @@ def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
 
 
 def _marks_around(mark: Path) -> Iterator[Path]:
-    """Yield the marks of all runs and studies that a folder really lies in."""
+    """Yield the marks of all runs and studies that a folder really is in."""
     real = mark.parent.resolve()
     for folder in (real, *real.parents):
         if folder.parent.name in _OF_MANY:

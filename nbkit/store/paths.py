@@ -83,7 +83,7 @@ def store_folder() -> Path:
     Raises
     ------
     StoreError
-        If it lies in the user's home folder, and there is none.
+        If it is in the user's home folder, and there is none.
     """
     home = os.environ.get("NBKIT_HOME")
     try:
@@ -151,7 +151,7 @@ class RunPaths:
 
     @property
     def stop(self) -> Path:
-        """The request to stop; it exists once somebody asked."""
+        """The request to stop; it exists once a user has asked."""
         return self.root / "stop.json"
 
     @property
@@ -191,7 +191,7 @@ class RunPaths:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is a complete checkpoint to go on from."""
+        """Whether there is a complete checkpoint to continue from."""
         return any(self.checkpoints.glob("*/complete.json"))
 
     @property
@@ -206,7 +206,7 @@ class RunPaths:
 
     @property
     def operators(self) -> Path:
-        """What took longest in the trace; written behind it."""
+        """What took longest in the trace; written after it."""
         return self.root / "profile" / "operators.json"
 
     @property
@@ -216,7 +216,7 @@ class RunPaths:
 
     @property
     def entry(self) -> Path:
-        """What the ranks execute if it is no built-in task."""
+        """What the ranks execute if it is not a built-in task."""
         return self.code / "entry.json"
 
     @property
@@ -386,7 +386,7 @@ def the_study_folder(study_id: str) -> Path:
     meant = study_folders(study_id)
     if study_id and len(meant) == 1:
         return meant[0]
-    found = f"{len(meant)} studies end so" if meant else "no study is called so"
+    found = f"{len(meant)} studies end with it" if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
     there = f"the newest are {newest}" if newest else "there is none"
     message = f"study_id={study_id!r}: {found} in {studies_folder()}; {there}."

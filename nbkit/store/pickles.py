@@ -13,7 +13,7 @@ __all__ = ["load_on_host", "load_with_names"]
 def load_on_host(data: bytes) -> Any:
     """Return a pickled value; its tensors are on the CPU, also those of a GPU.
 
-    A pickle is a program: only read what you or somebody you trust has written.
+    A pickle is a program: only read what you or a person you trust has written.
 
     Parameters
     ----------
@@ -44,8 +44,9 @@ class _Unpickler(pickle.Unpickler):
         """Return what a pickle names."""
         found = super().find_class(module, name)
         if (module, name) == ("torch.storage", "_load_from_bytes"):
-            # It would put a tensor on the device it was on, which is another rank's
-            # here, or is not there at all. By now torch has been imported.
+            # Earlier versions left it to torch to write tensors. It would put one on
+            # the device it was on, which is another rank's here, or is not there at
+            # all. By now torch has been imported.
             return lambda stored: sys.modules["torch"].load(
                 io.BytesIO(stored), map_location="cpu", weights_only=False
             )

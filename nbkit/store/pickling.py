@@ -137,7 +137,9 @@ class _CodePickler(cloudpickle.Pickler):
         }
 
     def reducer_override(self, obj: Any) -> Any:
-        """Return how an object is made anew; for code, also how it gets its name."""
+        """Return how an object is made again; for code, also how it gets its name."""
+        if _is_storage(obj):
+            return _reduce_storage(obj)
         if issubclass(type(obj), type | FunctionType):
             name = obj.__qualname__
             if obj.__module__ == "__main__" and name.isidentifier():
@@ -163,6 +165,29 @@ class _CodePickler(cloudpickle.Pickler):
             reduced = self.dispatch_table[CodeType](obj)
         rename = operator.methodcaller("replace", co_filename=obj.co_filename)
         return rename, (_Made(reduced),)
+
+
+def _is_storage(obj: Any) -> bool:
+    """Return whether it is the memory of a tensor; imports no torch."""
+    kinds = (
+        getattr(sys.modules.get("torch"), name, None)
+        for name in ("TypedStorage", "UntypedStorage")
+    )
+    return any(kind is not None and issubclass(type(obj), kind) for kind in kinds)
+
+
+def _reduce_storage(storage: Any) -> Any:
+    """Return how the memory of a tensor is read again: on the CPU, by public names.
+
+    By itself it would go back to its device, which is another rank's where it is read,
+    or is not there at all.
+    """
+    torch = sys.modules["torch"]
+    stored = io.BytesIO()
+    torch.save(storage, stored)
+    stored.seek(0)
+    load = functools.partial(torch.load, map_location="cpu", weights_only=False)
+    return load, (stored,)
 
 
 class _Made:

@@ -1,9 +1,9 @@
 """What a run's model said of every evaluation image: ``predictions.csv``.
 
-Rank 0 writes it anew at every evaluation, one row an image in the manifest's order.
+Rank 0 writes it again at every evaluation, one row an image in the manifest's order.
 Where an image has one class the columns are ``file``, ``label``, ``predicted`` and
-``score``; where it can have several labels at once, ``file`` and, for each label,
-``<label>`` (0 or 1) and ``<label>.score``. An empty score is one that is no number.
+``score``; where it can have several labels, ``file`` and, for each label,
+``<label>`` (0 or 1) and ``<label>.score``. An empty score is one that is not a number.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class ClassPredictions:
     """The class that the model gives it; ``output 7`` where the model has more outputs
     than there are classes and takes one of those."""
     scores: Sequence[float | None]
-    """Softmax probability of the predicted class; None if it is no number."""
+    """Softmax probability of the predicted class; None if it is not a number."""
 
 
 @dataclass(frozen=True)
 class LabelPredictions:
-    """Of images that can have several labels at once."""
+    """Of images that can have several labels."""
 
     files: Sequence[str]
     """Paths of the images below the data's folder, in the manifest's order."""
     labels: Mapping[str, Sequence[int]]
     """For each label, 1 for images that have it, else 0."""
     scores: Mapping[str, Sequence[float | None]]
-    """For each label the logits, as float32 has them; None for one that is no
-    number."""
+    """For each label the logits, as float32 has them; None for one that is
+    not a number."""
 
 
 Predictions = ClassPredictions | LabelPredictions
@@ -96,13 +96,13 @@ def read_predictions(path: Path) -> Predictions | None:
     except (OSError, ValueError, csv.Error) as error:
         message = (
             f"{path} holds no predictions ({error}); remove it, and evaluate the "
-            "model anew."
+            "model again."
         )
         raise StoreError(message) from error
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
-    """Replace the file of predictions; nobody ever sees half of it.
+    """Replace the file of predictions; readers never see half of it.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from nbkit.store.record import read_json
 __all__ = ["PRIVATE_FIELDS", "make_store", "private_part", "read_entry"]
 
 PRIVATE_FIELDS = ("argv", "environment")
-"""What lies in ``private.json``; runs of the earlier form have it in ``entry.json``."""
+"""What is in ``private.json``; runs of the earlier form have it in ``entry.json``."""
 
 
 def make_store(store: Path | None = None) -> None:

@@ -32,7 +32,7 @@ _LOGGED = {"loss", "images_per_second"}
 
 
 def total_steps(config: dict[str, Any]) -> int | None:
-    """Return how many steps a run has; how many a function takes nobody knows.
+    """Return how many steps a run has; unknown for a function.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def progress(metrics: Path) -> dict[str, Any]:
     found = {"step": newest["step"], **find(itertools.chain([newest], lines))}
     for name, value in found.items():
         if value is not None and not isinstance(value, int | float):
-            message = f"{name} is {value!r:.40}, and no number"
+            message = f"{name} is {value!r:.40}, not a number"
             raise ValueError(message)
     return found
 
@@ -137,7 +137,7 @@ def _is_measured(line: Mapping[str, Any]) -> bool:
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     """Return each value from the newest line that has it: not every line has all.
 
-    What lies behind a damaged line is not known.
+    What follows a damaged line is unknown.
     """
     known: dict[str, Any] = {}
     with contextlib.suppress(json.JSONDecodeError):

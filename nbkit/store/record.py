@@ -1,7 +1,7 @@
 """`record.json`: one run's facts, and the states a run can be in.
 
 The record holds facts and raw counts. Medians and intervals are computed by readers,
-so that a better method mends old runs.
+so that a better method improves old runs too.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _PLACES = {
     file: [(*field.partition(".")[::2], kind) for field, kind in fields.items()]
     for file, fields in _TYPES.items()
 }
-_WORDS = {int: "whole number", str: "text", dict: "object", list: "list"}
+_WORDS = {int: "an integer", str: "text", dict: "an object", list: "a list"}
 _JOB_ID = re.compile(r"[0-9]{1,20}(_[0-9]{1,20})?")
 
 
@@ -164,9 +164,9 @@ class RunState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     LOST = "lost"
-    """Whoever should write its end is gone."""
+    """The process that should write its end is gone."""
     UNKNOWN = "unknown"
-    """Whoever should write it cannot be seen from here, and gives no sign of life."""
+    """That process cannot be seen from here, and gives no sign of life."""
 
     @property
     def is_final(self) -> bool:
@@ -264,7 +264,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
             value = value.get(tail)
         if value is not None and not isinstance(value, kind):
             field = f"{head}.{tail}".rstrip(".")
-            raise _damaged(path, f"{field}={value!r:.40} is no {_WORDS[kind]}")
+            raise _damaged(path, f"{field}={value!r:.40} is not {_WORDS[kind]}")
     job = values.get("job") if path.name == _FILES.submission.name else None
     if job and not _JOB_ID.fullmatch(str(job.get("id"))):  # Slurm's commands get it
         raise _damaged(path, f"job.id={job.get('id')!r:.40} is not a job's number")

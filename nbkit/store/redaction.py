@@ -2,7 +2,7 @@
 
 A run's folder is readable for others as a rule, and a bundle goes to other machines. So
 whatever nbkit itself writes there passes here first. What a rank needs with its secrets
-lies in files that only their owner can read (`RunPaths.private`).
+is in files that only their owner can read (`RunPaths.private`).
 
 This finds what is written in the usual ways. It cannot know a password in the middle of
 a sentence, or one that was encoded.
@@ -38,7 +38,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 
-# As a word's end in free text, where `key=len` and `KeyError: 'x'` are no secrets.
+# As a word's end in free text, where `key=len` and `KeyError: 'x'` are not secrets.
 _PASSWORD = r"(?:[a-z0-9]*passw(?:or)?d|passphrase|secret|credentials?)"
 _TOKEN = (
     r"(?:token|cookie|jwt|dsn|(?-i:(?<=[A-Z0-9]_)KEY)"
@@ -55,7 +55,7 @@ _LONG = (
 )
 _BEFORE = r"(?<![a-z0-9])(?:[a-z0-9]+[_-]){0,8}"
 _QUOTED = r"\"[^\"\n]+\"|'[^'\n]+'"
-# A variable that is named, a call, a mark and a constant are no secrets.
+# A variable that is named, a call, a mark and a constant are not secrets.
 _NO_VALUE = (
     r"(?![\"']?(?:[$<\[{]|\*\*\*))(?![\w.]*[(\[{])"
     r"(?!(?:none|true|false|null|on|off|yes|no)(?![\w.]))"
@@ -166,7 +166,7 @@ def redacted_argv(argv: Sequence[str]) -> list[str]:
 
 
 def redacted_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return tags with `REDACTED` in the places of secrets, told by their names too."""
+    """Return tags with `REDACTED` instead of secrets, found by their names too."""
     return {name: _redacted_named(name, value) for name, value in tags.items()}
 
 
@@ -233,7 +233,7 @@ def _redacted_item(key: Any, item: Any) -> Any:
 
 
 def _redacted_named(name: str, text: str) -> str:
-    """Return a text that somebody has named: of a tag, field or parameter."""
+    """Return a text that has a name: of a tag, field or parameter."""
     return REDACTED if text and is_secret_name(name) else _redacted_item(name, text)
 
 

@@ -1,6 +1,6 @@
-"""Rows of runs that have ended for good, kept so that a long list is read once.
+"""Rows of runs that have finally ended, kept so that a long list is read once.
 
-The index lies in each user's cache folder, one for a store and host, and may be deleted
+The index is in each user's cache folder, one for a store and host, and may be deleted
 at any time. A row counts only while time, size and inode of both its files are those
 that it was made from.
 """
@@ -25,7 +25,7 @@ _SCHEMA = 1
 _LEAST_RUNS = 200
 """Fewer are read as fast without."""
 _SETTLED_SECONDS = 2.0
-"""What changed later than this before a look may change in the same tick."""
+"""A file that changed less long ago than this may change in the same tick."""
 
 Stamp = tuple[int, ...]
 """Time of change (ns), size and inode of ``submission.json``, then of
@@ -102,7 +102,7 @@ class RunIndex(Generic[Row]):
         Parameters
         ----------
         ended
-            Of runs that have ended for good, with the stamp from before they were read.
+            Of runs that have finally ended, with the stamp from before they were read.
         present
             Ids of all runs that there are.
         values
@@ -118,7 +118,7 @@ class RunIndex(Generic[Row]):
             return
         there = set(present)
         merged = {**self.rows, **new}
-        # At once: another thread may be looking.
+        # In one step: another thread may be looking.
         self.rows = {name: it for name, it in merged.items() if name in there}
         if self.file is None or len(self.rows) < _LEAST_RUNS:
             return

@@ -103,7 +103,7 @@ def _to_index(row: RunRow) -> tuple[str | None, ...]:
 
 
 def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
-    """Yield id and row of runs, and whether they have ended for good.
+    """Yield id and row of runs, and whether they have finally ended.
 
     There is no row of a run that was removed meanwhile.
     """
@@ -141,7 +141,7 @@ def _last_word(paths: RunPaths) -> bytes | None:
 
 
 def _final_row(folder: Path, last_word: bytes | None) -> RunRow | None:
-    """Return the row of a run that has ended for good; None if it may not have."""
+    """Return the row of a run that has finally ended; None if it may not have."""
     if last_word is None:
         return None
     try:
@@ -181,7 +181,7 @@ def _row(
 
 
 def _announce(paths: RunPaths) -> None:
-    """Let Slurm be asked for all runs at once, not for one after the other."""
+    """Let Slurm be asked for all runs together, not for one after the other."""
     with suppress(*DAMAGE_ERRORS):
         if (read_json(paths.submission) or {}).get("job"):
             from nbkit.store.job_state import announce

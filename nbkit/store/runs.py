@@ -51,7 +51,7 @@ _KINDS = (
     "nonfinite",
 )
 _SUBMITTED_WITHIN_SECONDS = 60
-"""A folder that nobody has submitted by then lost its launcher in between."""
+"""A folder that was not submitted by then lost its launcher in between."""
 
 # A text of these takes 48 MiB to make.
 _LOG_BYTES = 16 << 20
@@ -80,7 +80,7 @@ class StoredRun:
     @cached_property
     def config(self) -> ExperimentConfig:
         """What was asked for; it knows if it comes from others: `nbkit.launch` asks."""
-        # Imported here: who only lists runs is spared 6 MiB of validation.
+        # Imported here: to list runs needs none of its 6 MiB.
         from nbkit.config import ExperimentConfig
 
         with damage_told(self.paths.root):
@@ -96,7 +96,7 @@ class StoredRun:
 
     @property
     def submission(self) -> Line:
-        """Who launched the newest attempt; empty if nobody did (plain torchrun)."""
+        """Who launched the newest attempt; empty with plain torchrun."""
         return read_json(self.paths.submission) or {}
 
     @property
@@ -106,7 +106,7 @@ class StoredRun:
 
     @property
     def state(self) -> RunState:
-        """Where the run stands now; ``lost`` if whoever should write it is gone."""
+        """Where the run stands now; ``lost`` if the process that writes it is gone."""
         return self.state_by(self.record)
 
     @property
@@ -118,8 +118,8 @@ class StoredRun:
         state = self.state_by(record)
         if state is RunState.LOST:
             why = (
-                "the supervisor process is gone without a last word (killed, or the "
-                "host went down); metrics up to the last step are kept"
+                "the supervisor process is gone and wrote no final record (killed, or "
+                "the host went down); metrics up to the last step are kept"
             )
         elif state is RunState.UNKNOWN:
             supervisor = record.get("supervisor") or submission.get("supervisor") or {}
@@ -174,8 +174,8 @@ class StoredRun:
 
         Notes
         -----
-        A resumed attempt starts at its checkpoint; the lines it repeats take the
-        place of the earlier ones, so that steps never run backwards.
+        A resumed attempt starts at its checkpoint; the lines it repeats replace
+        the earlier ones, so that steps never run backwards.
         """
         _check_one_of("kind", kind, (*_KINDS, None))
         with damage_told(self.paths.root):
@@ -255,7 +255,7 @@ class StoredRun:
         return visible(f"<{type(self).__name__} {self.run_id} {state}>")
 
     def state_by(self, record: Line) -> RunState:
-        """Return where the run stands, for who has just read its `record`."""
+        """Return where the run stands, given its `record` as just read."""
         with damage_told(self.paths.root):
             return self._told_state(record, self.submission)
 
@@ -354,13 +354,13 @@ def find_run_folder(run_id: str) -> Path:
             return meant[0]
     else:
         meant = []
-    found = f"{len(meant)} runs end so" if meant else "no run is called so"
+    found = f"{len(meant)} runs end with it" if meant else "no run has this id"
     message = f"run_id={run_id!r}: {found} in {folder}; `nbkit runs` lists them."
     raise RunNotFoundError(message)
 
 
 def list_run_folders() -> list[Path]:
-    """Return every run's folder, newest first; whatever else lies there is ignored."""
+    """Return every run's folder, newest first; anything else there is ignored."""
     folder = runs_folder()
     return [folder / name for name in list_run_names()]
 

@@ -37,7 +37,7 @@ class Answer:
     trouble: str | None = None
     """Why there is no answer, in words."""
     boot_id: str = ""
-    """The host's when it was asked: its monotonic clock begins anew."""
+    """The host's when it was asked: its monotonic clock begins again."""
 
 
 def ask_shared(
@@ -53,7 +53,7 @@ def ask_shared(
     Parameters
     ----------
     key
-        What is asked, and of whom.
+        What is asked, and of which program.
     ask
         Returns the answer.
     max_age_seconds

@@ -12,23 +12,23 @@ from nbkit.store.paths import RunPaths
 __all__ = ["SILENT_SECONDS", "is_silent", "unseen"]
 
 SILENT_SECONDS = 300.0
-"""After so long without a sign it is unknown whether a run goes on; its supervisor
+"""After so long without a sign it is unknown whether a run continues; its supervisor
 gives one every 30 s."""
 
 
 def is_silent(paths: RunPaths) -> bool:
-    """Return whether nobody has written in a run's folder for long."""
+    """Return whether no process has written in a run's folder for long."""
     return _last_sign(paths) < time.time() - SILENT_SECONDS
 
 
 def unseen(paths: RunPaths, supervisor: dict[str, Any]) -> str:
-    """Return why it is unknown whether a run goes on, and what to do."""
+    """Return why it is unknown whether a run continues, and what to do."""
     since = datetime.datetime.fromtimestamp(_last_sign(paths), datetime.UTC)
     return (
         f"no sign of life since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
         f"{supervisor.get('pid')} of {supervisor.get('host')} cannot be seen from "
         "here, as in another container or host: if it has ended, resume(force=True) "
-        "goes on from the newest checkpoint"
+        "continues from the newest checkpoint"
     )
 
 

@@ -1,4 +1,4 @@
-"""Slurm's programs, asked so that their answers look the same for everybody."""
+"""Slurm's programs, asked so that their answers look the same for all users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_THE_USER = (
     *("SACCT_", "SCANCEL_", "SINFO_", "SQUEUE_"),
     *("SLURM_CLUSTERS", "SLURM_TIME_FORMAT"),
 )
-"""Variables by which somebody has the answers look otherwise."""
+"""Variables with which users change the format of the answers."""
 
 
 class SlurmSilentError(NbkitError):

@@ -70,7 +70,7 @@ class RunSummary:
     top1_accuracy: float | None
     """Of the last evaluation, 0 to 1; None where an image has several labels."""
     mean_auroc: float | None
-    """Of the last evaluation, 0 to 1, where an image can have several labels at once:
+    """Of the last evaluation, 0 to 1, where an image can have several labels:
     the mean over the labels that some of its images have and others have not."""
     device_type: str | None
     device_name: str | None

@@ -113,7 +113,7 @@ class Arms:
                 text = not_beyond(floor, self.baseline)
                 text = text if self.is_functional else f"N{text[1:]}"
             else:
-                text = f"{best.sentence}{best_of(len(ratios))}"
+                text = f"{best.sentence.removesuffix('.')}{best_of(len(ratios))}."
                 text += "" if floor is None else f" {floor.in_brief}"
         else:
             if self.baseline not in self.usable:
@@ -151,7 +151,7 @@ class Arms:
         needs = [row.needed for row in compared if row.needed is not None]
         done = min(row.n for row in self.rows)
         if len(needs) < len(compared):
-            return "How many repeats a verdict needs can be told after the second one."
+            return "How many repeats a verdict needs is known after the second one."
         repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
         parts = []
         if repeats > done:
@@ -168,7 +168,7 @@ class Arms:
         if endless:
             parts.append(
                 f"more than {needs[0].largest} for {', '.join(endless)}, whose "
-                "difference is small beside the spread"
+                "difference is small compared to the spread"
             )
         if not parts:
             return "Repeats for a verdict: these are enough for every difference."
@@ -291,7 +291,7 @@ class Arms:
         if row.arm == self.baseline:
             return "baseline"
         if row.arm == self.control:
-            # What it shows is said by the noise floor.
+            # The noise floor says what it shows.
             return "control"
         return None if row.ratio is None else row.ratio.verdict
 
@@ -312,7 +312,7 @@ class Arms:
 def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
     """Return the finished runs of every arm that has one.
 
-    What a study measures only once (``once``) is no arm.
+    What a study measures only once (``once``) is not an arm.
 
     Raises
     ------
@@ -338,7 +338,7 @@ def arms_of(study: StoredStudy) -> Arms:
     """Return the arms of a study, from the store alone.
 
     The baseline is the arm that is measured twice, without a control the first one
-    that has run. What a study measures only once (``once``) is no arm.
+    that has run. What a study measures only once (``once``) is not an arm.
 
     Raises
     ------

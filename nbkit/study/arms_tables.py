@@ -55,7 +55,7 @@ def headline_cells(row: ArmRow, verdict: str | None) -> list[str | None]:
 
 
 def headline_values(rows: Sequence[ArmRow]) -> dict[str, list[Any]]:
-    """Return the numbers behind the headline, by column."""
+    """Return the numbers of the headline, by column."""
     rates = [row.images_per_second for row in rows]
     ratios = [row.ratio for row in rows]
     names = ("data_wait_share", "communication_share", "peak_memory_bytes")

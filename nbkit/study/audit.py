@@ -36,32 +36,32 @@ def audit(
     *,
     storage_bytes_per_second: float | None = None,
 ) -> Audit:
-    """Return what is suspicious about results, each with evidence and a way out.
+    """Return what is suspicious about results, with the evidence and what to do.
 
     Parameters
     ----------
     what
         A run, a study, or the id of one; runs of any arms; or published results: a row,
-        rows, the label of a series, or a publisher such as ``"NetApp"``. A row brings
-        the other points of its series with it, and what its report claims.
+        rows, the label of a series, or a publisher such as ``"NetApp"``. A row includes
+        the other points of its series, and what its report claims.
     storage_bytes_per_second
-        What the storage of a run's data was measured to deliver, to judge by it
-        whether the run can have read from there.
+        Measured rate of the storage of a run's data, to check whether the run can have
+        read from it.
 
     Returns
     -------
     Audit
-        The findings, the worst first, a sequence; printed with reasons. ``errors``,
+        A sequence of findings, the worst first; printed with reasons. ``errors``,
         ``warnings`` and ``notes`` are those of one severity, ``by_code()`` groups
-        them, ``sentence`` counts them, and ``is_clean`` says that there is neither an
-        error nor a warning.
+        them, ``sentence`` counts them, and ``is_clean`` is True if there are no errors
+        and no warnings.
 
     Raises
     ------
     ConfigError
-        If nothing is called so, or it is nothing that can be audited.
+        If the name is unknown, or the value cannot be audited.
     NotEnoughDataError
-        If it is an empty list.
+        If the list is empty.
     StoreError
         If the files of a run cannot be read; in a list of several it is a finding.
 
@@ -100,7 +100,7 @@ def _check(what: object, results: Sequence[object]) -> None:
         if not isinstance(one, StoredRun | PublishedRow):
             message = (
                 f"what={what!r:.80} is or holds a value of type {type(one).__name__}, "
-                "no run and no published row; pass runs, rows, a study, or a name."
+                "not a run or published row; pass runs, rows, a study, or a name."
             )
             raise ConfigError(message)
 
@@ -117,9 +117,9 @@ def _named(name: str) -> Sequence[Any]:
     except RunNotFoundError as error:
         publishers = sorted({row.publisher for row in rows})
         message = (
-            f"what={name!r} is no publisher and no series of nbkit.published(), and no "
-            f"run or study of the store; publishers are {', '.join(publishers)}."
-            f"{suggest(name, publishers)}"
+            f"what={name!r} is not a publisher or series of nbkit.published(), and not "
+            "a run or study of the store; publishers are "
+            f"{', '.join(publishers)}.{suggest(name, publishers)}"
         )
         raise ConfigError(message) from error
 

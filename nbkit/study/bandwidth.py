@@ -40,9 +40,9 @@ class Bandwidth:
     def note(self) -> Note:
         """The largest bandwidth in a sentence, or why there is none."""
         if self.is_missing:
-            return Note(["All-reduce: planned, and it has not finished."])
+            return Note(["All-reduce: planned, but not finished."])
         if not self.rows:
-            return Note(["All-reduce: one device has nothing to reduce."])
+            return Note(["All-reduce: not measured, there is only one device."])
         best = max(self.rows, key=lambda row: row.bus_bandwidth_bytes_per_second)
         speed = wording.gigabytes(best.bus_bandwidth_bytes_per_second)
         nodes = f" on {self.nnodes} nodes" if self.nnodes > 1 else ""

@@ -19,7 +19,7 @@ def batch_norm_of(worker: Mapping[str, Any]) -> str | None:
 
 
 def batch_norm_sentence(found: Mapping[str, str | None]) -> str | None:
-    """Return who computed it for whom, in words; None where all are alike.
+    """Return which kernels computed it in which arms; None where all are alike.
 
     Parameters
     ----------
@@ -39,6 +39,6 @@ def batch_norm_sentence(found: Mapping[str, str | None]) -> str | None:
         for backend, names in by_backend.items()
     ]
     return (
-        f"Batch normalisation is computed by {', by '.join(parts)}: between these the "
-        "kernels differ too, not the number format alone."
+        f"Batch normalisation is computed by {', by '.join(parts)}: these arms differ "
+        "in their kernels too, not only in the number format."
     )

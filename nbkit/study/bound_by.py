@@ -71,7 +71,7 @@ class ArmsBoundBy:
         silent: dict[str, list[str]] = {}
         if disturbed := self.disturbed:
             notes.append(
-                f"What bounds {', '.join(disturbed)}: not told of runs that "
+                f"What bounds {', '.join(disturbed)}: unknown, because the runs "
                 "were disturbed."
             )
         for arm, found in self._by_arm.items():

@@ -58,8 +58,9 @@ class Checkout:
         # A record may come from anywhere: this must not be an option of git.
         if not re.fullmatch(r"[0-9a-f]{40,64}", commit):
             message = (
-                f"run {run.run_id} has no commit in its record: it was launched in no "
-                "git checkout; code='current' runs the code that is there now."
+                f"run {run.run_id} has no commit in its record, because it was not "
+                "launched in a git checkout; use code='current' to run the present "
+                "code."
             )
             raise RunError(message)
         launched_in = Path(run.submission.get("cwd") or ".")
@@ -85,14 +86,14 @@ class Checkout:
         """
         make_folder(target)
         with tempfile.TemporaryDirectory() as folder:
-            # An index of its own: the user's is left alone.
+            # A separate index: the user's is not changed.
             index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
             _git(self.repository, "read-tree", self.commit, run=run, variables=index)
             prefix = f"--prefix={target}{os.sep}"
             arguments = ("checkout-index", "--all", "--force", prefix)
             _git(self.repository, *arguments, run=run, variables=index)
         if self.diff is not None:
-            # The store may lie in another checkout, which is none of this.
+            # The store may be in another checkout, which is not this one.
             alone = {"GIT_CEILING_DIRECTORIES": str(target.parent)}
             arguments = ("apply", "--whitespace=nowarn", str(self.diff))
             _git(target, *arguments, run=run, variables=alone)
@@ -161,7 +162,7 @@ def _git(
     else:
         return done.stdout.strip("\n")
     message = (
-        f"the code of run {run.run_id} cannot be had from {folder}: git "
+        f"the code of run {run.run_id} cannot be restored from {folder}: git "
         f"{arguments[0]}: {why}; go to a checkout that has its commit, or use "
         "code='current'."
     )

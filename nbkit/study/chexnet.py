@@ -78,7 +78,7 @@ class ChexnetResult:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether CPU processes stood in for GPUs."""
+        """Whether CPU processes were used instead of GPUs."""
         return {one.run.device_type for one in self.single} == {"cpu"}
 
     @property
@@ -174,14 +174,14 @@ class ChexnetResult:
 
     @cached_property
     def published(self) -> list[PublishedAreas]:
-        """What others have published of these labels."""
+        """Published results of these labels."""
         return published_areas([*self.images.labels])
 
     @property
     def published_table(self) -> Table | Note:
         """The same as a table, or why there is none."""
         if not self.published:
-            return Note(["Nothing is published here of these labels."])
+            return Note(["There are no published results for these labels."])
         return published_table(self.findings, self.published)
 
     @cached_property
@@ -285,7 +285,7 @@ class ChexnetResult:
         if self.is_made:
             chosen["data"] = "/path/to/Data_Entry_2017.csv"
         if self.is_cpu:
-            # What a CPU does in a moment is no training worth a verdict.
+            # A short training on a CPU is not worth a verdict.
             chosen = {n: v for n, v in chosen.items() if n not in _SIZES}
         elif len(self.single) < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS

@@ -78,7 +78,7 @@ def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
         message = (
             f"data={config.data!r} has {len(fitted.unreadable)} images that cannot be "
             f"decoded ({fitted.unreadable[0]}), and unreadable_images='stop' takes 0; "
-            "mend or remove them, or use unreadable_images='skip'."
+            "fix or remove them, or use unreadable_images='skip'."
         )
         raise ConfigError(message)
     by_name = {sample.name: sample.label for sample in listing.evaluation}

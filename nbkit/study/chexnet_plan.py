@@ -54,7 +54,7 @@ class ChexnetPlan:
     arms: Mapping[str, ExperimentConfig]
     """Configuration by the name of its arm: one device, then several."""
     repeats: int
-    """Trainings of each arm, with a seed of their own each."""
+    """Trainings of each arm, each with its own seed."""
     gpus: int
     """Of the data-parallel trainings."""
     margin: float
@@ -62,7 +62,7 @@ class ChexnetPlan:
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any]
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
     if values["loader"] == "tfrecord" and gpus > 1:
         lines.append(
             f"loader='tfrecord' orders the images of each of {gpus} devices by itself, "
-            "so that 1 device would see other global batches; use another loader, or "
+            "so 1 device would get other global batches; use another loader, or "
             "gpus=1."
         )
     if batch % gpus:
@@ -196,14 +196,14 @@ def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
     data = values["data"]
     if not listing.is_multi_label:
         message = (
-            f"data={data!r} is of kind {listing.kind} with one class an image, and "
-            "labels are needed; give a labels CSV, the folder or table of NIH "
+            f"data={data!r} is of kind {listing.kind} with one class an image, but "
+            "labels are needed; use a labels CSV, the folder or table of NIH "
             f"ChestX-ray14, or data={MADE!r}."
         )
         raise ConfigError(message)
     if not listing.evaluation:
         message = (
-            f"data={data!r} has 0 evaluation images, and an AUROC needs some; add a "
+            f"data={data!r} has 0 evaluation images, but an AUROC needs some; add a "
             "column 'split' of train and val, or a column 'patient_id' of two or more "
             "patients, which is then split by patient."
         )
@@ -236,7 +236,7 @@ def _config(
         warmup_steps=min(_WARMUP_STEPS, steps // 4),
         evaluation_period_epochs=1,
         device=devices.device_type,
-        # Where CPUs stand in, there may be fewer than devices are asked for.
+        # Without GPUs there may be fewer CPUs than requested devices.
         oversubscribe=devices.is_cpu,
         tensorboard=values["tensorboard"],
         # What is not finite has no answer to judge.
@@ -256,7 +256,7 @@ def _positives(listing: Listing, samples: Sequence[Any]) -> Iterable[tuple[str, 
 def _numbered(listing: Listing) -> dict[str, int]:
     """Return a number for the patient of every evaluation image.
 
-    Studies are handed on, and whose images they are is nobody's business.
+    Studies are passed on to others, and must not say whose images they are.
     """
     if not listing.patients:
         return {}
@@ -277,17 +277,17 @@ def _lacking(
             which = (
                 "all training images have" if train[label] else "no training image has"
             )
-            yield f"{label}: {which} it, so that nothing can be learnt of it."
+            yield f"{label}: {which} it, so it cannot be learned."
         if not evaluation[label]:
             yield (
-                f"{label}: no evaluation image has it, so that it has no AUROC; it is "
-                "trained all the same."
+                f"{label}: no evaluation image has it, so it has no AUROC; it is "
+                "trained anyway."
             )
         elif patients and patients[label] < FEWEST_PATIENTS:
             several = "" if patients[label] == 1 else "s"
             yield (
                 f"{label}: {patients[label]} evaluation patient{several} with it; the "
-                f"mean goes without labels of fewer than {FEWEST_PATIENTS}."
+                f"mean excludes labels of fewer than {FEWEST_PATIENTS}."
             )
 
 
@@ -312,18 +312,18 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
         return
     why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
     yield (
-        f"CPU, functional: {why}, so CPU processes stand in for GPUs. AUROCs mean what "
-        "they say; rates and speed-ups say nothing of GPUs."
+        f"CPU, functional: {why}, so CPU processes are used instead. AUROCs are valid; "
+        "rates and speed-ups say nothing about GPUs."
     )
 
 
 def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
-    """Yield what the images are, and of whom."""
+    """Yield what the images are, and of how many patients."""
     if values["data"] == MADE:
         yield (
-            "Made images: grey patterns drawn by a program, no X-rays. Of their labels "
-            "'bright' is a planted shortcut that global statistics tell, 'upper' needs "
-            "a look at the place of a square, 'coin' cannot be told at all, and 'rare' "
+            "Made images: grey patterns drawn by a program, not X-rays. The label "
+            "'bright' is a planted shortcut that global statistics show, 'upper' "
+            "depends on the position of a square, 'coin' cannot be learned, and 'rare' "
             "is in no evaluation image."
         )
     elif values["data"] in NAMED:
@@ -333,11 +333,11 @@ def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
     if listing.split_by:
         yield f"Split into training and evaluation by: {listing.split_by}."
     if listing.unused_columns:
-        yield f"Columns that are no labels: {', '.join(listing.unused_columns)}."
+        yield f"Columns that are not labels: {', '.join(listing.unused_columns)}."
     if not listing.patients:
         yield (
-            "Nobody says of whom the images are (no patient_id): they are taken for "
-            "independent, and intervals are too narrow if several are of one patient."
+            "The data have no patient_id: images are taken as independent, and "
+            "intervals are too narrow if several are of one patient."
         )
         return
     train = {listing.patients[sample.name] for sample in listing.train}
@@ -359,7 +359,7 @@ def _what(values: Mapping[str, Any]) -> str:
         )
     return (
         f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, with "
-        f"{seeds} on both sides. A pair begins with the same weights and sees the same "
+        f"{seeds} on both sides. A pair starts with the same weights and gets the same "
         "images in the same order, in the same global batches."
     )
 
@@ -372,6 +372,6 @@ def _conditions(values: Mapping[str, Any], config: ExperimentConfig) -> str:
         f"images of {config.image_size} x {config.image_size} pixels, global batch "
         f"{batch}{split}, {config.epochs} epochs of AdamW at a learning rate of "
         f"{config.learning_rate:.3g} that falls to 0, label weighting "
-        f"{config.label_weighting}. Batch normalisation sees the images of its own "
-        "device only."
+        f"{config.label_weighting}. Batch normalisation uses the images of one device "
+        "only."
     )

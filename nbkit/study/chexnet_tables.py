@@ -104,7 +104,7 @@ def same_table(
             "first weights, the same images in the same global batches. What differs "
             "is the sum of gradients, and the images that batch normalisation sees. "
             f"'Same within {margin:g}' needs the whole interval there and "
-            f"{MINIMUM_RUNS} pairs; all else is not resolved, which is no sign of a "
+            f"{MINIMUM_RUNS} pairs; all else is not resolved, which does not show a "
             f"difference. {_ONE_IN_TWENTY}",
         ],
         {
@@ -140,7 +140,7 @@ def trainings_table(
             ]
             for name, area, rate in rows
         ],
-        ["At the last evaluation, over the labels that the mean above is of."],
+        ["At the last evaluation, over the labels of the mean above."],
         {
             "mean_auroc": [area for _, area, _ in rows],
             "statistics_auroc": [baseline for _ in rows],
@@ -178,7 +178,7 @@ def rates_table(
 def published_table(
     findings: Sequence[LabelFinding], published: Sequence[PublishedAreas]
 ) -> Table:
-    """Return what others have published of these labels, beside what is measured."""
+    """Return published results of these labels, beside what is measured."""
     return Table(
         "Published by others: AUROC of ChestX-ray14",
         [
@@ -197,7 +197,7 @@ def published_table(
         ],
         [
             "One number each, without an interval, of other splits of all 112,120 "
-            "images: context, no comparison. They were read in the table of "
+            "images: context, not a comparison. They are taken from the table of "
             f"{published[0].table_url}."
         ],
         {

@@ -38,8 +38,8 @@ def training(arm: str, run: Run) -> Training:
     predictions = read_predictions(run.paths.predictions)
     if not isinstance(predictions, LabelPredictions):
         message = (
-            f"run {run.run_id} has kept 0 predictions of labels, and its report is "
-            "computed from these; train it again with evaluation_period_epochs=1."
+            f"run {run.run_id} has 0 predictions of labels, but its report is computed "
+            "from them; train it again with evaluation_period_epochs=1."
         )
         raise NotEnoughDataError(message)
     evaluations = run.metrics("evaluation")

@@ -18,7 +18,7 @@ __all__ = [
     "left_out",
     "method",
     "no_claim",
-    "same_sentence",
+    "same_clause",
     "shortcut_sentence",
     "sources",
     "unreadable",
@@ -64,13 +64,10 @@ def answer(
     spread = f"95 % {interval}" if interval else "no interval"
     count = mean.single.trainings
     trained = "1 training" if count == 1 else f"{count} trainings"
-    parts = [
-        f"Mean AUROC {mean.single.value:.3f} ({spread}; {judged} labels, {trained}).",
-        shortcut_sentence(mean, is_made=is_made),
-    ]
+    text = f"Mean AUROC {mean.single.value:.3f} ({spread}; {judged} labels, {trained})"
     if mean.difference is not None:
-        parts.append(same_sentence(mean, gpus, margin))
-    return " ".join(parts)
+        text += f"; {same_clause(mean, gpus, margin)}"
+    return f"{text}. {shortcut_sentence(mean, is_made=is_made)}"
 
 
 def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
@@ -78,11 +75,11 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
     what = "anything in the images" if is_made else "disease"
     if mean.baseline is None or mean.gain is None:
         return (
-            "The baseline of global statistics is not known, so this AUROC is no "
+            "The baseline of global statistics is unknown, so this AUROC is not "
             f"evidence that the network recognises {what}."
         )
     start = (
-        f"Twelve global statistics reach {mean.baseline.value:.3f}, the network less "
+        f"Twelve global statistics reach {mean.baseline.value:.3f}, the network minus "
         f"these is {difference_text(mean.gain)}:"
     )
     verdict = mean.above_baseline
@@ -95,31 +92,31 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
     why = "it does worse here" if worse else "it is not shown to do better"
     if verdict == "not enough runs":
         why += f" (not enough runs: {mean.gain.trainings} of {MINIMUM_RUNS})"
-    return f"{start} {why}, so its AUROC is no evidence that it recognises {what}."
+    return f"{start} {why}, so its AUROC is not evidence that it recognises {what}."
 
 
-def same_sentence(found: LabelFinding, gpus: int, margin: float) -> str:
-    """Return whether several devices arrive where one does."""
+def same_clause(found: LabelFinding, gpus: int, margin: float) -> str:
+    """Return whether several devices reach the same AUROC as one."""
     difference = found.difference
     if difference is None:
         return ""
     start = (
-        f"{gpus} devices less 1 at the same global batch: "
+        f"{gpus} devices minus 1 at the same global batch: "
         f"{difference_text(difference)},"
     )
     verdict = found.same_within(margin)
     if verdict == "same":
-        return f"{start} the same within {margin:g}."
+        return f"{start} the same within {margin:g}"
     if verdict == "differs":
-        return f"{start} a difference."
+        return f"{start} a difference"
     why = ""
     if verdict == "not enough runs":
         why = f" ({difference.trainings} pairs of {MINIMUM_RUNS})"
-    return f"{start} not resolved{why}."
+    return f"{start} not resolved{why}"
 
 
 def left_out(findings: Sequence[LabelFinding]) -> list[str]:
-    """Return which labels the mean goes without, and why."""
+    """Return which labels the mean excludes, and why."""
     return [
         f"{one.label} is left out of the mean: {one.doubt}."
         for one in findings
@@ -128,7 +125,7 @@ def left_out(findings: Sequence[LabelFinding]) -> list[str]:
 
 
 def unreadable(plan: Mapping[str, Any]) -> list[str]:
-    """Return how many images the baseline goes without."""
+    """Return how many images the baseline excludes."""
     count = (plan.get("baseline") or {}).get("unreadable")
     if not count:
         return []
@@ -138,11 +135,11 @@ def unreadable(plan: Mapping[str, Any]) -> list[str]:
 def no_claim(*, is_made: bool) -> str:
     """Return what no number of the report says."""
     if is_made:
-        return "The images are made and show nothing; no number here is about X-rays."
+        return "The images are made by a program; no number here is about X-rays."
     return (
         "No number here is a medical claim: labels of chest X-rays are often read from "
-        "reports by a program, and a model may rest on who was photographed where and "
-        "how. For research and benchmarks only, of no use for diagnosis."
+        "reports by a program, and a model may use who was photographed where and "
+        "how. For research and benchmarks only, not for diagnosis."
     )
 
 
@@ -162,8 +159,8 @@ def data_source(plan: Mapping[str, Any], data: str, labels: Sequence[str]) -> st
             f"there: {terms}."
         )
     return (
-        f"Images: {data}. Their source and licence are not known here; name them when "
-        "you show these numbers."
+        f"Images: {data}. Their source and licence are unknown; name them when you "
+        "publish these numbers."
     )
 
 
@@ -179,23 +176,23 @@ def method(*, patients: bool, trainings: int) -> list[str]:
         "of whole patients, whose images are alike (Obuchowski's variance for "
         "clustered data)"
         if patients
-        else "of single images, since nobody says of whom they are (DeLong's variance)"
+        else "of single images, since there is no patient_id (DeLong's variance)"
     )
     spread = (
         "The variance of the mean over trainings is added to it (readers and cases)."
         if trainings > 1
-        else "There is one training, so how much trainings differ is not in it."
+        else "There is one training, so differences between trainings are not in it."
     )
     return [
         "AUROC: how often an image with the label scores higher than one without, ties "
         "half; from each run's predictions.csv, at its last evaluation.",
-        f"Intervals: 95 %, for another draw {who}; Student's t with the patients of "
-        f"the smaller class less one. {spread}",
-        f"The mean is over labels that {FEWEST_PATIENTS} patients or more have and as "
-        "many have not, whose order is not perfect, and that the training images show.",
-        "Differences are between models asked about the same images, pair by pair.",
+        f"Intervals: 95 %, for another sample {who}; Student's t with the patients of "
+        f"the smaller class minus one. {spread}",
+        f"The mean covers labels that {FEWEST_PATIENTS} patients or more have and as "
+        "many do not have, whose order is not perfect, and that occur in training.",
+        "Differences are between models on the same images, pair by pair.",
         "12 statistics: a logistic regression for each label (scikit-learn) on mean, "
         "spread, 5 percentiles, sharpness, border, dark and saturated share and bytes "
-        "a pixel of whole images; fitted to the training images, and asked once about "
-        "the evaluation images. Of where anything is it knows no more than the border.",
+        "a pixel of whole images; fitted to the training images, and applied once to "
+        "the evaluation images. It uses no position in the image except the border.",
     ]

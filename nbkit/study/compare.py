@@ -24,18 +24,17 @@ __all__ = ["code_facts", "compare", "environment_facts", "run_facts"]
 Arm = StoredRun | str | Sequence[StoredRun]
 
 _LARGEST_SOURCE_BYTES = 1 << 20
-"""Of a larger file nobody reads the differences."""
+"""The differences of a larger file are too many to read."""
 
 
 def compare(a: Arm, b: Arm) -> Comparison:
-    """Return how two arms differ: in speed, configuration, code, environment, machine.
+    """Return how two arms differ in speed, configuration, environment and machine.
 
     Parameters
     ----------
     a, b
-        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``); also
-        those that were imported. A ratio gets a verdict with five runs each; with one
-        there is not even an interval.
+        A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``); imported
+        runs too. A verdict needs five runs each; with one run there is no interval.
 
     Returns
     -------
@@ -49,7 +48,7 @@ def compare(a: Arm, b: Arm) -> Comparison:
     RunNotFoundError
         If there is no run with that id.
     ConfigError
-        If an arm has no runs, or one that is in the other too.
+        If an arm has no runs, or a run is in both arms.
 
     Examples
     --------
@@ -82,7 +81,7 @@ def _runs(name: str, arm: Arm) -> list[StoredRun]:
         or not runs
         or not all(isinstance(run, StoredRun) for run in runs)
     ):
-        message = f"{name}={arm!r} is no run, run id, or list of runs; pass one."
+        message = f"{name}={arm!r} is not a run, run id, or list of runs; pass one."
         raise ConfigError(message)
     for run in runs:
         if run.state is not RunState.FINISHED:
@@ -149,11 +148,11 @@ def _run_facts(run: StoredRun) -> RunFacts:
 
 
 def _entry_facts(run: StoredRun) -> dict[str, Any]:
-    """Return what tells functions, scripts and their arguments apart.
+    """Return what distinguishes functions, scripts and their arguments.
 
     Arguments and environment are for their owner alone, and may not have come along in
-    a bundle. Two runs whose arguments are unknown are not the same: each gets a value
-    of its own.
+    a bundle. Two runs whose arguments are unknown are not the same: each gets its
+    own value.
     """
     try:
         entry, why = read_entry(run.paths) or {}, "left out of its bundle"

@@ -20,22 +20,22 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     data
         Folder that is to be copied.
     folders
-        Where the copies go: one folder for all, or one for each job, such as a disk
-        of its own.
+        Where the copies go: one folder for all, or one for each job, such as
+        separate disks.
     jobs
         How many copies.
 
     Raises
     ------
     ConfigError
-        If the data is no folder, there are too many or too few folders, or one of them
-        lies in the data.
+        If the data is not a folder, there are too many or too few folders, or one of
+        them is in the data.
     """
     source = Path(data)
     if not source.is_absolute() or not source.is_dir():
         message = (
-            f"storage=separate copies a folder for each job, and data={data!r} is "
-            "none; name a folder of images or packed files, or use storage=shared."
+            f"storage=separate copies a folder for each job, but data={data!r} is not "
+            "one; use a folder of images or packed files, or storage=shared."
         )
         raise ConfigError(message)
     if len(folders) not in (1, jobs):
@@ -75,7 +75,7 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
     for copy in copies:
         if copy.is_dir():
             _refuse_other_data(data, copy)
-            said.append(f"{copy} is there already, and holds the same data.")
+            said.append(f"{copy} already exists with the same data.")
             continue
         unfinished = copy.with_name(f"{copy.name}.unfinished")
         whole = False
@@ -102,9 +102,8 @@ def _refuse_other_data(data: str, copy: Path) -> None:
     if source != there:
         other = sorted(dict(source ^ there))[:1]
         message = (
-            f"{copy} is there already, and is no copy of {data}: {len(source ^ there)} "
-            f"files differ, such as {other[0]}; remove it, or name another folder in "
-            "copies."
+            f"{copy} exists, but is not a copy of {data}: {len(source ^ there)} files "
+            f"differ, such as {other[0]}; remove it, or name another folder in copies."
         )
         raise ConfigError(message)
 

@@ -12,6 +12,7 @@ from nbkit.analysis.concurrent import Effect, Job, Together
 from nbkit.analysis.concurrent_published import published_rounds
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.study import concurrent_tables as tables
+from nbkit.study import wording
 from nbkit.study.concurrent_plan import ConcurrentPlan, plan
 from nbkit.study.concurrent_rounds import Measured, measured
 from nbkit.study.conditions import (
@@ -35,7 +36,7 @@ __all__ = [
     "result",
 ]
 
-_QUESTION = "Does each job keep its speed when several train at once?"
+_QUESTION = "Does each job keep its speed when several train concurrently?"
 _JAIN = Source(
     "R. Jain, D. Chiu and W. Hawe, A quantitative measure of fairness, DEC-TR-301 "
     "(1984)",
@@ -45,12 +46,12 @@ _JAIN = Source(
 
 @dataclass(frozen=True)
 class ConcurrentResult:
-    """What a study says about jobs at once."""
+    """What a study says about concurrent jobs."""
 
     measured: Measured
     notes: Sequence[str]
     chosen: Mapping[str, Any]
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
     repeats: int
     is_cpu: bool
     conditions: Mapping[str, Any]
@@ -63,7 +64,7 @@ class ConcurrentResult:
 
     @property
     def together(self) -> Sequence[Together]:
-        """Jobs at once, in the plan's order."""
+        """Concurrent jobs, in the plan's order."""
         return self.measured.together
 
     @property
@@ -73,8 +74,8 @@ class ConcurrentResult:
         own = [self._control_sentence, *self._left_out]
         if not self.is_cpu:
             own.append(
-                "Jobs but the first have other GPUs than the job alone: that all are "
-                "equally fast is assumed."
+                "Jobs after the first run on other GPUs than the job alone, which are "
+                "assumed to be equally fast."
             )
         return tables.jobs_table(self.together, where, own)
 
@@ -97,7 +98,7 @@ class ConcurrentResult:
 
     @property
     def published(self) -> Table:
-        """What others have published of jobs at once, recomputed."""
+        """Published results of concurrent jobs, recomputed."""
         return tables.published_table(published_rounds())
 
     @property
@@ -127,13 +128,13 @@ class ConcurrentResult:
     @property
     def answer(self) -> str:
         """What the data say: slowdown, fairness and total, then what pinning gives."""
-        parts = [_said(one) for one in self.together]
-        parts += [
+        jobs = [_said(one) for one in self.together]
+        effects = [
             f"{effect.what.capitalize()}: {effect.ratio.sentence}"
             for effect in self.effects
             if effect.is_together
         ]
-        text = " ".join(parts)
+        text = " ".join(wording.one_sentence(each) for each in (jobs, effects) if each)
         return f"CPU, functional: {text}" if self.is_cpu else text
 
     def report(self) -> Report:
@@ -156,8 +157,8 @@ class ConcurrentResult:
             figures=[self.figure],
             method=[
                 *how_measured(self.repeats),
-                "At once: jobs of a round are started together, and only steps during "
-                "which every one of them was measured count.",
+                "Concurrently: jobs of a round are started together, and only steps "
+                "during which every one of them was measured count.",
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],
@@ -188,8 +189,8 @@ class ConcurrentResult:
     def _left_out(self) -> list[str]:
         return [
             f"{one.name}: {len(one.rounds) - len(one.counted)} of {len(one.rounds)} "
-            "rounds are left out, because their jobs were measured at once for too "
-            "short a time; more steps make the time longer."
+            "rounds are omitted, because their jobs were measured concurrently for "
+            "too short a time; use more steps."
             for one in self.together
             if len(one.counted) < len(one.rounds)
         ]
@@ -237,18 +238,18 @@ def report(study: Study) -> Report:
 
 
 def _said(one: Together) -> str:
-    """Return what jobs at once show, in words."""
+    """Return what concurrent jobs show, in words."""
     if not all(job.counts and job.alone.counts for job in one.jobs):
-        return f"{one.name} at once: nothing is compared, because a job is not finite."
+        return f"{one.name} concurrently: no comparison, because a job is not finite."
     slowdown, total = tables.slowdown_text(one.jobs), one.total_kept
     if slowdown is None or total is None or one.fairness is None:
         return (
-            f"{one.name} at once: nothing is shown, because its jobs were not measured "
-            "at once for long enough, or not alone."
+            f"{one.name} concurrently: no result, because the jobs did not overlap "
+            "long enough, or were not measured alone."
         )
     return (
-        f"{one.name} at once: slowdown {slowdown} against the same job alone, fairness "
-        f"{one.fairness.median:.4f}; {total.sentence}"
+        f"{one.name} concurrently: slowdown {slowdown} against the same job alone, "
+        f"fairness {one.fairness.median:.4f}; {total.sentence}"
     )
 
 

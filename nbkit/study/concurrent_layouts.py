@@ -1,4 +1,4 @@
-"""Layouts: which jobs run at once, how large, and under which conditions."""
+"""Layouts: which jobs run together, how large, and under which conditions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Setting:
     """Under which conditions the jobs of a layout run."""
 
     storage: str
-    """``shared``, or ``separate``: each job reads a copy of its own."""
+    """``shared``, or ``separate``: each job reads its own copy."""
     pinned: bool
-    """Whether each job has CPUs of its own."""
+    """Whether each job has separate CPUs."""
 
     @property
     def name(self) -> str:

@@ -77,11 +77,11 @@ class ConcurrentPlan:
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any]
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     @property
     def together(self) -> list[list[str]]:
-        """Arms that are started at once, group by group."""
+        """Arms that are started together, group by group."""
         return [one.jobs for one in self.planned if len(one.sizes) > 1]
 
     @property
@@ -116,7 +116,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     ConfigError
         If a parameter cannot be used; the text names every bad one.
     DeviceError
-        If the jobs do not fit on this machine at once.
+        If the jobs do not fit on this machine together.
     """
     p = parameters
     _check_values(p)
@@ -199,12 +199,12 @@ def _devices(p: Parameters) -> Devices:
 
 
 def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
-    """Return the sizes of the jobs at once, then of the one job on all devices.
+    """Return the sizes of the concurrent jobs, then of the one job on all devices.
 
     Raises
     ------
     DeviceError
-        If the jobs do not fit at once.
+        If the jobs do not fit together.
     """
     default = 2 if devices.is_cpu else max(2, min(devices.count, _MOST_JOBS))
     asked: list[int] = p.layout or [1] * default
@@ -216,7 +216,7 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
         verb = "is" if devices.count == 1 else "are"
         use = "use" if total == _FEWEST_DEVICES else "use a smaller layout, or"
         message = (
-            f"layout={_listed(jobs)} needs {total} devices at once, and there {verb} "
+            f"layout={_listed(jobs)} needs {total} devices, and there {verb} "
             f"{have}; {use} a machine with {total}."
         )
         raise DeviceError(message)
@@ -271,10 +271,10 @@ def _config(
         name=f"concurrent {name}",
         gpus=one.sizes[place],
         data=data,
-        # Jobs of their own train on images and weights of their own.
+        # Each job trains on its own images and weights.
         seed=values["seed"] + place,
         device=devices.device_type,
-        # Nobody looks at the curves of some hundred steps; they take CPU time.
+        # No one needs the curves of some hundred steps; they take CPU time.
         tensorboard=False,
     )
 
@@ -283,9 +283,9 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
     if devices.is_cpu:
         why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU"
         yield (
-            f"CPU, functional: {why}, so CPU processes stand in for GPUs, and of jobs "
-            "on GPUs the numbers say nothing. What jobs at once cost on the CPUs of "
-            "this machine, and what pinning gives there, they do say."
+            f"CPU, functional: {why}, so CPU processes are used instead. The numbers "
+            "show what concurrent jobs cost on the CPUs of this machine and what "
+            "pinning gives there, and say nothing about jobs on GPUs."
         )
 
 
@@ -303,7 +303,7 @@ def _what(
     twice = f"; {planned[0].alone[0]} twice (A/A control)" if control else ""
     what = "CPU slots" if devices.is_cpu else "GPUs"
     return (
-        f"{len(jobs)} jobs at once on {what} of their own ({_listed(jobs)}), against "
+        f"{len(jobs)} concurrent jobs on separate {what} ({_listed(jobs)}), against "
         f"the same job alone{beside}{twice}. Repeats of each, in balanced order: "
         f"{repeats}; {starts} starts, {runs} runs in all."
     )
@@ -317,14 +317,13 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
         for number, share in enumerate(shares, start=1)
     )
     yield (
-        f"Pinned: every job and its loading processes stay on CPUs of their own "
-        f"({each}), a job alone on those of its place; not pinned, the kernel moves "
-        "them as it likes."
+        f"Pinned: every job and its loading processes stay on separate CPUs ({each}), "
+        "a job alone on those of its place; not pinned, the kernel moves them freely."
     )
     if shares[0].devices:
         yield (
-            "Pinned jobs name their GPUs, on whose NUMA nodes their CPUs are; the "
-            "others take whichever GPUs are free."
+            "Pinned jobs name their GPUs, and their CPUs are on the same NUMA nodes; "
+            "the others take any free GPUs."
         )
     if shares[0].why_not_near:
         yield f"A rank of a pinned job has {shares[0].why_not_near}."

@@ -22,11 +22,11 @@ __all__ = ["Measured", "measured"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of jobs at once and alone."""
+    """What was measured of concurrent jobs and of jobs alone."""
 
     planned: Sequence[Planned]
     together: Sequence[Together]
-    """Jobs at once, in the plan's order."""
+    """Concurrent jobs, in the plan's order."""
     alone: Mapping[str, AloneRuns]
     """Jobs alone, by arm; one job on all devices among them."""
     control: NoiseFloor | None
@@ -36,7 +36,7 @@ class Measured:
 
     @property
     def one_jobs(self) -> dict[str, AloneRuns]:
-        """By name of jobs at once, one job on as many devices."""
+        """By name of concurrent jobs, one job on as many devices."""
         return {
             one.name: self.alone[whole.alone[0]]
             for one in self.planned

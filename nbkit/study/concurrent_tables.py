@@ -1,4 +1,4 @@
-"""Tables of jobs at once: each job, all together, settings, rounds, published ones."""
+"""Tables of concurrent jobs: each job, all together, settings, rounds, published."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def totals_table(
     Parameters
     ----------
     one_jobs
-        By name of the jobs at once, one job on all of their devices.
+        By name of the concurrent jobs, one job on all of their devices.
     """
     kept = [one.total_kept for one in together]
     divided = [
@@ -186,7 +186,7 @@ def _ratio_cells(ratio: Ratio | None) -> list[str | None]:
 
 
 def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Table:
-    """Return every round: how long its jobs were measured at once, where, which runs.
+    """Return every round: how long its jobs were measured together, where, which runs.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
     """
     rounds = [(one, each) for one in together for each in one.rounds]
     return Table(
-        "Rounds: for how long were the jobs measured at once?",
+        "Rounds: for how long were the jobs measured concurrently?",
         [
             *("jobs at once", "repeat", "seconds", "share", "steps", "images/s"),
             *("on", "runs"),
@@ -215,8 +215,8 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
         ],
         [
             "Share: of the time in which the quickest job was measured. Steps of a job "
-            "while another was still starting, warming up or already done are left "
-            f"out, and so is a round below {MINIMUM_OVERLAP * 100:.0f} %."
+            "while another was still starting, warming up or already done are "
+            f"omitted, as is a round below {MINIMUM_OVERLAP * 100:.0f} %."
         ],
         {
             "overlap_seconds": [each.overlap.seconds for _, each in rounds],
@@ -227,9 +227,9 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
 
 
 def published_table(rounds: Sequence[PublishedRound]) -> Table:
-    """Return what others have published of jobs at once, recomputed."""
+    """Return published results of concurrent jobs, recomputed."""
     return Table(
-        "Published by others: jobs at once, recomputed from the printed numbers",
+        "Published by others: concurrent jobs, recomputed from the printed numbers",
         [
             *("jobs at once", "alone", "slowdown", "total", "over the sum"),
             *("fairness", "fastest / slowest", "over 1 job on all"),
@@ -248,9 +248,8 @@ def published_table(rounds: Sequence[PublishedRound]) -> Table:
             for one in rounds
         ],
         [
-            "Images/s; one number each, so there is no interval and no verdict. Where "
-            'the report says "about", neither a ratio within 2 % of 1 nor fairness '
-            "means anything.",
+            "Images/s; one number each, without an interval or verdict. Where the "
+            'report says "about", a ratio within 2 % of 1 and fairness mean nothing.',
             *recomputed_means(),
         ],
         {

@@ -83,7 +83,8 @@ def how_measured(repeats: int) -> list[str]:
         "Order: every arm once."
         if repeats == 1
         else f"Order: {repeats} process starts of every arm, the arms forward, then "
-        "backward, and so on, so that a steady drift of the machine falls on all alike."
+        "backward, and so on, so that a steady drift of the machine affects all "
+        "equally."
     )
     return [f"Images per second: {STATISTIC}.", f"Intervals: {INTERVAL}.", order]
 

@@ -1,4 +1,4 @@
-"""What one node has to compute on: GPUs, or CPU processes that stand in for them."""
+"""What one node computes on: GPUs, or CPU processes instead of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Devices:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether CPU processes stand in for GPUs."""
+        """Whether CPU processes are used instead of GPUs."""
         return self.device_type == "cpu"
 
 

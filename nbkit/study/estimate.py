@@ -46,7 +46,7 @@ class WholeTraining:
     price_per_hour: float | None = None
     currency: str = "USD"
     functional: bool = False
-    """Whether CPU processes stood in for GPUs in the short run."""
+    """Whether CPU processes were used instead of GPUs in the short run."""
     conditions: str = ""
     """In what the short runs are not the whole; empty without one."""
 
@@ -116,8 +116,8 @@ class WholeTraining:
             f"{work.epochs} epochs, {work.epochs_low} to {work.epochs_high} over "
             f"{len(counts)} published seeds"
             if counts
-            else f"all {work.epochs} epochs that the recipe allows, since nobody "
-            "published how many it takes"
+            else f"all {work.epochs} epochs that the recipe allows, since the number "
+            "that it takes is not published"
         )
         notes = [
             f"Nothing in this table was measured as a whole. Time is {epochs}, over "
@@ -125,24 +125,24 @@ class WholeTraining:
             "most at the lowest: of runs the ends of the rate's 95 % interval, of "
             "published rates the slowest and fastest row.",
             "In all: training and evaluations, as a measured time to target; the start "
-            "stands apart and is in no sum and no cost. Published rates say nothing of "
-            "evaluations; their rows are the time of training alone. A price is that "
-            "of this machine.",
+            "is listed separately and is in no sum and no cost. Published rates do not "
+            "include evaluations; their rows are the time of training alone. The price "
+            "is that of this machine.",
         ]
         notes += [self.conditions] if self.conditions else []
         asked = self.recipe.fields.get("precision")
         other = [e.where for e in self.estimates if not _has_format(e, asked)]
         if other:
             notes.append(
-                f"Another number format than the recipe's {asked}, so that the rates "
-                f"are not of the same work: {', '.join(other)}."
+                f"Another number format than the recipe's {asked}, so the rates are "
+                f"not of the same work: {', '.join(other)}."
             )
         alone = [one for one in self.estimates if one.rate_low is None]
         notes += [f"{one.where}: no interval from a single run." for one in alone]
         if self.functional:
             notes.append(
-                "CPU, functional: CPU processes stood in for GPUs, which says that the "
-                "projection works and nothing about a GPU."
+                "CPU, functional: CPU processes were used instead of GPUs, which shows "
+                "that the projection works and says nothing about a GPU."
             )
         return notes
 
@@ -166,13 +166,13 @@ def estimate(
     Parameters
     ----------
     runs
-        A short training run of the recipe's model and image size on the machine at
-        hand, its id, or several that are alike for an interval; None projects published
-        rates alone. What they evaluated tells how long evaluations take.
+        A short training run of the recipe's model and image size on this machine, its
+        id, or several equal runs for an interval; None projects only published rates.
+        Their evaluations show how long evaluations take.
     recipe
         Name of a training recipe of a known set of images.
     gpus
-        GPUs of which published training rates are projected.
+        GPUs whose published training rates are projected.
     price_per_hour
         Of all devices of the runs together.
     currency
@@ -181,15 +181,15 @@ def estimate(
     Returns
     -------
     WholeTraining
-        Shows as a table; every number in it is labelled projected.
+        Displayed as a table; every number in it is labelled as projected.
 
     Raises
     ------
     ConfigError
-        If the runs are not of the recipe's model and size or not alike, or the recipe
-        is for no particular set of images.
+        If the runs do not have the recipe's model and size or differ, or the recipe is
+        not for a particular data set.
     NotEnoughDataError
-        If a run has measured no step.
+        If a run has no measured step.
 
     Examples
     --------
@@ -226,7 +226,7 @@ def elsewhere(
     Raises
     ------
     ConfigError
-        If a name is none of a GPU, or the recipe is for no particular set of images.
+        If a name is not a GPU, or the recipe is not for a particular data set.
     """
     precision = recipe.fields.get("precision", "fp16")
     work = workload(recipe)
@@ -243,8 +243,8 @@ def workload(recipe: TrainingRecipe) -> Workload:
     """
     if recipe.train_images is None or recipe.evaluation_images is None:
         message = (
-            f"recipe={recipe.name!r} is for any images, so that nothing says how many "
-            "an epoch has; use torchvision_sgd or netapp_lars."
+            f"recipe={recipe.name!r} is for any images, so the size of an epoch is "
+            "unknown; use torchvision_sgd or netapp_lars."
         )
         raise ConfigError(message)
     likely, fewest, most = expected_epochs(recipe.epochs_to_target, recipe.epochs)
@@ -271,7 +271,7 @@ def _runs(given: object) -> list[StoredRun]:
     if others or not found:
         what = f"a {type(others[0]).__name__}" if others else "0 runs"
         message = (
-            f"runs={what}, an estimate is from 1 run or more; use a run, its id, a "
+            f"runs={what}, but an estimate needs 1 run or more; use a run, its id, a "
             "list of them, or None for published rates alone."
         )
         raise ConfigError(message)
@@ -284,8 +284,8 @@ def _check_alike(runs: Sequence[StoredRun]) -> None:
         if len(set(values)) > 1:
             said = ", ".join(dict.fromkeys(map(str, values)))
             lines.append(
-                f"runs differ in {name} ({said}), so that their rates are of different "
-                "things; estimate from runs of one kind."
+                f"runs differ in {name} ({said}), so their rates cannot be combined; "
+                "use runs of one kind."
             )
     if lines:
         raise ConfigError("\n".join(lines))
@@ -307,13 +307,13 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
     config, worker = runs[0].config, runs[0].worker
     batch = worker.get("global_batch_size")
     data = (
-        "synthetic images, so that no file is read"
+        "synthetic images, which are not read from files"
         if config.data == "synthetic"
         else f"images of {config.data}"
     )
     evaluated = (
-        " Evaluations are projected from what the short runs evaluated, once and with "
-        "everything cold: rather too long."
+        " Evaluations are projected from those of the short runs, which ran once with "
+        "cold caches: their time is rather too long."
         if any(run.metrics("evaluation") for run in runs)
         else ""
     )

@@ -15,7 +15,7 @@ __all__ = ["headline", "main"]
 def headline(notebook: Path) -> str:
     """Return a saved notebook's headline table, answer, files and next step.
 
-    There is no table beside an answer that says that these runs cannot carry one.
+    There is no table beside an answer that says that these runs cannot support one.
 
     Raises
     ------

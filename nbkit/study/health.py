@@ -37,7 +37,7 @@ def findings() -> Iterator[Finding]:
     if count:
         yield Finding("Notebooks", "ok", f"{count} come with nbkit")
     else:
-        remedy = "install nbkit anew, from a wheel or a whole checkout"
+        remedy = "install nbkit again, from a wheel or a whole checkout"
         yield Finding("Notebooks", "failure", "none are here", remedy)
     # What is found in a folder, not made up: Jupyter offers its own kernel always.
     try:

@@ -128,9 +128,9 @@ def _at(run: Run, timing: LatencyTiming) -> ArmRun:
 def _why_untaught(weights: Mapping[str, Any]) -> str | None:
     """Return why these weights answer by chance; None if they may have learnt."""
     if weights.get("source") == "random":
-        return "the weights are random, so that every answer is by chance"
+        return "the weights are random, so every answer is by chance"
     if weights.get("new_output_layer"):
-        return "the output layer is new and has learnt nothing of these classes"
+        return "the output layer is new and not trained on these classes"
     return None
 
 

@@ -71,7 +71,7 @@ class InferencePlan:
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any]
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         note = Note(self.notes)
@@ -104,7 +104,7 @@ def plan(parameters: Parameters) -> InferencePlan:
     }
     if len(arms) == 1:
         message = (
-            f"precisions={','.join(values['precisions'])} leave {BASELINE} alone, with "
+            f"precisions={','.join(values['precisions'])} leaves only {BASELINE}, with "
             "nothing to compare; add a format, such as bf16."
         )
         raise ConfigError(message)
@@ -139,8 +139,8 @@ def _check_numbers(p: Parameters) -> None:
     ]
     if not 0 < p.accuracy_margin < 1:
         lines.append(
-            f"accuracy_margin={p.accuracy_margin} is not between 0 and 1; use a part "
-            "of all images, such as 0.01."
+            f"accuracy_margin={p.accuracy_margin} is not between 0 and 1; use a "
+            "fraction of all images, such as 0.01."
         )
     if lines:
         raise ConfigError("\n".join(lines))
@@ -162,9 +162,9 @@ def _weights(values: Mapping[str, Any]) -> str:
     path = Path(named).expanduser().resolve()
     if not path.exists():
         message = (
-            f"weights={named!r} is no run of the store and no file or folder ({path}); "
-            "use 'train', 'random', 'pretrained', the id of a run, or the path of a "
-            "checkpoint."
+            f"weights={named!r} is not a run of the store, a file or a folder "
+            f"({path}); use 'train', 'random', 'pretrained', the id of a run, or the "
+            "path of a checkpoint."
         )
         raise ConfigError(message)
     return str(path)
@@ -179,18 +179,18 @@ def _precisions(
     """Return the formats, the baseline first, and what is left out or compiled."""
     wanted, notes = list(values["precisions"]), []
     if "tf32" in wanted and devices.is_cpu:
-        message = "precisions has tf32, a format of GPUs, but this is a CPU; leave it."
+        message = "precisions has tf32, which needs a GPU, but this is a CPU; omit it."
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
         notes.append(
-            "FP16 is left out: few CPUs compute in it, and the others convert it back "
-            "and forth; -p precisions fp32,fp16,bf16,int8 measures it all the same. "
-            "TF32 is a format of GPUs."
+            "FP16 is skipped: few CPUs compute in it, and the others convert it back "
+            "and forth; use -p precisions fp32,fp16,bf16,int8 to measure it anyway. "
+            "TF32 needs a GPU."
         )
     old = too_old(gpus)
     if old is not None and p.precisions is None:
         wanted = [one for one in wanted if one not in _NEWER]
-        notes.append(f"TF32 and BF16 are left out: {old}.")
+        notes.append(f"TF32 and BF16 are skipped: {old}.")
     elif old is not None and (asked := [one for one in wanted if one in _NEWER]):
         message = f"precisions={','.join(asked)}: {old}; use fp32 and fp16."
         raise ConfigError(message)
@@ -198,20 +198,20 @@ def _precisions(
     if not devices.is_cpu and p.precisions is None and convolutions:
         wanted.remove("int8")
         notes.append(
-            "INT8 is left out: torch has no INT8 convolution on GPUs (TensorRT has). "
-            "-p device cpu, or a vision transformer, measures it."
+            "INT8 is skipped: torch has no INT8 convolution on GPUs (TensorRT has). "
+            "Use -p device cpu or a vision transformer to measure it."
         )
     elif not devices.is_cpu and "int8" in wanted:
         if p.origins["compile"] == "default":
             values["compile"] = True
             notes.append(
-                "Every format is compiled: on a GPU INT8 is slower than FP16 unless it "
-                "is, and the others are compared with it."
+                "Every format is compiled, since INT8 is compared with the others: "
+                "without compile it is slower than FP16 on a GPU."
             )
         elif p.precisions is None and not p.compile:
             wanted.remove("int8")
             notes.append(
-                "INT8 is left out: without compile it is slower than FP16 on a GPU."
+                "INT8 is skipped: without compile it is slower than FP16 on a GPU."
             )
     return list(dict.fromkeys([BASELINE, *wanted])), notes
 
@@ -228,7 +228,7 @@ def _config(
         weights=weights,
         batch_size_per_gpu=_EVALUATION_BATCH,
         device=devices.device_type,
-        # Nobody looks at the curves of some passes.
+        # No one needs the curves of some passes.
         tensorboard=False,
         inference={  # type: ignore[arg-type]
             "batch_sizes": tuple(values["batch_sizes"]),
@@ -252,7 +252,7 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
         device=devices.device_type,
         tensorboard=False,
         checkpoint_at_end=True,
-        # Nothing can be said of formats by weights that are no numbers.
+        # Weights that are not numbers say nothing about formats.
         stop_on_nonfinite=True,
         **{name: values[name] for name in names},
     )
@@ -263,8 +263,8 @@ def _where(p: Parameters, devices: Devices) -> list[str]:
         return []
     why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
     return [
-        f"On a CPU: {why}. These are real numbers of this CPU, on which models are "
-        "served too; of GPUs they say nothing."
+        f"On a CPU: {why}. The numbers are valid for this CPU, and models are served "
+        "on CPUs too; they say nothing about GPUs."
     ]
 
 
@@ -279,10 +279,10 @@ def _what(
     again = f", {BASELINE} twice (A/A control)" if p.control else ""
     sizes = ", ".join(map(str, values["batch_sizes"]))
     side = values["image_size"]
-    row = "" if devices.is_cpu else " and before six seconds of passes in a row"
+    row = "" if devices.is_cpu else ", then six seconds of passes in a row"
     return (
         f"{values['model']} at {side} x {side} pixels in {', '.join(arms)}{again}; "
-        f"batches of {sizes}, {values['batches']:,} timed passes each behind "
+        f"batches of {sizes}, {values['batches']:,} timed passes each after "
         f"{values['warmup_batches']} of warm-up{row}; {values['repeats']} process "
         f"starts of each format in balanced order, {count * values['repeats']} in all."
     )
@@ -291,8 +291,8 @@ def _what(
 def _whose_weights(weights: str, training: ExperimentConfig | None, data: str) -> str:
     if training is not None:
         return (
-            f"Weights: trained here first, {training.steps} steps on {data}; "
-            "-p weights takes those of a run or a checkpoint."
+            f"Weights: trained here first, {training.steps} steps on {data}; use "
+            "-p weights for those of a run or a checkpoint."
         )
     if weights == "random":
         return (
@@ -302,8 +302,8 @@ def _whose_weights(weights: str, training: ExperimentConfig | None, data: str) -
     if weights == "pretrained" and data != "synthetic":
         return (
             f"Weights: pretrained. If {data} has another number of classes, the output "
-            "layer is new and has learnt nothing: then accuracy is not judged; -p "
-            "weights train does learn."
+            "layer is new and untrained, and accuracy is not judged; use -p weights "
+            "train."
         )
     return f"Weights: {weights}."
 
@@ -314,9 +314,9 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
     needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
     here = " (photos has 96)" if values["data"] == "photos" else ""
     return [
-        f"Accuracy can only be called kept, within {points:g} points, of "
-        f"{needed:,} evaluation images or more{here}; of fewer it is shown how many "
-        "answers are the same."
+        f"A verdict that accuracy is kept, within {points:g} points, needs "
+        f"{needed:,} evaluation images or more{here}; with fewer, only the share of "
+        "equal answers is shown."
     ]
 
 
@@ -326,18 +326,18 @@ def _unused(
     weights: str,
     devices: Devices,
 ) -> list[str]:
-    """Return which parameters somebody has set that do nothing here."""
+    """Return which parameters that the user set have no effect here."""
     notes: list[str] = []
     if p.origins["calibration_images"] != "default":
         if not devices.is_cpu:
             notes.append(
-                "calibration_images does nothing on a GPU: INT8 takes its ranges from "
+                "calibration_images has no effect on a GPU: INT8 takes its ranges from "
                 "each batch there."
             )
         elif "int8" not in arms:
-            notes.append("calibration_images does nothing without int8 in precisions.")
+            notes.append("calibration_images has no effect without int8 in precisions.")
     if p.origins["training_steps"] != "default" and weights != TRAIN:
         notes.append(
-            f"training_steps does nothing with weights={weights}: nothing is trained."
+            f"training_steps has no effect with weights={weights}: nothing is trained."
         )
     return notes

@@ -137,16 +137,16 @@ class InferenceResult:
             "falls: loading, calibration and the conversion to a format are in it, and "
             "the batch sizes before."
             if self.is_cpu
-            else "Memory: the most allocated on the GPU at this batch size behind its "
+            else "Memory: the most allocated on the GPU at this batch size after its "
             "warm-up, weights included."
         )
         energy = (
             []
             if self.is_cpu
             else [
-                "J/image: of the GPU alone, over the passes in a row. Its counter is "
-                "read once a second, so that it needs five seconds of them; unknown "
-                "too where others used the GPU."
+                "J/image: of the GPU alone, over the passes in a row. The counter is "
+                "read once a second, so five seconds of them are needed; unknown if "
+                "other processes used the GPU."
             ]
         )
         controls = [
@@ -177,13 +177,13 @@ class InferenceResult:
 
     @property
     def accuracy(self) -> Table | Note:
-        """What is left of the accuracy, or why nobody can say."""
+        """What is left of the accuracy, or why it is unknown."""
         kept = {arm: one for arm, one in self.kept.items() if arm != self._any.control}
         if all(one.score is None for one in kept.values()):
             return Note(
                 [
-                    "Accuracy: there are no evaluation images, so that nobody knows "
-                    "whether it is kept; use -p data with train/ and val/ folders."
+                    "Accuracy: there are no evaluation images, so whether it is kept "
+                    "is unknown; use -p data with train/ and val/ folders."
                 ]
             )
         return accuracy_table(kept, self.baseline, self._margin)
@@ -205,7 +205,7 @@ class InferenceResult:
 
     @cached_property
     def _beside(self) -> list[PublishedRow]:
-        """What others published of this GPU, in the chart."""
+        """Published results of this GPU, in the chart."""
         config = self.configs[self.baseline]
         if self.is_cpu or config.image_size != 224:
             return []
@@ -222,7 +222,7 @@ class InferenceResult:
 
     @property
     def published(self) -> Table | Note:
-        """What others published of this model, on any device."""
+        """Published results of this model, on any device."""
         model = self.configs[self.baseline].model
         return published_table(published_of(model, list(self.by_batch_size)), model)
 
@@ -274,8 +274,8 @@ class InferenceResult:
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
-                f"{self._how_rates} Of each process start one number; shown is the "
-                "median over process starts.",
+                f"{self._how_rates} Each process start gives one number; the tables "
+                "show the median over process starts.",
                 *how_measured(self.repeats)[1:],
                 f"Images for timing: random, {config.image_size} x "
                 f"{config.image_size} pixels, on the device beforehand; layout "

@@ -43,7 +43,7 @@ class Ready:
 
 
 def prepare(plan: InferencePlan) -> Ready:
-    """Train the weights if nobody has any, and try what may not be available.
+    """Train the weights if there are none, and try what may not be available.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def prepare(plan: InferencePlan) -> Ready:
     RunFailedError
         If the training fails.
     RunStoppedError
-        If somebody stops a run.
+        If a user stops a run.
     """
     doubtful = [arm for arm in plan.arms if arm in _MAY_FAIL]
     count = (plan.training is not None) + len(doubtful)
@@ -83,11 +83,11 @@ def prepare(plan: InferencePlan) -> Ready:
                 notes.append(f"{arm} is available: it was tried once.")
     if len(arms) == 1:
         message = (
-            f"precisions={','.join(plan.arms)}: {notes[-1]} This leaves {BASELINE} "
-            "alone; add a format, such as bf16."
+            f"precisions={','.join(plan.arms)}: {notes[-1]} This leaves only "
+            f"{BASELINE}; add a format, such as bf16."
         )
         raise ConfigError(message)
-    notes = notes or ["Everything is there: nothing has to be trained or tried."]
+    notes = notes or ["Nothing has to be trained or tried first."]
     return Ready(
         arms=arms,
         unavailable=unavailable,

@@ -60,7 +60,7 @@ def _speed_cells(one: Served, baseline: str) -> list[str | None]:
     interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
     verdict = None if against is None else against.verdict
     if one.is_control:
-        # What it shows is said by the noise floor.
+        # The noise floor says what it shows.
         verdict = "control"
     return [
         one.arm,
@@ -92,9 +92,9 @@ def latency_table(served: Sequence[Served]) -> Table:
             for one in served
         ],
         [
-            "From images on the device to outputs that are ready, nothing else under "
-            "way. A percentile is of the passes of one process start, shown is the "
-            "median over the starts; p95 needs 20 passes, p99 100.",
+            "From images on the device to finished outputs, with nothing else running. "
+            "Percentiles are of the passes of one process start; the table shows the "
+            "median over the starts. p95 needs 20 passes, p99 100.",
         ],
         _seconds(served),
     )
@@ -139,7 +139,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
     differing = [one.arm for one in kept.values() if one.starts_differ]
     notes = [
         "Every format answers on the same images with the same weights. What counts is "
-        "on how many only one of the two is right; p is McNemar's exact test of that. "
+        "the number on which only one of the two is right; p is McNemar's exact test. "
         f"Kept: the whole interval is above {-100 * margin:g} points.",
         *_few_images(kept.values(), margin),
         *(
@@ -194,7 +194,7 @@ def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
     if not images or min(images) >= needed:
         return []
     return [
-        f"Here are {min(images):,} images: too few to say that accuracy is kept, "
+        f"{min(images):,} images are too few to show that accuracy is kept, "
         f"whatever the answers. It takes {needed:,} if both are right on the same "
         "ones, and more with every image on which only one is."
     ]
@@ -291,9 +291,9 @@ def _origin(weights: Mapping[str, Any]) -> str:
 
 
 def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
-    """Return what others published of a model at inference."""
+    """Return published results of a model at inference."""
     if not rows:
-        return Note([f"Published by others: nothing is known of {model} at inference."])
+        return Note([f"Published by others: no inference results of {model}."])
     return Table(
         f"Published by others, not measured here: {model} at inference, images/s",
         [
@@ -317,12 +317,12 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
             for row in rows
         ],
         [
-            "One number each, so there is no interval; other software, other machines. "
-            "Where images are read meanwhile, reading and decoding may hold the rate "
-            "back; here, as with random ones, they are on the device beforehand. "
-            "Of each device and format: the batch sizes measured here, and the best. "
-            "TensorRT's INT8 in Dell's guide of 2018 is in a picture only, so that no "
-            "row can be given of it.",
+            "One number each, without an interval; other software, other machines. "
+            "Where images are read during the run, reading and decoding may limit the "
+            "rate; here, as with random images, they are on the device beforehand. "
+            "For each device and format: the batch sizes measured here, and the best. "
+            "TensorRT's INT8 in Dell's guide of 2018 is only in a figure, so it has no "
+            "row.",
         ],
         {"images_per_second": [row.images_per_second for row in rows]},
     )

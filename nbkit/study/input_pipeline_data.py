@@ -25,7 +25,7 @@ _FEWEST_BATCHES = 10
 _BATCHES = 12
 _IMAGES = 150
 """Of a rank in an epoch of the built-in set, if one copy of it has not as many: with a
-little to spare, and so many files that ranks share them nearly evenly."""
+little to lose, and so many files that ranks share them nearly evenly."""
 
 _SHARD_MEGABYTES = 1
 """The built-in set in files of this size: enough files for several ranks."""
@@ -75,7 +75,7 @@ def put_files(data: str, copies: int) -> None:
     try:
         pack(images, folder, "tfrecord", shard_megabytes=_SHARD_MEGABYTES)
     except StoreError:
-        # Somebody else may have been done first.
+        # Another process may have finished first.
         if not folder.is_dir():
             raise
 
@@ -122,6 +122,6 @@ def _copied(copies: int) -> Path:
         found = str(error).partition(";")[0]
         message = (
             f"data='photos' is needed {copies} times for such batches ({found}); use a "
-            "smaller batch_size_per_gpu, fewer gpus, or TFRecord files of your own."
+            "smaller batch_size_per_gpu, fewer gpus, or your own TFRecord files."
         )
         raise ConfigError(message) from error

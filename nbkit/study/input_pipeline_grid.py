@@ -35,8 +35,8 @@ def loader_faults(loaders: Sequence[str]) -> Iterator[str]:
     for loader in loaders:
         if loader in _WITHOUT_WORKERS:
             yield (
-                f"loaders={','.join(loaders)}: {loader!r} has no workers, but they are "
-                "what is tuned; use torch, tfrecord or dali."
+                f"loaders={','.join(loaders)}: {loader!r} has no workers to tune; use "
+                "torch, tfrecord or dali."
             )
 
 
@@ -73,10 +73,10 @@ def notes_on(grid: Grid) -> Iterator[str]:
     count = len(replace(grid, most_ahead=None)) - len(grid)
     if count:
         yield (
-            f"The tuner leaves out {count} settings that load more than "
+            f"The tuner skips {count} settings that load more than "
             f"{grid.most_ahead} batches ahead (workers x prefetch, against a quarter "
-            "of the steps): their runs would show how fast a buffer empties. With more "
-            "steps they may be tried."
+            "of the steps): their runs would show how fast a buffer empties. Use more "
+            "steps to try them."
         )
 
 
@@ -84,8 +84,8 @@ def rule_note(cores: float, gpus: int) -> str:
     """Return what the guide's rule comes to here."""
     found = guide_rule_workers(cores, gpus)
     text = (
-        "Rule of Dell's guide, read as 4 cores of each GPU's share left to the rest: "
+        "Rule of Dell's guide, read as 4 cores of each GPU's share kept free: "
         f"{cores:g} cores for {gpus} {'rank' if gpus == 1 else 'ranks'} give {found} "
         "loading processes a rank"
     )
-    return f"{text}." if found > 0 else f"{text}, which cannot be, so 1 is measured."
+    return f"{text}." if found > 0 else f"{text}, so 1 is measured."

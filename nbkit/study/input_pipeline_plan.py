@@ -89,7 +89,7 @@ class PipelinePlan:
     tuned: ExperimentConfig | None
     """What the tuner changes loader, workers and prefetch of; None without tuning."""
     rule: Setting | None
-    """What the guide's rule gives; None if that is no arm."""
+    """What the guide's rule gives; None if that is not an arm."""
     grid: Grid
     start: Setting
     most_trials: int
@@ -97,13 +97,13 @@ class PipelinePlan:
     gpus: int
     repeats: int
     emulated: EmulatedStep | None
-    """What stands in for the GPUs; None where they compute themselves."""
+    """What is used instead of the GPUs; None where they compute themselves."""
     environment: Mapping[str, str]
     """Environment variables that every run gets."""
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any]
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     def arms_with(self, tuning: Tuning | None) -> dict[str, ExperimentConfig]:
         """Return the arms of the study, the tuned one among them.
@@ -132,7 +132,7 @@ class PipelinePlan:
 
     def _same_as_rule(self, tuning: Tuning | None) -> Iterator[str]:
         if tuning is not None and tuning.chosen == self.rule:
-            yield "The rule's setting is the tuned one, so it is measured as that."
+            yield "The rule's setting is the tuned one, so it is not measured twice."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         note = Note(self.notes)
@@ -150,7 +150,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
     ConfigError
         If a parameter cannot be used, or there are too few images.
     NotEnoughDataError
-        If nobody has published how fast the GPU to be emulated is.
+        If no rate of the GPU to emulate is published.
     """
     p = parameters
     _check_numbers(p)
@@ -219,7 +219,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
         gpus=gpus,
         repeats=values["repeats"],
         emulated=emulated,
-        # A device that is stood in for is one CPU: a lone process must not use all.
+        # An emulated device is one CPU: a lone process must not use all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
         notes=(
             *_stand_in(p, devices, emulated),
@@ -280,7 +280,7 @@ class _Arms:
             gpus=gpus,
             device=devices.device_type,
             oversubscribe=devices.is_cpu and gpus > devices.count,
-            # Nobody looks at the curves of a hundred steps; they take CPU time.
+            # No one needs the curves of a hundred steps; they take CPU time.
             tensorboard=False,
         )
 
@@ -315,8 +315,8 @@ def _names(asked: Sequence[str] | None) -> list[str]:
     if unknown:
         near = suggest(unknown[0], known)
         message = (
-            f"arms={','.join(asked)}: {unknown[0]!r} is none of {', '.join(known)} or "
-            f"all.{near}"
+            f"arms={','.join(asked)}: {unknown[0]!r} is not one of {', '.join(known)} "
+            f"or all.{near}"
         )
         raise ConfigError(message)
     return known if "all" in asked else list(asked)
@@ -333,8 +333,8 @@ def _stand_in(
         why = f"device={p.device} was asked for" if asked else "there is no GPU here"
     yield (
         f"Emulated: {why}, so every rank sleeps {emulated.seconds * 1e3:.1f} ms after "
-        f"a batch in the place of a GPU that computes: {emulated.source}. Files, "
-        "decoding and CPUs are real and measured."
+        f"a batch instead of computing on a GPU: {emulated.source}. Files, decoding "
+        "and CPUs are real and measured."
     )
 
 

@@ -46,7 +46,7 @@ from nbkit.study.tuner import Tuned
 
 __all__ = ["PipelineResult"]
 
-_QUESTION = "Is my training starved by its input, and what would mend it?"
+_QUESTION = "Is training input-bound, and what fixes it?"
 _STATISTIC = (
     "Images per second: median over runs of images of the measured window / its wall "
     "time, data wait included, warm-up left out. Not the median over steps: an input "
@@ -98,8 +98,8 @@ class PipelineResult:
             more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}
             notes.append(
                 "AU: share of the time in which the emulated GPUs compute, by MLPerf "
-                "Storage's definition. The rest they wait for data, their own or "
-                "another rank's; data wait is their own alone."
+                "Storage's definition. The rest of the time they wait for data, their "
+                "own or another rank's; data wait counts only their own."
             )
         return self.arms.table(
             caption=f"{where[:1].upper()}{where[1:]}; ratios against "
@@ -224,7 +224,7 @@ class PipelineResult:
         )
         demand = self.demand(size)
         if demand is not None:
-            text += f" ({wording.rate(demand)} images/s are asked for)"
+            text += f" ({wording.rate(demand)} images/s are needed)"
         if fastest != best:
             text += f"; {self._words(fastest.arm)} delivers {_rate(fastest)}"
         naive = self._row("naive")
@@ -234,7 +234,7 @@ class PipelineResult:
         new = self._row(_NEW)
         if new is not None and new.ratio is not None:
             text += (
-                f"; of the report on CheXNet the new pipeline ({_NEW}) delivers "
+                f"; the new pipeline of the CheXNet report ({_NEW}) delivers "
                 f"{_ratio_words(new)}"
             )
         return f"{text}."

@@ -84,11 +84,11 @@ def steps_table() -> Table:
         ["step", "old, 8 steps", "here", "new, 10 steps", "here"],
         rows,
         [
-            "Steps and their order are the report's, as are 10 files in turn. There "
-            "they are TensorFlow's; here small steps of nbkit's own do the same, with "
-            "Pillow in threads. Of the report's settings two are changed: it shuffles "
-            "500 images, here at most a tenth of a rank's, and its old pipeline "
-            "prefetches as many batches as a batch has images, here prefetch_factor."
+            "Steps and their order are the report's, as are 10 files in turn. The "
+            "report uses TensorFlow; here nbkit's steps do the same, with Pillow in "
+            "threads. Two settings differ: the report shuffles 500 images, here at "
+            "most a tenth of a rank's, and its old pipeline prefetches as many "
+            "batches as a batch has images, here prefetch_factor."
         ],
     )
 
@@ -237,17 +237,17 @@ def cores_table(
 
 _PROCESSES = ("process", "processes")
 _CPU_TIME = (
-    "CPU time of an image is that of every process of the ranks: what a loader reads "
-    "and decodes in vain is in it."
+    "CPU time of an image is that of every process of the ranks, including images "
+    "that a loader reads and decodes without use."
 )
 _OF_A_TRAINING = (
-    "So is the training's own, such as starting kernels and waiting for the GPU: the "
-    "input alone needs fewer. On the other hand, cores that share caches, or one "
-    "physical core, do less each."
+    "It includes the training's own, such as starting kernels and waiting for the "
+    "GPU: the input alone needs fewer cores. On the other hand, cores that share "
+    "caches, or one physical core, do less each."
 )
 _OF_LOADING = (
-    "So is what a GPU would normalise. Cores needed is a lower bound: cores that share "
-    "caches, or one physical core, do less each."
+    "It includes the normalisation that a GPU would do. Cores needed is a lower bound: "
+    "cores that share caches, or one physical core, do less each."
 )
 
 
@@ -268,7 +268,7 @@ def _what_became_of(trial: Trial, chosen: Setting) -> str:
 
 
 def _noise_words(tuning: Tuning) -> str:
-    margin = f"differences up to {tuning.margin * 100:.1f} % decide nothing."
+    margin = f"differences up to {tuning.margin * 100:.1f} % are ignored."
     if tuning.noise is None:
         return f"noise not measured, {margin}"
     noise = f"{tuning.noise * 100:.1f} %"

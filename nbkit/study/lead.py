@@ -1,7 +1,7 @@
-"""Why a study cannot carry its answer: said first, and then no number stands beside it.
+"""Why a study cannot support its answer: the report then starts with it.
 
-What is looked at was recorded while the runs ran, and the limits are those below,
-whatever the runs have given: nobody can choose the answer by choosing the reasons.
+The reasons come from what was recorded during the runs, and the limits are those below,
+whatever the runs have given: the answer cannot be chosen by choosing the reasons.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ few to show a difference. Beyond it nothing that is compared with it means anyth
 _ALONE = "Measure again when nothing else runs on this machine."
 _ACTIONS = {
     "control": _ALONE,
-    "other-gpu-processes": "Measure again on GPUs that nobody else uses.",
+    "other-gpu-processes": "Measure again on GPUs that no other process uses.",
     "other-processes": _ALONE,
     "throttled": "Cool the GPUs, and measure again.",
     "no-cpu": _ALONE,
@@ -46,7 +46,7 @@ class Doubt:
 
 
 def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]:
-    """Return why an answer cannot be believed; what is said first comes first.
+    """Return why an answer cannot be believed, the most important reason first.
 
     Parameters
     ----------
@@ -137,14 +137,14 @@ def told_first(
         plural = "s" if more > 1 else ""
         rest = f"; {more} more reason{plural} below" if more else ""
         sentences += [
-            f"These runs cannot carry an answer: {found[0].reason}{rest}.",
+            f"These runs cannot support an answer: {found[0].reason}{rest}.",
             found[0].action,
         ]
         notes[:0] = [f"Doubt: {one.reason}. {one.action}" for one in found[1:]]
     else:
         sentences.append(report.answer)
     told = [f"{arm}: {one}; no verdict." for arm, one in lost.items()]
-    told += [f"Not to be relied on: {one.reason}." for one in found]
+    told += [f"Not reliable: {one.reason}." for one in found]
     tables = list(report.tables)
     if tables:
         tables[0] = replace(tables[0], notes=[*told, *tables[0].notes])

@@ -49,7 +49,7 @@ _QUESTION = "Which machine trains faster, and is the comparison like for like?"
 
 @dataclass(frozen=True)
 class MachinesResult:
-    """What runs of two machines say, and what others have published."""
+    """What runs of two machines say, and published results."""
 
     plan: MachinesPlan
     a: Machine
@@ -92,7 +92,7 @@ class MachinesResult:
 
     @property
     def answer(self) -> str:
-        """What was measured first, then what others have published."""
+        """What was measured first, then published results."""
         published = published_sentence(self.pairs, *self.plan.published)
         first = no_verdict_sentence(self.not_finite)
         return f"{first} {self.measured_answer} {published}".lstrip()
@@ -163,7 +163,7 @@ class MachinesResult:
 
     @property
     def published(self) -> Table | Note:
-        """What others have published of two GPUs, like for like."""
+        """Published results of two GPUs, like for like."""
         gpus = self.plan.published
         if not self.pairs:
             return Note([published_sentence([], *gpus)])
@@ -255,9 +255,9 @@ class MachinesResult:
         if not (found := self._doubts):
             return made
         told = told_first(made, {}, found, no_verdict_sentence(self.not_finite))
-        # No machine of this comparison was there when others measured theirs.
+        # The published numbers do not depend on these runs.
         published = published_sentence(self.pairs, *self.plan.published)
-        return replace(told, answer=f"{told.answer} {published}".rstrip())
+        return replace(told, notes=[*told.notes, published])
 
     @property
     def _doubts(self) -> list[Doubt]:
@@ -271,7 +271,7 @@ class MachinesResult:
         return list({one.code: one for one in reversed(found)}.values())[::-1]
 
     def save(self) -> SavedReport:
-        """Write the report into a folder of its own in the store.
+        """Write the report into a new folder of the store.
 
         Raises
         ------

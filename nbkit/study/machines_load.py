@@ -1,6 +1,6 @@
 """Machines out of bundles, studies and runs; the user's store is only read.
 
-A bundle is unpacked into a store of its own for a moment, through the checks of an
+A bundle is unpacked into a temporary store, through the checks of an
 import, and what is needed of its runs is kept in memory. Reading it in place would have
 to repeat those checks, and importing it would fill the user's store with runs of others
 that they did not ask for.
@@ -86,7 +86,7 @@ class Machine:
     facts: dict[str, str | None]
     """What is worth knowing of it, side by side with another."""
     statistics: Mapping[Conditions, Sequence[SourceStatistic]]
-    """What others would have printed of the runs that agree in these conditions."""
+    """What other sources would have printed of the runs with these conditions."""
     audits: Mapping[Conditions, Sequence[Finding]]
     """What is suspicious about them."""
     bound_by: Mapping[Conditions, ArmsBoundBy]
@@ -181,7 +181,7 @@ def _machines(runs: Sequence[Run]) -> list[Machine]:
 def _not_nbkits(entry: str, error: BaseException) -> str:
     return (
         f"{entry} holds a record that cannot be read "
-        f"({type(error).__name__}: {error}); get it anew from whom it came."
+        f"({type(error).__name__}: {error}); get the bundle again."
     )
 
 
@@ -235,7 +235,7 @@ def _read(entry: str, store: Path, reading: Reading) -> None:
             reading.add(run, entry)
         if study.missing:
             count = len(study.missing)
-            reading.notes.append(f"Study {entry} is not complete: {count} runs miss.")
+            reading.notes.append(f"Study {entry} is incomplete: {count} runs missing.")
         return
     reading.add(attach(entry), "the store")
 
@@ -250,13 +250,13 @@ def _why_not(run: Run) -> str | None:
     if run.record.get("tags", {}).get("together"):
         return "which ran beside other jobs of its study, and not alone"
     if run.config.task != "train":
-        return f"which is a {run.config.task}: nobody knows what its steps do"
+        return f"which is a {run.config.task}: what its steps do is unknown"
     if run.summary.images_per_second is None:
         return "which has no measured step"
     if run.summary.oversubscribed:
         return "in which several ranks shared a device (oversubscribe)"
     if missing := not_known(run):
-        return f"of which is not known: {', '.join(missing)}"
+        return f"which does not record: {', '.join(missing)}"
     return None
 
 

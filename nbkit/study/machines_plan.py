@@ -53,7 +53,7 @@ class MachinesPlan:
     notes: tuple[str, ...]
     """What a reader has to know first."""
     is_example: bool
-    """Whether nobody named a bundle."""
+    """Whether no bundle was named."""
     parameters: Parameters
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
@@ -151,7 +151,7 @@ def _errors(p: Parameters) -> list[str]:
         if name not in _PRECISIONS
     ]
     errors += [
-        f"published={name!r} is no GPU of the published table; name one as "
+        f"published={name!r} is not a GPU of the published table; use one such as "
         "V100-SXM2-32GB, A100-PCIe or H100."
         for name in p.published or ()
         if canonical_gpu_name(name) is None
@@ -159,7 +159,7 @@ def _errors(p: Parameters) -> list[str]:
     if p.published is not None and len(set(p.published)) != 2:
         errors.append(
             f"published={','.join(p.published)} names {len(set(p.published))} GPUs, "
-            "two are compared; name two."
+            "but two are compared; name two."
         )
     return errors
 
@@ -169,7 +169,7 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
     known = [*names, *([HERE] if p.measure else [])]
     listed = ", ".join(known)
     errors = [
-        f"{which}={name!r} is none of the machines here ({listed}); use one of them."
+        f"{which}={name!r} is not one of the machines here ({listed}); use one of them."
         for which, name in (("a", p.a), ("b", p.b))
         if name is not None and name not in known
     ]
@@ -326,9 +326,9 @@ def _notes(
     notes = []
     if is_example:
         notes.append(
-            "No bundle was named: these are the two that come with nbkit, recorded on "
-            "one virtual machine, with two CPUs and held to one of them. They "
-            "show how machines are compared, and say nothing about a GPU."
+            "No bundle was named, so the two that come with nbkit are used. They were "
+            "recorded on one virtual machine, with two CPUs and limited to one of "
+            "them; they show how machines are compared, and say nothing about a GPU."
         )
     for name, machine in machines.items():
         what = "" if name in (a, b) else ", which is not compared"

@@ -156,7 +156,7 @@ def differences_table(
     """Return what else is different: it is part of what the ratio compares."""
     found = list(_differences(matched, a, b))
     if not matched:
-        return Note(["No run is compared, so nothing is said of what else differs."])
+        return Note(["No run is compared, so other differences are not listed."])
     if not found:
         return Note(["Nothing else that is recorded of the compared runs differs."])
     return Table(
@@ -169,7 +169,7 @@ def differences_table(
 def published_table(
     pairs: Sequence[PublishedPair], gpus: tuple[str, str], model: str
 ) -> Table:
-    """Return what others have published of two GPUs; there must be a pair."""
+    """Return published results of two GPUs; there must be a pair."""
     return Table(
         f"Published by others, {model}: {gpus[0]} over {gpus[1]}, in images/s",
         [

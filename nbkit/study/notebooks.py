@@ -23,7 +23,7 @@ def notebook(name: str) -> Path:
     Raises
     ------
     ConfigError
-        If there is none of that name; the text lists those there are.
+        If there is no notebook of that name; the text lists the names.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def notebooks() -> dict[str, Path]:
 
 
 def as_typed(name: str) -> str:
-    """Return what names a canonical notebook in a command that somebody types.
+    """Return what names a canonical notebook in a command that a user types.
 
     Parameters
     ----------

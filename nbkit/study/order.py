@@ -54,7 +54,7 @@ def of_repeat(
     """Return an arm's fields for one of its repeats.
 
     Repeats are the same but for chance, unless the plan says ``seed_per_repeat``: then
-    each has a seed of its own, the arm's and those behind it, and every arm the same.
+    each has its own seed, the arm's and those after it, and every arm the same.
     """
     if not plan.get("seed_per_repeat"):
         return dict(fields)
@@ -75,13 +75,13 @@ def arms_and_order(
     Raises
     ------
     ConfigError
-        If the control is no arm, or a name is used twice.
+        If the control is not an arm, or a name is used twice.
     """
     compared, names = dict(arms), list(arms)
     if control is not None:
         if control not in arms:
             listed = ", ".join(map(repr, arms))
-            message = f"control={control!r} is none of the arms; use one of {listed}."
+            message = f"control={control!r} is not an arm; use one of {listed}."
             raise ConfigError(message)
         names = [control, *(arm for arm in arms if arm != control), twin(control)]
         compared[twin(control)] = arms[control]

@@ -1,6 +1,6 @@
 """`params`: a notebook's parameters, checked before anything starts.
 
-papermill writes the values of its command line into a cell of their own behind the
+papermill writes the values of its command line into a separate cell after the
 notebook's ``parameters`` cell, warns of a name that the notebook does not know, and
 passes ``true`` as a text. The kernel remembers the source of every cell it ran, so
 both cells can be read there, and nothing of papermill needs to be changed.
@@ -19,6 +19,7 @@ from IPython.core.getipython import get_ipython
 from nbkit.errors import ParameterError
 from nbkit.registry import suggest
 from nbkit.study.coercion import Kind, annotation_of, coerce, kind_of
+from nbkit.study.injected import injected_names, statements
 from nbkit.study.notebooks import as_typed
 
 __all__ = [
@@ -36,11 +37,8 @@ SIZES_OF_A_CPU = (
     "steps",
     "warmup_steps",
 )
-"""Parameters that were chosen for CPUs that stand in: a next step on a GPU leaves them
-to its defaults, since what a CPU does in a moment is no measurement there."""
-
-_INJECTED = "# Parameters"
-"""First line of the cell that papermill injects."""
+"""Parameters that were chosen for CPUs without a GPU: a next step on a GPU leaves them
+to its defaults, since they are not meaningful there."""
 
 
 class Parameters(Mapping[str, Any]):
@@ -51,7 +49,7 @@ class Parameters(Mapping[str, Any]):
     values
         Value by name, in the order of the notebook.
     origins
-        ``papermill``, ``notebook`` (changed by hand) or ``default``, by name.
+        ``papermill``, ``notebook`` (edited there) or ``default``, by name.
     """
 
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
@@ -88,14 +86,14 @@ def params() -> Parameters:
     """Return the parameters of the notebook whose cell calls this.
 
     The notebook declares them in one cell of annotated literals; a default of None
-    makes a parameter optional. Texts become numbers, booleans or lists (split at
-    commas) where the annotation says so, and the notebook's variables take these
-    values too.
+    makes a parameter optional. Strings are converted to numbers, booleans or lists
+    (split at commas) by the annotation, and the notebook's variables get these values
+    too.
 
     Raises
     ------
     ParameterError
-        If a name is not declared or a value does not fit, naming all of them at once.
+        If a name is not declared or a value does not fit, naming all of them.
     """
     shell = get_ipython()
     if shell is None:
@@ -117,7 +115,7 @@ def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Para
         The notebook's variables.
     """
     position, declared = _declared(cells)
-    injected = _injected(cells[position + 1 :])
+    injected = injected_names(cells[position + 1 :])
     errors = [
         f"{name}={namespace.get(name)!r} is not a parameter of this notebook; use one "
         f"of {', '.join(declared)}.{suggest(name, list(declared))}"
@@ -179,7 +177,7 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[Kind, Any]]]:
     mixed: list[str] = []
     mixed_names: set[str] = set()
     for position in reversed(range(len(cells))):
-        found = [(one, _declaration(one)) for one in _statements(cells[position])]
+        found = [(one, _declaration(one)) for one in statements(cells[position])]
         declared = [it for _, it in found if not isinstance(it, str)]
         names = {name for name, *_ in declared}
         if declared and len(declared) == len(found) and not names & mixed_names:
@@ -222,7 +220,7 @@ def _declaration(statement: ast.stmt) -> tuple[str, Kind, Any] | str:
     if annotation is None:
         annotation, what = annotation_of(default), "has no type"
     else:
-        what = f"has the type {annotation}, which no parameter has"
+        what = f"has the type {annotation}, which a parameter cannot be"
         if (kind := kind_of(annotation, default)) is not None:
             return name, kind, default
         annotation = annotation_of(default)
@@ -231,24 +229,3 @@ def _declaration(statement: ast.stmt) -> tuple[str, Kind, Any] | str:
 
 def _first_line(source: str, statement: ast.stmt) -> str:
     return (ast.get_source_segment(source, statement) or "").partition("\n")[0]
-
-
-def _injected(cells: Sequence[str]) -> list[str]:
-    """Return the names that papermill's cell assigns; none without such a cell."""
-    for source in reversed(cells):
-        if source.startswith(_INJECTED):
-            return [
-                target.id
-                for statement in _statements(source)
-                if isinstance(statement, ast.Assign)
-                for target in statement.targets
-                if isinstance(target, ast.Name)
-            ]
-    return []
-
-
-def _statements(source: str) -> list[ast.stmt]:
-    try:
-        return ast.parse(source).body
-    except SyntaxError:
-        return []

@@ -92,7 +92,7 @@ class PrecisionResult:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether CPU processes stood in for GPUs."""
+        """Whether CPU processes were used instead of GPUs."""
         return self.arms.is_functional
 
     @cached_property
@@ -177,7 +177,7 @@ class PrecisionResult:
         """What the layout does to 16 bits here, or why nothing can be said."""
         if not self.layouts:
             unmeasured = (
-                "No precision was measured in both layouts; leave memory_format open."
+                "No precision was measured in both layouts; do not set memory_format."
             )
             return Note(self._left_out or [unmeasured])
         return layout_table(self.layouts, self._layout_notes)
@@ -198,7 +198,7 @@ class PrecisionResult:
 
     @cached_property
     def published(self) -> dict[str, list[PublishedRow]]:
-        """What others published of this GPU in the same format, by arm."""
+        """Published results of this GPU in the same format, by arm."""
         # What is published is of one GPU, and of ImageNet's usual size.
         config = self.configs[self.arms.baseline]
         if self.is_cpu or (config.world_size, config.image_size) != (1, 224):
@@ -301,7 +301,7 @@ class PrecisionResult:
     def _next_step(self) -> str:
         chosen = dict(self.plan.get("chosen", {}))
         if self.is_cpu:
-            # What a CPU does in a moment is no measurement of a GPU.
+            # A short run on a CPU is not a measurement of a GPU.
             chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS

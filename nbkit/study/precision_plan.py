@@ -81,14 +81,14 @@ class PrecisionPlan:
     """The arm that is measured a second time: the baseline, or none."""
     perturbed: Mapping[str, ExperimentConfig]
     """The baseline with weights changed by as little as each precision rounds: how far
-    that takes the loss is no fault of a format. Each is started once."""
+    that takes the loss is not a fault of a format. Each is started once."""
     devices: Devices
     repeats: int
     loss_tolerance: float
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any]
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -157,17 +157,17 @@ def _check_numbers(p: Parameters) -> None:
     ]
     if not 0 < p.loss_tolerance < 1:
         lines.append(
-            f"loss_tolerance={p.loss_tolerance} is not between 0 and 1; use a part of "
-            "the first loss, such as 0.05."
+            f"loss_tolerance={p.loss_tolerance} is not between 0 and 1; use a fraction "
+            "of the first loss, such as 0.05."
         )
     if lines:
         raise ConfigError("\n".join(lines))
 
 
 def described_gpus(device: str) -> list[dict[str, Any]]:
-    """Return the facts of the GPUs that a run may get; none where nothing is told.
+    """Return the facts of the GPUs that a run may get; none where nothing is known.
 
-    Instances of a divided GPU have no facts of their own: those of all GPUs then.
+    Instances of a divided GPU have no separate facts: those of all GPUs then.
     """
     every = describe_gpus()["devices"] or []
     names = {one.name for one in visible_gpus(device)}
@@ -193,7 +193,7 @@ def _with_defaults(
         values["precision"] = [
             name for name in values["precision"] if name not in _NEWER
         ]
-        notes.append(f"TF32 and BF16 are left out: {old}.")
+        notes.append(f"TF32 and BF16 are skipped: {old}.")
     elif old is not None and (asked := [n for n in p.precision if n in _NEWER]):
         message = f"precision={','.join(asked)}: {old}; use fp32 and fp16."
         raise ConfigError(message)
@@ -237,7 +237,7 @@ def _batch_that_fits(
 def _smaller(batch: int, memory_bytes: int) -> str:
     return (
         f"Batches of {batch} and not {_GPU_BATCHES[0]}: the memory that fp32 is "
-        f"estimated to need has to fit into {memory_bytes / 2**30:.0f} GiB."
+        f"estimated to need must fit into {memory_bytes / 2**30:.0f} GiB."
     )
 
 
@@ -252,7 +252,7 @@ def _formats(
         for memory_format in values["memory_format"]
     )
     if devices.is_cpu and p.memory_format is None and len(values["precision"]) > 1:
-        # The layout is about 16 bits; a CPU that stands in measures no more than that.
+        # The layout is about 16 bits; a CPU measures no more than that.
         every = (
             one
             for one in every
@@ -272,7 +272,7 @@ def _config(
         **{**given, **asdict(one)},
         name=f"precision {one.name}",
         device=devices.device_type,
-        # Nobody looks at the curves of some hundred steps; they take CPU time.
+        # No one needs the curves of some hundred steps; they take CPU time.
         tensorboard=False,
         # What is not finite has no answer to judge.
         stop_on_nonfinite=True,
@@ -296,8 +296,8 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
         return
     why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
     yield (
-        f"CPU, functional: {why}, so CPU processes stand in for GPUs. The numbers show "
-        "that everything works; of formats and layouts on a GPU they say nothing."
+        f"CPU, functional: {why}, so CPU processes are used instead. The numbers show "
+        "that everything works, and say nothing about formats and layouts on a GPU."
     )
 
 

@@ -71,14 +71,14 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
             "Every run begins with the same weights and sees the same images in the "
             "same order. The loss is the mean over the last tenth of the steps, on the "
             "way that over all steps; medians over runs. Differences from the "
-            "baseline are in parts of the first loss, of the repeat that is furthest "
-            "from it, and suspicious beyond the limit: "
-            f"{tolerance * 100:g} % or, where the study has tried it, twice as far as "
-            "weights that are changed by as little as the format rounds take the "
-            f"baseline. If its own runs differ by more than {tolerance * 100:g} %, it "
-            "is suspect itself.",
-            "A weight that was once not finite never is again, so finite weights at "
-            "the end mean that every gradient that was applied was finite. In fp16 "
+            "baseline are fractions of the first loss, of the repeat that differs "
+            "most, and are suspicious above the limit: "
+            f"{tolerance * 100:g} % or, if the study has measured it, twice the effect "
+            "of changing the baseline's weights by as little as the format rounds. "
+            f"If the baseline's own runs differ by more than {tolerance * 100:g} %, it "
+            "is suspect too.",
+            "A weight that is not finite stays so, therefore finite weights at "
+            "the end mean that every applied gradient was finite. In fp16 "
             "steps whose gradients are not finite are skipped; a few at the beginning, "
             "while the loss scale is found, are usual.",
         ],
@@ -159,10 +159,10 @@ def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
             for pair in pairs
         ],
         [
-            "One number each, so there is no interval. Paddle ran NVIDIA's code "
-            "without the option that names a layout, which main.py then takes to be "
-            "channels_first; other versions and settings differ too, so that this "
-            "ratio is not the layout's alone."
+            "One number each, without an interval. Paddle ran NVIDIA's code "
+            "without the option that sets the layout, so main.py used "
+            "channels_first; versions and settings differ too, so this ratio is not "
+            "the effect of the layout alone."
         ],
         {
             "channels_first_images_per_second": [
@@ -197,12 +197,12 @@ def bounds_table(
     """
     config = configs[measured[0].arm]
     if gpu_name is None:
-        return Note(["Physical bound: that of a GPU, and none was measured."])
+        return Note(["Physical bound: not computed, no GPU was measured."])
     if (config.model, config.image_size) != (_BOUND_MODEL, _BOUND_IMAGE_SIZE):
         return Note(
             [
-                f"Physical bound: known of {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
-                f"pixels, not of {config.model} at {config.image_size}."
+                f"Physical bound: known for {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
+                f"pixels, not for {config.model} at {config.image_size}."
             ]
         )
     rows = []
@@ -218,7 +218,7 @@ def bounds_table(
         rows,
         [
             "The bound is a sum over kernels, each at the data sheet's bandwidth or "
-            "arithmetic, whichever takes longer; compiled arms are held against fused "
+            "arithmetic, whichever takes longer; compiled arms are compared with fused "
             "kernels. The best published code reaches 66 % (H200) to 94 % (L40S) of "
             "the fused bound. "
             "In fp32 a convolution may need less arithmetic than is counted "

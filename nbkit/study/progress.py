@@ -1,6 +1,6 @@
 """Progress of a study, for a person who watches and for the notebook that is saved.
 
-In a notebook one line is overwritten in place while a run goes on, and every run that
+In a notebook one line is overwritten in place while a run continues, and every run that
 ended leaves a line of plain text. Each overwrite is a message to papermill, which
 saves the notebook only when it hears something.
 """
@@ -73,7 +73,7 @@ class Progress:
         Parameters
         ----------
         label
-            Which of several that came at once; None if it came alone.
+            Which of several that started together; None if it started alone.
         """
         self._label = label or self._label
         if not self._quiet:
@@ -92,7 +92,7 @@ class Progress:
         """Say how many of the runs were disturbed and come once more."""
         self._total += count
         runs = "run was" if count == 1 else "runs were"
-        self.say(f"{count} {runs} disturbed, and made once more:" if count else "")
+        self.say(f"{count} {runs} disturbed and repeated:" if count else "")
 
     def close(self) -> None:
         """Say that all is done."""

@@ -1,4 +1,4 @@
-"""Waiting until nobody else computes on this machine."""
+"""Waiting until no other process computes on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Wait:
         if self.is_quiet:
             return f"Waited {self.waited_seconds:.0f} s until the machine was quiet."
         return (
-            f"After {self.waited_seconds:.0f} s, as long as it was to wait, the "
+            f"After {self.waited_seconds:.0f} s, the longest wait allowed, the "
             f"machine was not quiet: {_told(self.busy) or 'now and then'}."
         )
 
@@ -60,7 +60,7 @@ def wait_until_quiet(
     patience_seconds
         At most so long.
     say
-        Is told what is busy, now and then.
+        Gets what is busy, from time to time.
     busy
         Returns what is busy now; None looks at this machine.
     gpus
@@ -73,8 +73,8 @@ def wait_until_quiet(
     """
     if not 0 <= patience_seconds < float("inf"):
         message = (
-            f"wait_for_quiet={patience_seconds!r} is no time in seconds; pass a number "
-            "from 0 on, such as 600."
+            f"wait_for_quiet={patience_seconds!r} is not a time in seconds; pass a "
+            "number of 0 or more, such as 600."
         )
         raise ConfigError(message)
     with ExitStack() as stack:
@@ -118,7 +118,7 @@ def wait_for(
     Raises
     ------
     ConfigError
-        If one is not for this machine, or the patience is no time.
+        If one is not for this machine, or the patience is not a time.
     """
     return wait_until_quiet(patience_seconds, say, gpus=_gpus_here(configs))
 
@@ -129,8 +129,8 @@ def _gpus_here(configs: Iterable[ExperimentConfig]) -> int:
     for config in configs:
         if config.engine != "local":
             message = (
-                f"wait_for_quiet looks at this machine, and engine={config.engine!r} "
-                "runs elsewhere; leave it out."
+                f"wait_for_quiet checks this machine, but engine={config.engine!r} "
+                "runs elsewhere; omit it."
             )
             raise ConfigError(message)
         if config.device not in ("cpu", "replay"):

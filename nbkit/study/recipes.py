@@ -64,7 +64,7 @@ class Recipe:
         self.source: Mapping[str, Any] = content["source"]
         """``title``, ``publisher``, ``url`` (None if it is not known) and ``year``."""
         self.notes: list[str] = content["notes"]
-        """What one has to know before comparing results."""
+        """What to know before comparing results."""
         self._content = content
 
     @property
@@ -223,7 +223,7 @@ def recipe(name: str) -> Recipe:
     Raises
     ------
     ConfigError
-        If there is none of that name; the text lists those there are.
+        If there is no recipe of that name; the text lists the names.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Starts that were disturbed are made once more, by a rule that knows no rate.
+"""Disturbed starts are repeated, by a rule that uses no rate.
 
-What others did on the machine was recorded while a run ran. A run counts as disturbed
-by the limits of `nbkit.analysis.diagnose`, whatever it has measured and in whichever
-arm, so that repeating it moves no ratio. Where many starts were disturbed the machine
-is busy, and one more of each would be no better.
+What other processes did on the machine was recorded during each run. A run counts as
+disturbed by the limits of `nbkit.analysis.diagnose`, whatever it has measured and in
+whichever arm, so that repeating it changes no ratio. If many starts were disturbed, the
+machine is busy, and repeating them would not help.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _figures(study: Study, arms: Arms) -> list[Figure]:
 
 
 def _unjudged(arm: str) -> Answer:
-    """Return an answer without suspicion: nobody said that arms should train alike."""
+    """Return an answer without suspicion: arms need not train alike."""
     return Answer(
         arm=arm,
         first_loss=None,
@@ -132,7 +132,7 @@ def _next_step(arms: Arms) -> str:
     if arms.is_comparison and arms.control is None:
         return (
             f"Study.create(..., control={arms.baseline!r}) measures that arm twice, "
-            "which tells how large a difference chance alone makes"
+            "which shows how large a difference chance alone makes"
         )
     return ""
 

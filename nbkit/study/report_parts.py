@@ -39,6 +39,9 @@ _MOST_COLUMNS = 9
 _NUMBER = re.compile(r"[<>≤≥≈~(]*\s*[+−-]?\s*\.?\d")
 """How a cell with a number begins."""
 
+_PERCENT = re.compile(r"(?<=\d) %")
+"""Of a number, which it does not leave at the end of a line."""
+
 _COMMAND = re.compile(r"(papermill [^\n]*|nbkit\.Study\.open\(.*?\)\.resume\(\))")
 """What a next step tells to run."""
 
@@ -50,7 +53,7 @@ _ONE_LINE = 'style="text-align: right; white-space: nowrap"'
 
 def escape(text: str) -> str:
     """Return a text for a page, on which it can only be read."""
-    return html.escape(visible(text, lines=True))
+    return _PERCENT.sub("\N{NO-BREAK SPACE}%", html.escape(visible(text, lines=True)))
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Table:
     notes: Sequence[str] = ()
     """What a reader of these numbers has to know."""
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """The numbers behind the text, one a row, by name with the unit at its end. They
+    """The numbers of the text, one a row, by name with the unit at its end. They
     are further columns of the CSV, and are not shown."""
 
     def to_html(self) -> str:
@@ -139,7 +142,7 @@ class Table:
     def to_csv(self) -> str:
         """Return the table for other programs, as RFC 4180 defines it.
 
-        The columns as printed come first, then the numbers behind them; unknown is an
+        The columns as printed come first, then the exact numbers; unknown is an
         empty field in both. Caption and notes are in the report.
 
         References

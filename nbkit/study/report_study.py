@@ -47,28 +47,28 @@ def report(
 ) -> SavedReport:
     """Make the report of a study and save it, over an earlier one in that folder.
 
-    A study of a notebook gets that notebook's report, any other that of its arms; all
-    have the audit, what bounds each arm, and the same runs by the statistics of others.
+    A study of a notebook gets that notebook's report, any other study a report of its
+    arms; all have the audit, what bounds each arm, and other sources' statistics.
 
     Parameters
     ----------
     study
-        A study, or its id; it may have been imported, and may be unfinished.
+        A study, or its id; it may be imported or unfinished.
     folder
-        Where the files go, and is made if it does not exist; None is the study's own.
+        Folder of the files, created if it does not exist; None is the study's own.
 
     Returns
     -------
     SavedReport
-        Shows chart and answer in a notebook, prints the answer and where the files
-        are; ``page``, ``result``, ``figures`` (PNG) and ``tables`` (CSV) name them.
+        Displays chart and answer in a notebook, prints the answer and the paths of the
+        files: ``page``, ``result``, ``figures`` (PNG) and ``tables`` (CSV).
 
     Raises
     ------
     StoreError
         If there is no such study, or the folder cannot be written.
     NotEnoughDataError
-        If no run of the study has finished, or one has measured nothing.
+        If no run of the study has finished, or a run has no measured step.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     if set(arms) <= set(study.once):
         return told_first(made, lost)  # there are no runs to check
     found = audit(study)
-    # What is started at once is there to disturb each other.
+    # Arms that start together are meant to disturb each other.
     at_once = {arm for group in study.together for arm in group}
     notes, bound_by = audit_notes(found), ArmsBoundBy(finished_arms(study), at_once)
     made = replace(
@@ -118,7 +118,7 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
         told = "; ".join(one.words for one in again)
         made = replace(
             made,
-            method=[*made.method, f"Disturbed, and made once more: {told}."],
+            method=[*made.method, f"Disturbed and repeated: {told}."],
             result={**made.result, "replaced": [one.to_dict() for one in again]},
         )
     if study.waits:

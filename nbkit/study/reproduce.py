@@ -52,30 +52,30 @@ def reproduce(
     progress: bool = True,
     trust: bool = False,
 ) -> Reproduction:
-    """Run the record of a run again, and compare the outcome with the original's.
+    """Repeat a run from its record, and compare the result with the original.
 
-    Blocks until the new runs have ended; an interrupt stops the one under way.
+    Blocks until the new runs have ended; an interrupt stops the current one.
 
     Parameters
     ----------
     run
-        A run that has finished, or its id. Its configuration, and its function with
-        the arguments or its script, are taken as they were kept.
+        A finished run, or its id. Its stored configuration, and its function with the
+        arguments or its script, are used.
     repeats
-        How many new runs, one after the other, called ``again: NAME``. With one run on
-        either side there is no interval between runs; a verdict needs five.
+        Number of new runs, one after the other, called ``again: NAME``. With one run
+        on a side there is no interval between runs; a verdict needs five.
     code
         ``current`` imports modules from where they are now. ``original`` writes the
         files of the original's git commit with its saved diff into the new run's
-        folder, and functions and scripts import from there; your checkout is not
-        touched. Files that git did not know are not kept.
+        folder, and functions and scripts import from there; your checkout does not
+        change. Untracked files are not kept.
     strict
-        Raise if anything that is recorded differs, as a rule before a run starts; what
-        only a run can tell, after the first one.
+        Raise if anything that is recorded differs: before the first run starts, or
+        after it for what only a run shows.
     progress
-        Show how far it is.
+        Show the progress.
     trust
-        Also execute a run of others; what it executes is printed first.
+        Also execute another user's run; what it executes is printed first.
 
     Returns
     -------
@@ -86,11 +86,11 @@ def reproduce(
     Raises
     ------
     RunError
-        If the run has not finished; is not simply executed (see ``trust``); or cannot
-        be run here: its files are not whole, or its function was made by another
-        version of Python; or with `strict`.
+        If the run has not finished, needs ``trust``, or cannot be run here (its files
+        are incomplete, or its function was made by another version of Python); or with
+        `strict`.
     ConfigError
-        If its data is not there.
+        If its data does not exist.
     RunFailedError, RunStoppedError
         If a new run fails, or is stopped.
 
@@ -109,7 +109,7 @@ def reproduce(
     """
     original = attach(run) if isinstance(run, str) else run
     if not isinstance(original, Run):
-        message = f"run={original!r:.60} is no run; pass one, as of runs_by_arm()."
+        message = f"run={original!r:.60} is not a run; pass one of runs_by_arm()."
         raise ConfigError(message)
     check_reproducible(original, repeats, code)
     permit = permit_run(original.paths, trust=trust)
@@ -257,7 +257,7 @@ def _counted(
 ) -> Iterator[Difference]:
     for one in found:
         # Every package is compared apart. The code of then is equal by its making,
-        # and lies outside of any checkout.
+        # and is outside of any checkout.
         is_package = one.part == "environment" and one.name.startswith("packages.")
         if not is_package and not (one.part == "code" and plan.checkout is not None):
             yield one
@@ -310,5 +310,5 @@ def _hash(content: bytes) -> str:
 
 
 def _refuse(message: str) -> None:
-    text = f"{message}\nMake it equal, or leave strict out."
+    text = f"{message}\nMake it equal, or omit strict."
     raise RunError(text)

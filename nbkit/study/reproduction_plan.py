@@ -108,7 +108,7 @@ def _kept_entry(run: Run) -> Entry:
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        message = f"run {run.run_id} is not whole ({error}); import or copy it anew."
+        message = f"run {run.run_id} is not whole ({error}); import or copy it again."
         raise RunError(message) from error
     made_by, here = str(description.get("python") or ""), sys.version.split()[0]
     if pickled is not None and made_by.split(".")[:2] != here.split(".")[:2]:

@@ -79,7 +79,7 @@ class ScalingResult:
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers; ``model`` is one of them."""
     times: Sequence[NodeTimes] = ()
-    """Of the same runs, rank by rank, as far as they have told."""
+    """Of the same runs, rank by rank, as far as it is known."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     """By precision, where a run stopped being finite."""
 
@@ -210,7 +210,7 @@ class ScalingResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know: the plan's notes, and what stands in the way."""
+        """What a reader must know: the plan's notes, and obstacles."""
         return [
             *self.plan.notes,
             *self._refusals(),
@@ -219,7 +219,7 @@ class ScalingResult:
 
     @property
     def ranks(self) -> Table | Note:
-        """Whom the others wait for: by node where there are several."""
+        """Which ranks the others wait for: by node where there are several."""
         return ranks_part(self.times)
 
     @property
@@ -232,7 +232,7 @@ class ScalingResult:
         ]
 
     def _refusals(self) -> list[str]:
-        """Return why what lies beyond the measured sizes is not projected."""
+        """Return why sizes above the measured ones are not projected."""
         reasons = [
             refusal.reason
             for outlook in self.outlooks.values()
@@ -242,7 +242,7 @@ class ScalingResult:
 
     @property
     def projection(self) -> Table | Note:
-        """What lies beyond the measured sizes, as intervals, or why nothing does."""
+        """Sizes above the measured ones, as intervals, or why there are none."""
         rows = [
             [
                 arm,
@@ -394,5 +394,5 @@ def _next_step(plan: ScalingPlan) -> str:
         return f"on {plan.asked} GPUs: {command} -p gpus {each}"
     if plan.nnodes == 2:
         further = papermill_command("scaling", {**kept, "nnodes": 4})
-        return f"on 4 nodes, to look beyond them: {further} -p gpus {each}"
+        return f"on 4 nodes, to project further: {further} -p gpus {each}"
     return f"{command} -p gpus {each} -p precision fp32,fp16"

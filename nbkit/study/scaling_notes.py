@@ -1,4 +1,4 @@
-"""What is said of a scaling plan before anything starts."""
+"""The notes of a scaling plan, before anything starts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def notes(
     repeats
         Process starts of every size.
     cpu_was_asked
-        Whether nobody wants GPUs.
+        Whether no GPUs are requested.
     """
     sizes = list(
         dict.fromkeys(size_label(one.world_size, one.nnodes) for one in configs)
@@ -71,8 +71,8 @@ def _on_cpus(
         shared = " Two of them share the one CPU."
     plural = "" if sizes == ["1"] else "es"
     return [
-        f"CPU, functional: {why}, so CPU processes of one thread each stand in for "
-        "the GPUs. The numbers show that everything works and say nothing about a "
+        f"CPU, functional: {why}, so CPU processes of one thread each are used "
+        "instead. The numbers show that everything works and say nothing about a "
         f"GPU.{shared}",
         f"Sizes: {', '.join(sizes)} process{plural}{_nodes_times(largest)}. Nothing "
         "is projected from CPUs.",
@@ -123,7 +123,7 @@ def _of_slurm(configs: Sequence[ExperimentConfig]) -> list[str]:
         "'{\"slurm_exclusive\": true}' keeps them out."
     )
     return [
-        f"Slurm: each start is a job of its own{where}, on the nodes that Slurm "
+        f"Slurm: each start is a separate job{where}, on the nodes that Slurm "
         f"chooses.{'' if slurm.slurm_exclusive else shared}"
     ]
 

@@ -63,7 +63,7 @@ class ScalingPlan:
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     @property
     def nnodes(self) -> int:
@@ -255,7 +255,7 @@ def _config(
         nnodes=nodes,
         device=devices.device_type,
         oversubscribe=devices.is_cpu and size > devices.count,
-        # Nobody looks at the curves of a hundred steps; writing them takes CPU time.
+        # No one needs the curves of a hundred steps; writing them takes CPU time.
         tensorboard=False,
     )
 

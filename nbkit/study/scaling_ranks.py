@@ -25,7 +25,7 @@ _MOST_NAMED = 5
 
 
 def times_of(run: Run) -> NodeTimes | None:
-    """Return where the time of a run's ranks went; None if they have not told."""
+    """Return where the time of a run's ranks went; None if they did not record it."""
     record, config = run.record, run.config
     job = (record.get("launch") or {}).get("job") or {}
     host = (record.get("machine") or {}).get("hostname")
@@ -40,7 +40,7 @@ def times_of(run: Run) -> NodeTimes | None:
 
 
 def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
-    """Return who holds the others up, the slowest first; nothing if nobody does."""
+    """Return which ranks delay the others, the slowest first; nothing if none does."""
     found = stragglers(times)
     sentences = [one.sentence for one in found[:_MOST_NAMED]]
     more = len(found) - len(sentences)
@@ -61,7 +61,7 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
         f"No rank needs {_percent(STRAGGLES)} longer than the median rank of its run "
         "for its own part of a step."
         if several
-        else "One rank has nobody to wait for."
+        else "One rank does not wait for others."
     ]
     rows = node_table(several)
     if not rows:
@@ -75,10 +75,10 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
         ],
         [_cells(row) for row in rows],
         [
-            "Own time: a step without waiting for gradients with nothing left to "
-            "compute. Who is slow waits little, and the others wait for it.",
-            "GPU utilization: mean over all samples, start included; all else is of "
-            "the measured steps.",
+            "Own time: a step without the time spent only on waiting for gradients. "
+            "A slow rank waits little, and the others wait for it.",
+            "GPU utilization: mean over all samples, start included; all other "
+            "columns are of the measured steps.",
             *sentences,
         ],
         {

@@ -49,7 +49,7 @@ def headline_cells(row: ScalingRow, *, spans_nodes: bool = False) -> list[str | 
 
 
 def headline_values(rows: Sequence[ScalingRow]) -> dict[str, list[Any]]:
-    """Return the numbers behind the headline."""
+    """Return the numbers of the headline."""
     rates = [row.images_per_second for row in rows]
     names = ("world_size", "nnodes", "images_per_second_per_device")
     judged = ("efficiency_low", "efficiency_high")

@@ -39,7 +39,7 @@ def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
     others: dict[str, Any] = parameters["slurm"] or {}
     lines = [
-        f"{name}={named[name]!r}, but slurm says {others[name]!r}; say it once."
+        f"{name}={named[name]!r}, but slurm says {others[name]!r}; set it once."
         for name in named
         if name in others
     ]
@@ -47,8 +47,8 @@ def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if engine != "slurm":
         given = {**named, **({"slurm": others} if others else {})}
         lines += [
-            f"{name}={value!r} is for engine='slurm', and this is engine={engine!r}; "
-            "add -p engine slurm, or leave it out."
+            f"{name}={value!r} is for engine='slurm', but this is engine={engine!r}; "
+            "add -p engine slurm, or omit it."
             for name, value in given.items()
         ]
     if lines:

@@ -89,17 +89,17 @@ def statistics_table(
     for name in names:
         columns += [name, "times nbkit's", "runs"]
     notes = [
-        '"Images per second" is a word for several quantities. Each line is what that '
-        "source would have printed of these runs.",
+        '"Images per second" has several meanings. Each line is what that source would '
+        "have printed for these runs.",
     ]
     notes += [f"{row[0].label}: {row[0].difference}." for row in lines]
     if absent:
-        notes.append(f"These runs do not say: {', '.join(absent)}.")
+        notes.append(f"Unknown for these runs: {', '.join(absent)}.")
     if len(names) > 1:
         columns.append("ratio")
         notes.append(
-            f"Ratio: {names[0]} over {names[1]}, by each statistic. An interval has "
-            "only nbkit's own, which is in the first table."
+            f"Ratio: {names[0]} over {names[1]}, by each statistic. Only nbkit's own "
+            "has an interval, in the first table."
         )
     return Table(
         f"{about}{': t' if about else 'T'}he same runs by the statistics of others",

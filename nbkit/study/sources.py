@@ -93,9 +93,9 @@ def sources_table() -> Table:
         ],
         [
             *(f"{name}: {title}." for name, title in reports().items()),
-            "Not here: what the reports' own figures need and this machine lacks, or "
-            "cannot tell that it has. Without it a notebook runs on what there is, "
-            "and says so.",
+            "Not here: what the reports' own figures need and this machine lacks or "
+            "does not report. Without it, a notebook runs on what is available, and "
+            "says so.",
         ],
     )
 

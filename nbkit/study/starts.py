@@ -1,4 +1,4 @@
-"""Process starts of a study: which are made at once, and how they end as one."""
+"""Process starts of a study: which start together, and how they end together."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_together(
     Raises
     ------
     ConfigError
-        If a group is none of the arms' own order, or shares an arm with another.
+        If a group is not in the order of the arms, or shares an arm with another.
     """
     used: set[str] = set()
     for group in together:
@@ -68,7 +68,7 @@ def check_together(
         if control in group or used & set(group):
             message = (
                 f"together={list(group)!r} has an arm that is the control, or in "
-                "another group too; give it a group of its own."
+                "another group too; use each arm in one group, without the control."
             )
             raise ConfigError(message)
         used |= set(group)
@@ -77,7 +77,7 @@ def check_together(
 def grouped(
     slots: Sequence[Slot], together: Sequence[Sequence[str]]
 ) -> list[list[Slot]]:
-    """Return the slots in their order, those that are started at once in one list.
+    """Return the slots in their order, those that start together in one list.
 
     There they are in the order of their group, so that a job gets the same devices in
     every repeat.
@@ -127,9 +127,9 @@ def finished_runs(
     ----------
     entries
         What a study keeps of its runs: ``arm``, ``repeat``, ``run_id``, and in
-        ``start`` the same number for those that were started at once.
+        ``start`` the same number for those that start together.
     together
-        Names of arms that are started at once. What ran beside a run that did not
+        Names of arms that start together. What ran beside a run that did not
         finish was alone for a part of its time: it does not count.
     diverged
         Also the runs of a single arm that `has_diverged`.
@@ -173,16 +173,16 @@ def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
     Parameters
     ----------
     runs
-        Started at once.
+        Started together.
     on_poll
         Called about ten times a second with the first run, for progress.
 
     Raises
     ------
     RunFailedError
-        If one failed; the others go on.
+        If one failed; the others continue.
     RunStoppedError
-        If somebody stopped one; the others go on.
+        If a user stopped one; the others continue.
     """
 
     def look(_: Run) -> None:
@@ -196,7 +196,7 @@ def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
 
 
 def end_all(runs: Sequence[Run], *, by: str) -> None:
-    """End every run that goes on; return when nothing of them is left."""
+    """End every run that still runs; return when nothing of them is left."""
     for run in runs:
         run.stop(by=by, wait=False)
     for run in runs:

@@ -75,7 +75,7 @@ class StorageResult:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether CPU processes stood in for GPUs."""
+        """Whether CPU processes were used instead of GPUs."""
         return self.plan["is_cpu"]
 
     @property
@@ -180,7 +180,7 @@ class StorageResult:
 
     @property
     def where(self) -> Table:
-        """On what the data lie, and whether they are enough."""
+        """Where the data are, and whether they are enough."""
         return places_table(self.places, self.plan["memory_bytes"])
 
     @cached_property
@@ -237,8 +237,8 @@ class StorageResult:
         return (
             f"{self._test_name(best)}{best.source} keeps {demand.gpus} emulated "
             f"{demand.gpu_name} busy {wording.percent(found.median)} of the first "
-            f"epoch ({best.cache}; {runs}, {best.verdict}; 90 % are asked for). To be "
-            f"busy always takes {demand.images_per_second * size / 1e9:.3g} GB/s. "
+            f"epoch ({best.cache}; {runs}, {best.verdict}; 90 % are required, 100 % "
+            f"take {demand.images_per_second * size / 1e9:.3g} GB/s). "
             f"{limit_sentence(demand, self._of(place))}"
         )
 
@@ -247,7 +247,7 @@ class StorageResult:
         if not rows and self.not_finite:
             return NOTHING_COMPARED
         if not rows:
-            return "no epoch has steps behind its warm-up, so that nothing is shown."
+            return "No epoch has steps after its warm-up, so there is no result."
         best = max(rows, key=lambda row: row.first.median if row.first else 0.0)
         later = f", later ones {wording.rate(best.later.median)}" if best.later else ""
         first = wording.rate(best.first.median if best.first else None)
@@ -306,8 +306,8 @@ class StorageResult:
         )
         return [
             f"Order: {order}. Before each start the files of its data are dropped from "
-            "the page cache (posix_fadvise), and mincore has to see that no page of "
-            "them is left, or the study ends; names and sizes of files stay in memory."
+            "the page cache (posix_fadvise), and mincore must show that no page is "
+            "left, or the study ends; names and sizes of files stay in memory."
             if self.plan["cache"] == "cold"
             else f"Order: {order}. Before each start the data are read once.",
             "Intervals: Student's t on logarithms of one number a run.",

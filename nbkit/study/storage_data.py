@@ -127,7 +127,7 @@ def _missing(home: Path, forms: Sequence[str]) -> set[str]:
 
 
 def _remove_abandoned(home: Path) -> None:
-    """Remove what a process that was killed has left behind long ago."""
+    """Remove what a killed process left long ago."""
     for begun in [path for form in FORMS for path in home.glob(f".{form}.*")]:
         try:
             age_seconds = time.time() - begun.stat().st_mtime
@@ -162,8 +162,8 @@ def _copy(photos: Sequence[Path], folder: Path, copies: int) -> None:
 def _unlike_others(data: bytes, name: str) -> bytes:
     """Return a JPEG file that shows the same and that no filer can keep once for all.
 
-    A comment of chance stands behind its first marker. Its length is another for each
-    name, always the same, so that blocks behind it begin elsewhere in the image.
+    A random comment follows its first marker. Its length is another for each
+    name, always the same, so that blocks after it begin elsewhere in the image.
     """
     if not data.startswith(_JPEG_START):
         return data

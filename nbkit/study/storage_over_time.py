@@ -90,7 +90,7 @@ def epoch_moments(
     runs
         A run by the name of its arm.
     from_network
-        Whether an arm's data lie on a file server, by arm.
+        Whether an arm's data are on a file server, by arm.
 
     Returns
     -------
@@ -114,14 +114,14 @@ def epoch_moments(
 
 
 def arrived_bytes(run: Run, *, from_network: bool) -> int | None:
-    """Return what arrived on this host while a run went on; None if nobody counted.
+    """Return what arrived on this host during a run; None if it was not counted.
 
     Parameters
     ----------
     run
         A finished run.
     from_network
-        Whether its data lie on a file server: all network cards count then, else all
+        Whether its data are on a file server: all network cards count then, else all
         disks.
     """
     points = _arrivals(run, from_network=from_network)

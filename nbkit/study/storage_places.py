@@ -1,4 +1,4 @@
-"""Places of storage, and the data sets that lie there."""
+"""Places of storage, and their data sets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from nbkit.study.storage_data import (
 __all__ = ["Place", "Source", "Wanted", "copies_of", "find_wanted", "name_and_path"]
 
 _STEPS_IN_AN_EPOCH = 20
-"""Of the photographs, if nobody says how often to copy them."""
+"""Of the photographs, if no number of copies is given."""
 _PHOTOS = 400
 
 _LEVELS = 3
 """Of folders that are searched for images: a data set, train/ of it, a class. Deeper is
-what lies in data sets below a mount, which is nobody's data set itself."""
+what is in data sets below a mount, which is not a data set itself."""
 _SPLITS = ("images", "train", "val", "valid", "validation", "test")
 """Which a data set may have above folders of patients and their studies."""
 
@@ -62,7 +62,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Place:
-    """A place of storage, and what lies there."""
+    """A place of storage, and what is there."""
 
     name: str
     folder: str
@@ -92,13 +92,13 @@ class Wanted:
     is_ours: bool
     storage: Mapping[str, Any] = field(repr=False)
     found: tuple[Source, ...] = ()
-    """What lies there; empty where photographs are to lie."""
+    """What is there; empty where photographs are to be written."""
     copies: int = 0
     """Of each photograph."""
     forms: Sequence[str] = ()
 
     def filled(self) -> Place:
-        """Put the photographs there, if it gets any, and return what lies there.
+        """Put the photographs there, if it gets any, and return what is there.
 
         Raises
         ------
@@ -130,13 +130,13 @@ def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
     ------
     ConfigError
         If a path leads nowhere, a folder that would get photographs holds a data set,
-        there is no room, or what is to be cold lies in memory.
+        there is no room, or what is to be cold is in memory.
     """
     wanted = [_data_set(one) for one in p.data or []]
     folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
     wanted += [_photographs(one, copies_of(p, values), values) for one in folders]
     lines = [
-        f"cache='cold': {one.name} lies on {one.storage['file_system']}, which is "
+        f"cache='cold': {one.name} is on {one.storage['file_system']}, which is "
         "memory and never cold; use cache='warm', or another place."
         for one in wanted
         if p.cache == "cold" and one.storage["kind"] == "memory"
@@ -171,8 +171,8 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
         message = (
-            f"paths={text!r}: {folder} is no folder; make it, or name a data set "
-            "with data."
+            f"paths={text!r}: {folder} is not a folder; create it, or name a data "
+            "set with data."
         )
         raise ParameterError(message)
     below = [folder / split for split in _SPLITS if (folder / split).is_dir()]
@@ -181,8 +181,8 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
     if held is not None:
         message = (
             f"paths={text!r}: {folder} holds data ({held.relative_to(folder)}), but "
-            "photographs are put only where there are none; read these where they lie "
-            f"with -p data {text}, or name an empty folder."
+            "photographs are written only to folders without data; use "
+            f"-p data {text} to read these in place, or name an empty folder."
         )
         raise ParameterError(message)
     forms = values["forms"]
@@ -200,7 +200,7 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
 
 
 def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
-    """Return an image or a packed file of somebody else's; None if there is none."""
+    """Return an image or packed file that is not nbkit's; None if there is none."""
     below = []
     try:
         with os.scandir(folder) as entries:
@@ -212,7 +212,7 @@ def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
                 elif _is_data(entry.name):
                     return Path(entry.path)
     except PermissionError:
-        return None  # another user's, into which nobody is about to write
+        return None  # another user's, which this user cannot write to
     found = (_first_of_a_data_set(one, levels - 1) for one in below if levels > 1)
     return next((one for one in found if one is not None), None)
 
@@ -230,7 +230,7 @@ def _own_folder() -> Path:
 
 
 def _below(data: str) -> Path:
-    """Return where a data set of a name lies."""
+    """Return where a data set of a name is."""
     return Path(data) if Path(data).is_absolute() else cache_path(data)
 
 

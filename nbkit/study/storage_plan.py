@@ -78,7 +78,7 @@ class StoragePlan:
     cache: Cache
     """How the data are before each run."""
     emulated: EmulatedStep | None
-    """The GPU whose demand is asked about; None if nobody published one."""
+    """The GPU whose demand is asked about; None if none is published."""
     gpus: int
     read_engine: Engine
     """What reads without a loader."""
@@ -89,7 +89,7 @@ class StoragePlan:
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def plan(parameters: Parameters) -> StoragePlan:
     ConfigError
         If a parameter cannot be used, or there is no room for the photographs.
     NotEnoughDataError
-        If nobody has published how fast the GPU to emulate is.
+        If no rate of the GPU to emulate is published.
     DeviceError
         If devices are missing.
     """
@@ -189,7 +189,7 @@ def _check(p: Parameters) -> None:
     if p.engine != "local" and p.cache == "cold":
         lines.append(
             f"cache='cold': engine={p.engine!r} may start runs elsewhere, but only "
-            "this one's memory can be seen; use engine='local' or cache='warm'."
+            "this machine's cache can be checked; use engine='local' or cache='warm'."
         )
     names = [name_and_path(one)[0] for one in (*(p.paths or []), *(p.data or []))]
     lines += [
@@ -214,7 +214,7 @@ def _check_words(values: Mapping[str, Any]) -> None:
 
 
 def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
-    """Refuse data of which an epoch has nothing to measure behind the warm-up."""
+    """Refuse data of which an epoch has nothing to measure after the warm-up."""
     batch = values["batch_size_per_gpu"] * values["gpus"]
     for one in wanted:
         steps = one.images // batch
@@ -305,8 +305,8 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
     if devices.is_cpu:
         why = "device=cpu was asked for" if p.device == "cpu" else "no GPU is here"
         yield (
-            f"CPU, functional: {why}. Reads are those of this machine; how fast images "
-            "are decoded is that of its CPUs, and no GPU computes anything."
+            f"CPU, functional: {why}. Reads are measured on this machine; images are "
+            "decoded by its CPUs, and no GPU computes anything."
         )
 
 
@@ -315,9 +315,9 @@ def _where(places: Sequence[Place]) -> Iterable[str]:
         if place.is_ours:
             size = sum(source.bytes for source in place.sources)
             yield (
-                f"{place.name}: {wording.size(size)} of photographs lie in "
-                f"{place.folder} in folders called nbkit-photos; they stay for the "
-                "next time, remove them when nobody needs them."
+                f"{place.name}: {wording.size(size)} of photographs are in "
+                f"{place.folder} in folders called nbkit-photos; they are kept for the "
+                "next study, remove them when they are no longer needed."
             )
         else:
             yield f"{place.name}: {place.folder} is read, and nothing is written there."
@@ -337,7 +337,7 @@ def _guard(
     needed = math.ceil(copies * CACHE_FACTOR * memory_bytes / largest.bytes)
     remedy = f"-p replicate {needed}" if is_ours else "More data"
     yield (
-        f"Cache test, {largest.name}: {evidence}, so that every epoch but a proven "
+        f"Cache test, {largest.name}: {evidence}, so every epoch except a proven "
         f"cold first one can come from memory. {remedy} would make it a test of "
         "storage."
     )

@@ -87,11 +87,11 @@ class Reads:
             *(f"{one}." for one in reasons),
             *(f"{one}." for one in engines),
             *dict.fromkeys(map(_in_order, self.found)),
-            "Repeats follow one another in one process, so that they have a range and "
-            "no interval. The mean is what NetApp's report prints of five; each is the "
+            "Repeats follow one another in one process, so they have a range and no "
+            "interval. The mean is what NetApp's report prints of five; each is the "
             "mean size of a read; warm reads are those of memory, not of storage. Cold "
-            "means that no page is in this machine's page cache; a disk's, a "
-            "controller's or a virtual machine's host's own caches tell nobody.",
+            "means that no page is in this machine's page cache; the caches of a disk, "
+            "a controller or a virtual machine's host are unknown.",
         ]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _in_order(found: tuple[str, ReadSpeed]) -> str:
     if speed.num_files == 1:
         how = "512 KiB after 512 KiB, as dd does"
     else:
-        how = "file after file, 512 KiB at most at once; dd would read one large file"
+        how = "file after file, 512 KiB at most a read; dd would read one large file"
     return f"{place}: in order, one thread reads {how}."
 
 

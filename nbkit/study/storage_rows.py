@@ -83,7 +83,7 @@ def epoch_row(
     bytes_per_image
         Mean of the data set.
     from_network
-        Whether the data lie on a file server.
+        Whether the data are on a file server.
     """
     lines = [run.metrics() for run in runs]
     rates = [

@@ -37,7 +37,7 @@ def epochs_table(
     sources
         Their data.
     is_cpu
-        Whether CPU processes stood in for GPUs.
+        Whether CPU processes were used instead of GPUs.
     """
     sizes = {source.name: source.bytes for source in sources}
     where = "with CPU processes (functional)" if is_cpu else "on GPUs"
@@ -56,11 +56,11 @@ def epochs_table(
             "ones from wherever the data fit.",
             "Busy: share of the time in which an emulated accelerator computes, its "
             "first step left out (MLPerf Storage); "
-            f"{UTILIZATION_NEEDED * 100:.0f} % are asked for, and a verdict needs "
-            f"{MINIMUM_RUNS} runs. The computing is a pause as long as a published "
-            "rate says: nothing is computed.",
-            "Arrived: what the disks of this host, or its network cards for a file "
-            "server, delivered while a run went on, to whomever, beside the size of "
+            f"{UTILIZATION_NEEDED * 100:.0f} % are required, and a verdict needs "
+            f"{MINIMUM_RUNS} runs. The computation is a pause as long as a published "
+            "rate implies: nothing is computed.",
+            "Arrived: bytes that the disks of this host, or its network cards for a "
+            "file server, delivered to all processes during a run, beside the size of "
             "the data. Once, with several epochs, means that the later ones came from "
             "memory; less than once, that the first one did.",
         ],
@@ -118,7 +118,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     """
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
-        return Note(["One data set was loaded, so that there is nothing to compare."])
+        return Note(["One data set was loaded, so there is nothing to compare."])
     base, *others = loads
     floors = noise_floors(rows, control)
     said = [f"{floor.sentence}" for floor in floors.values()] or [
@@ -195,7 +195,7 @@ def supply_table(
 ) -> Table | Note:
     """Return what every place gives, as a part of what is asked for."""
     if not supplies:
-        return Note(["Nothing was measured that could be held against a demand."])
+        return Note(["Nothing was measured that could be compared with a demand."])
     asked = None if demand is None else demand.images_per_second
     said = [
         "Images/s of reads are their bytes over the mean image of the data set, GB/s "
@@ -208,7 +208,7 @@ def supply_table(
             for one in sources
         )
         said.append(
-            f"Asked for, not measured: {demand.gpus} x {demand.gpu_name} at "
+            f"Demand, not measured: {demand.gpus} x {demand.gpu_name} at "
             f"{wording.rate(demand.images_per_second)} images/s ({'; '.join(sizes)}). "
             f"One GPU's rate: {demand.source}."
         )
@@ -242,7 +242,7 @@ def supply_table(
 
 
 def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
-    """Return on what the data lie, and whether they are too small to test it."""
+    """Return where the data are, and whether they are too small to test it."""
     rows = []
     for place in places:
         storage = place.storage
@@ -263,7 +263,7 @@ def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
                 ]
             )
     return Table(
-        "Where the data lie",
+        "Where the data are",
         [
             *("data", "of", "size", "times the memory", "so it is a"),
             *("file system", "device or server", "model", "mount options"),

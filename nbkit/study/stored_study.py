@@ -106,7 +106,7 @@ class StoredStudy:
 
     @property
     def together(self) -> list[list[str]]:
-        """Arms that are started at once, group by group."""
+        """Arms that are started together, group by group."""
         return self._content.get("together") or []
 
     @property
@@ -128,7 +128,7 @@ class StoredStudy:
 
     @property
     def disturbed(self) -> list[Slot]:
-        """What others have disturbed and is worth to be made once more."""
+        """What other processes disturbed and is worth repeating."""
         content = self._content
         at_once = {arm for group in self.together for arm in group}
         left_out = at_once | {*self.once}

@@ -77,45 +77,45 @@ class Study(StoredStudy):
         plan: Mapping[str, Any] | None = None,
         trust: bool = False,
     ) -> Self:
-        """Write the plan of a new study; nothing is started.
+        """Write the plan of a new study, without starting it.
 
         Parameters
         ----------
         name
-            What the study is called, such as the notebook's name.
+            Name of the study, such as the notebook's name.
         arms
             Configuration by the name that reports will use.
         repeats
             Process starts of every arm.
         control
-            Arm that is measured a second time, as an arm of its own that is called
+            Arm that is measured a second time, as a separate arm that is called
             "<arm> again" (A/A control). It is what the others are compared with; the
             two are as far apart as the order allows.
         once
-            What is measured a single time and before the arms, by name, such as the
-            bandwidth between devices. It is not compared with anything.
+            What is measured once, before the arms, by name, such as the bandwidth
+            between devices. It is not compared with anything.
         together
-            Arms that are started at once, group by group, each group in the order of
-            the arms. If one of its runs does not finish, all of them are done again.
+            Arms that are started together, group by group, each group in the order of
+            the arms. If one of its runs does not finish, all of them are repeated.
         parameters
             The notebook's parameters, for the record.
         environment
             Environment variables that every run of the study gets.
         kind
-            Which report it gets, such as ``scaling``; None for that of any arms.
+            Kind of its report, such as ``scaling``; None for the report of any arms.
         plan
-            What that report has to know of the plan, as JSON values.
+            What that report must know of the plan, as JSON values.
         trust
-            Also take what configurations of runs of others ask of Slurm: see
+            Also accept what configurations of other users' runs request of Slurm: see
             `nbkit.launch`.
 
         Raises
         ------
         ConfigError
-            If there is nothing to run, a name is used twice, the control is no arm,
+            If there is nothing to run, a name is used twice, the control is not an arm,
             arms cannot be started together, or one holds a secret.
         RunError
-            If a configuration is not simply executed: see ``trust``.
+            If a configuration needs ``trust``.
         StoreError
             If the store cannot be written.
         """
@@ -174,38 +174,38 @@ class Study(StoredStudy):
         force: bool = False,
         wait_for_quiet: float = 0.0,
     ) -> Self:
-        """Run what has no finished run yet, one after the other, or a group at once.
+        """Run what has not finished yet, one after the other, or a group together.
 
-        Every run is a process start of its own, and is stopped if this process ends.
-        After the last of them, starts that others have disturbed are made once more, if
-        they are at most a third: what was recorded decides, and no rate.
+        Every run is a separate process start, and is stopped if this process ends.
+        After the last of them, starts that other processes disturbed are repeated, if
+        they are at most a third: the record decides, not the rate.
 
         Parameters
         ----------
         progress
-            Show how far it is.
+            Show the progress.
         trust
-            Also execute a study that was imported, or that others own or can write;
-            what it executes is printed first.
+            Also execute a study that was imported, or that other users own or can
+            write; what it executes is printed first.
         force
-            Also execute a study whose process cannot be seen from here, on a host or in
-            a container that is gone. Of several that do it at once, one does. A process
-            that was there after all ends with its next run.
+            Also execute a study whose process is not visible from here, on a host or in
+            a container that is gone. Of several callers, one executes it. If the
+            process still exists, it ends with its next run.
         wait_for_quiet
             Seconds to wait at most, before the first run, for CPUs and GPUs that are
-            less than a tenth busy. How long it was, and what was still busy, is kept.
+            less than a tenth busy. The time and what was still busy are recorded.
 
         Raises
         ------
         ConfigError
-            If ``wait_for_quiet`` is no time, or the runs are not for this machine.
+            If ``wait_for_quiet`` is not a time, or the runs are not for this machine.
         RunError
-            If the study is not simply executed: see ``trust``. If another process
-            executes it, or may do so: see ``force``.
+            If the study needs ``trust``, or another process executes it or may do so
+            (see ``force``).
         RunFailedError
-            If a run fails; the runs before it are kept, those beside it are stopped.
+            If a run fails; earlier runs are kept, concurrent ones are stopped.
         RunStoppedError
-            If somebody stops a run.
+            If a user stops a run.
         """
         permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
         with self._executing(force=force):
@@ -226,7 +226,7 @@ class Study(StoredStudy):
     def resume(
         self, *, progress: bool = True, trust: bool = False, force: bool = False
     ) -> Self:
-        """Go on with an interrupted study; the same as `run`."""
+        """Continue an interrupted study; the same as `run`."""
         return self.run(progress=progress, trust=trust, force=force)
 
     def _run_at_once(
@@ -264,7 +264,7 @@ class Study(StoredStudy):
             for slot in again:
                 self._run_at_once([slot], progress, permit, again=True)
         except (RunFailedError, RunStoppedError) as error:
-            progress.say(f"What was disturbed counts: {error}")
+            progress.say(f"The disturbed runs count: {error}")
 
     def _second_look(self) -> Slot | None:
         """Return the last start of the second repeat, if more repeats are planned.
@@ -273,7 +273,7 @@ class Study(StoredStudy):
         difference too often: so progress speaks of it a single time.
         """
         second = [slot for slot in self.order if slot.repeat == 1]
-        # What to compare of runs at once, or of seeds, only their own report knows.
+        # What to compare of concurrent runs, or of seeds, only their own report knows.
         its_own = self.together or self.plan.get("seed_per_repeat")
         return None if self.repeats <= 2 or its_own else second[-1]
 
@@ -393,8 +393,8 @@ class Study(StoredStudy):
                 elif not run.state.is_final and run.state is not RunState.UNKNOWN:
                     message = (
                         f"run {run.run_id} of study {self.study_id} is {run.state}: "
-                        "its host may be there. Stop the run, or wait until it is "
-                        "unknown, which it is after "
-                        f"{SILENT_SECONDS / 60:.0f} minutes without a sign."
+                        "its host may still run. Stop the run, or wait until it is "
+                        f"unknown, {SILENT_SECONDS / 60:.0f} minutes after its last "
+                        "sign."
                     )
                     raise RunError(message)

@@ -30,7 +30,7 @@ def held_number(study: Path, last: int) -> Iterator[int]:
     study
         The study's folder.
     last
-        Number of the last execution. Whoever holds the next one has to look whether
+        Number of the last execution. The holder of the next one must check whether
         that is still the last.
 
     Raises
@@ -66,7 +66,7 @@ def _is_made(claim: Path) -> bool:
     except FileNotFoundError:
         pass  # its holder has written its number meanwhile
     message = (
-        f"another process is beginning to execute study {claim.parent.name}; try again "
-        f"in {_WRITTEN_WITHIN_SECONDS:.0f} s if nothing comes of it."
+        f"another process is beginning to execute study {claim.parent.name}; if it "
+        f"does not, try again in {_WRITTEN_WITHIN_SECONDS:.0f} s."
     )
     raise RunError(message)

@@ -79,7 +79,7 @@ class TimeToAccuracyResult:
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""
     is_cpu: bool
-    """Whether CPU processes stood in for GPUs."""
+    """Whether CPU processes were used instead of GPUs."""
 
     @property
     def target(self) -> float:
@@ -120,7 +120,7 @@ class TimeToAccuracyResult:
 
     @property
     def published(self) -> Table:
-        """What others published of the whole, each by its own statistic."""
+        """Published results of the whole, each by its own statistic."""
         return published_table(self.whole.estimates)
 
     @property
@@ -138,7 +138,7 @@ class TimeToAccuracyResult:
 
     @property
     def answer(self) -> str:
-        """One sentence, computed from the data."""
+        """Two sentences at most, computed from the data."""
         lost = {one.recipe: one.nonfinite for one in self.recipes if one.nonfinite}
         counted = [one for one in self.recipes if one.recipe not in lost]
         if not counted:
@@ -147,12 +147,13 @@ class TimeToAccuracyResult:
         ends = [
             found.sentence if isinstance(found, Ratio) else f"{found}."
             for recipe, found in self.verdicts.items()
-            # What is not finite was said first.
+            # The lead of the report says what is not finite.
             if usable_arms([recipe], lost, (self.recipes[0].recipe,))
         ]
         text = f"To {self.target * 100:.3g} % top-1: {said}."
         if ends:
-            text += f" Times: {' '.join(ends)} {self._unlike}".rstrip()
+            ends += [self._unlike] if self._unlike else []
+            text += f" Times: {wording.one_sentence(ends)}"
         return f"CPU, functional: {text}" if self.is_cpu else text
 
     def report(self) -> Report:
@@ -214,8 +215,8 @@ class TimeToAccuracyResult:
         times, most = one.times, self.configs[one.recipe].epochs
         if not times.reached:
             seeds = wording.counted(times.n, "seed")
-            return f"{one.recipe} did not get there in {seeds} of {most} epochs"
-        counted = f"{times.reached} of {wording.counted(times.n, 'seed')} got there"
+            return f"{one.recipe} did not reach it in {seeds} of {most} epochs"
+        counted = f"{times.reached} of {wording.counted(times.n, 'seed')} reached it"
         if times.median is None:
             fastest = wording.duration(times.fastest)
             return f"{one.recipe} took {fastest} at the fastest ({counted})"

@@ -71,7 +71,7 @@ class TimeToAccuracyPlan:
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any]
-    """Parameters that somebody set."""
+    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
     for config in arms.values():
         registry.resolve("engines", config.engine)().check(config)
     whole = training_recipe(p.estimate_recipe)
-    workload(whole)  # says at once if there is nothing to estimate
+    workload(whole)  # raises immediately if there is nothing to estimate
     asked = tuple(GPUS if p.estimate_for is None else p.estimate_for)
     unpublished = [name for name in asked if not elsewhere(whole, [name])]
     repeats = defaults["repeats"] if p.repeats is None else p.repeats
@@ -191,7 +191,7 @@ def _config(
         device=devices.device_type,
         oversubscribe=devices.is_cpu and p.gpus > devices.count,
         engine=p.engine,
-        # Nobody looks at them; they take CPU time.
+        # No one needs them; they take CPU time.
         tensorboard=False,
         # What is not finite has no answer to judge.
         stop_on_nonfinite=True,
@@ -205,9 +205,8 @@ def _check_alike(arms: Mapping[str, ExperimentConfig]) -> None:
         if len(set(found.values())) > 1:
             said = ", ".join(f"{arm} {value}" for arm, value in found.items())
             lines.append(
-                f"recipes={','.join(arms)} differ in {name} ({said}), so that their "
-                f"times would be of different things; set {name}, or use recipes of "
-                "one kind."
+                f"recipes={','.join(arms)} differ in {name} ({said}), so their times "
+                f"cannot be compared; set {name}, or use recipes of one kind."
             )
     if lines:
         raise ConfigError("\n".join(lines))
@@ -225,7 +224,7 @@ def _short_runs(
         return {}
     batch = min(recipe.batch_size_per_gpu, defaults["estimate_batch"])
     fields = recipe.for_batch(batch * p.gpus)
-    # The target of a whole training is none of a few steps.
+    # The target of a whole training is not a target of a few steps.
     for name in ("epochs", "target_accuracy", "evaluation_offset_epochs"):
         fields.pop(name, None)
     if devices.is_cpu:
@@ -253,8 +252,8 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
         return
     why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
     yield (
-        f"CPU, functional: {why}, so CPU processes stand in for GPUs. Accuracies and "
-        "epochs are real; times, energy and costs say nothing about a GPU."
+        f"CPU, functional: {why}, so CPU processes are used instead. Accuracies and "
+        "epochs are valid; times, energy and costs say nothing about a GPU."
     )
 
 
@@ -301,14 +300,14 @@ def _recipe_notes(
 def _evaluated(config: ExperimentConfig) -> str:
     period, offset = config.evaluation_period_epochs, config.evaluation_offset_epochs
     often = "every epoch" if period == 1 else f"every {period} epochs"
-    return f"evaluated {often}" + (f" behind epoch {offset}" if offset else "")
+    return f"evaluated {often}" + (f" after epoch {offset}" if offset else "")
 
 
 def _without_rates(recipe: TrainingRecipe, gpus: Sequence[str]) -> Iterator[str]:
     if gpus:
         yield (
-            f"Nobody published a training rate of {recipe.fields['model']} with real "
-            f"images on {', '.join(gpus)}: nothing is projected there."
+            f"No training rate of {recipe.fields['model']} with real images on "
+            f"{', '.join(gpus)} is published: nothing is projected there."
         )
 
 

@@ -56,7 +56,7 @@ def recipes_table(
     where
         On what it was measured.
     price_per_hour, currency
-        Of all devices together; None where nobody said.
+        Of all devices together; None if it was not given.
     """
     times = [one.times for one in recipes]
     return Table(
@@ -145,9 +145,9 @@ def seeds_table(
             for recipe, run in rows
         ],
         [
-            "Start: from the start of the processes to the first image, on nobody's "
-            "clock and in no cost, as in MLPerf. Of a seed that did not reach the "
-            "target the cost is that of the time it was watched.",
+            "Start: from the start of the processes to the first image; it is in no "
+            "time and no cost, as in MLPerf. The cost of a seed that did not reach "
+            "the target is that of the time it was watched.",
         ],
         {
             "reached": [run.reached for _, run in rows],
@@ -192,9 +192,7 @@ def unlike(configs: Mapping[str, ExperimentConfig]) -> str:
     ]
     if not parts:
         return ""
-    return (
-        f"The recipes also differ in {' and '.join(parts)}: that is part of the times."
-    )
+    return f"the recipes also differ in {' and '.join(parts)}, which affects the times"
 
 
 def settings_table(configs: Mapping[str, ExperimentConfig]) -> Table:
@@ -232,7 +230,7 @@ def printed_times() -> list[tuple[PublishedRow, float]]:
 
 
 def published_table(estimates: Sequence[Estimate]) -> Table:
-    """Return what others published of the whole, each by its own statistic.
+    """Return published results of the whole, each by its own statistic.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ def training_recipe(name: str) -> TrainingRecipe:
     Raises
     ------
     ConfigError
-        If there is none of that name; the text lists those there are.
+        If there is no recipe of that name; the text lists the names.
     """
     contents = _contents()
     if name not in contents:
@@ -131,7 +131,7 @@ def _fields_and_source(content: Mapping[str, Any]) -> tuple[dict[str, Any], Sour
     """Return the fields and where they are published; those of a recipe from there."""
     if "recipe" not in content:
         fields = dict(content["fields"])
-        ExperimentConfig(**fields)  # says at once what of the file is no field
+        ExperimentConfig(**fields)  # raises if the file has an unknown field
         return fields, Source(**content["source"])
     whole = recipe(content["recipe"])
     config = whole.config()

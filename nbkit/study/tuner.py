@@ -82,7 +82,7 @@ def tune_loading(
     environment
         Environment variables that every run gets.
     progress
-        Show how far it is.
+        Show the progress.
 
     Raises
     ------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "counted",
     "duration",
     "energy",
     "gigabytes",
+    "one_sentence",
     "percent",
     "price",
     "rate",
@@ -20,6 +23,11 @@ UNKNOWN = "–"
 def counted(count: int, one: str, ending: str = "s") -> str:
     """Return a number of things, in the plural unless there is one: "1 GPU"."""
     return f"{count} {one}{'' if count == 1 else ending}"
+
+
+def one_sentence(sentences: Sequence[str]) -> str:
+    """Return several sentences as one, with semicolons between them."""
+    return f"{'; '.join(one.removesuffix('.') for one in sentences)}."
 
 
 def rate(images_per_second: float | None) -> str:

@@ -1,6 +1,6 @@
 """pynvml as nbkit calls it: whatever a call raises is an error of NVML's.
 
-Drivers answer with names that are no UTF-8, or with more than a binding knows; the
+Drivers answer with names that are not UTF-8, or with more than a binding knows; the
 binding then raises what Python raises. Such a call has no answer, like one that the
 driver refuses. Functions that a binding lacks are functions that the driver lacks.
 """

@@ -45,7 +45,7 @@ def read_condition(pynvml: Any, gpu: Gpu) -> GpuCondition:
 
     def ask(read: Callable[[], Any]) -> Any:
         try:
-            # A wrong type or size is no answer either.
+            # A wrong type or size is not an answer either.
             return as_told(read())
         except (pynvml.NVMLError, *UNREADABLE):
             return None

@@ -1,6 +1,6 @@
 """What the control groups of this process grant it: memory, and processes.
 
-They are a tree: each group has limits of its own, and the smallest above it counts.
+They are a tree: each group has its own limits, and the smallest above it counts.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _folders(root: Path, mount: Mount, group: str) -> list[Path]:
     """Return the folder of a group and those above it, up to the mount point.
 
     Inside a container the group's name may be the host's, and only a part of the
-    hierarchy may be mounted: what lies outside it cannot be seen.
+    hierarchy may be mounted: what is outside it cannot be seen.
     """
     top = root / mount.mount_point.relative_to("/")
     inside = group.removeprefix(mount.root.rstrip("/")).strip("/")

@@ -3,8 +3,8 @@
 The words and what they mean are torchrun's (``--numa-binding``, `torch.numa.binding`):
 ``numa`` is its ``node``, ``socket`` its ``socket``, ``cores`` its ``exclusive``. As
 there, ranks of one NUMA node or socket share all of its CPUs, and ``cores`` gives each
-whole cores of its own. Unlike there, it works on CPUs too, every rank gets equally many
-cores, and where it cannot be, the rank goes on unbound and its record says why.
+its own whole cores. Unlike there, it works on CPUs too, every rank gets equally many
+cores, and where it cannot be, the rank continues unbound and its record says why.
 
 Memory is not bound, as with torchrun: Linux takes a page from the NUMA node of the CPU
 that touches it first, which after binding is the right one as long as that node has
@@ -107,10 +107,10 @@ def gpu_nodes(
     for part in parts:
         match = visible(numbered, part, mig_parents)
         if not match:
-            break  # CUDA ignores everything behind an invalid entry.
+            break  # CUDA ignores everything after an invalid entry.
         found.append(match[0].numa_node)
         if part.startswith("MIG-"):
-            break  # A process gets one MIG instance, and no GPU behind it.
+            break  # A process gets one MIG instance, and no GPU after it.
     if not found:
         return GpuNodes((), f"CUDA_VISIBLE_DEVICES={setting} names no GPU of this host")
     return GpuNodes(tuple(found))
@@ -178,13 +178,13 @@ def _place(
     usable = [cpu for cpu in cpus if cpu.is_usable]
     everywhere = {_unit(asked, cpu) for cpu in cpus}
     if everywhere == {None}:
-        return None, f"the kernel tells of no {word}s"
+        return None, f"the kernel reports no {word}s"
     if gpus is None:
         first = local_rank * len(usable) // local_world_size
         after = (local_rank + 1) * len(usable) // local_world_size
         part = usable[first : max(after, first + 1)]
         own, _ = Counter(_unit(asked, cpu) for cpu in part).most_common(1)[0]
-        why_not = f"the kernel tells no {word} of CPU {part[0].number}"
+        why_not = f"the kernel reports no {word} of CPU {part[0].number}"
         return own, why_not if own is None else None
     node = gpus.of(local_rank)
     if len(everywhere) == 1:
@@ -197,7 +197,7 @@ def _place(
         return None, f"NUMA node {node} of its GPU has no CPU"
     own = of_node[0]
     if own is None:
-        return None, f"the kernel tells no {word} of NUMA node {node}"
+        return None, f"the kernel reports no {word} of NUMA node {node}"
     if not any(_unit(asked, cpu) == own for cpu in usable):
         return None, f"{word} {own} of its GPU has no CPU that may be used"
     return own, None
@@ -225,7 +225,7 @@ def _own_cores(
             number = places[:local_rank].count(own)
             return _binding("cores", _part(near[own], number, count), 1, None)
         why = unknown[0] if unknown else "a NUMA node has more ranks than cores"
-        why_not = f"cores of its own, but not by where its GPU is: {why}"
+        why_not = f"its own cores, but not near its GPU: {why}"
     cores, ranks, sharing = _by_core(usable), len(placed), 1
     if len(cores) >= ranks:
         chosen = _part(cores, local_rank, len(cores) // ranks)

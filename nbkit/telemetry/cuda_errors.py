@@ -154,7 +154,7 @@ _HINTS = re.compile(r"Did you run some cuda functions .*?\? | Please .*$")
 
 
 def cuda_advice(message: str) -> CudaAdvice | None:
-    """Return what an error of CUDA, torch or NVML means; None if it is no GPU's fault.
+    """Return what an error of CUDA, torch or NVML means; None if not a GPU's fault.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ _OUT_OF_MEMORY = (
 def is_out_of_memory(message: str) -> bool:
     """Return whether CUDA, cuBLAS, cuDNN or NCCL say that the GPU's memory is full.
 
-    Outside of its own allocator torch passes on what they say. Where cuDNN tries its
+    Outside its own allocator torch passes on what they say. Where cuDNN tries its
     plans out, those that get no workspace are passed over until none is left.
 
     Parameters

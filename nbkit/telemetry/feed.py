@@ -2,10 +2,10 @@
 
 ``python -m nbkit.telemetry.feed --interval 1`` writes lines of JSON to stdout: an
 inventory, first and whenever it changed, and a sample at each tick. On stdin it is
-told, in lines of JSON, who is who: kernels, runs. It ends when its parent closes stdin
-or the pipe of ``--parent-fd``, ends in any way, or sends SIGTERM. It is a process of
-its own because a call of NVML can hang in the driver; the GPUs are read in a thread, so
-that the rest goes on meanwhile.
+given, in lines of JSON, the kernels and runs. It ends when its parent closes stdin
+or the pipe of ``--parent-fd``, ends in any way, or sends SIGTERM. It is a separate
+process because a call of NVML can hang in the driver; the GPUs are read in a thread, so
+that the rest continues meanwhile.
 """
 
 from __future__ import annotations
@@ -145,13 +145,13 @@ class Feed:
             self._output.write({"kind": "past", "rows": rows})
 
     def obey(self, line: bytes) -> None:
-        """Take in what the parent says; what cannot be understood is said on stderr."""
+        """Take in what the parent says; what cannot be parsed is reported on stderr."""
         try:
             self._obey(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
             message = (
-                f"command {line[:200]!r} is not understood ({error}): from there on it "
-                "is left out; send an object with keys that Feed.obey knows.\n"
+                f"command {line[:200]!r} is not valid ({error}): the rest of it is "
+                "ignored; send an object with keys that Feed.obey knows.\n"
             )
             sys.stderr.write(message)
 
@@ -319,7 +319,7 @@ class _Loop:
             if parent in ready or (stdin in ready and not self._listen(stdin)):
                 return 0
             if ready.get(self._output.fd, 0) & (select.POLLERR | select.POLLHUP):
-                return 0  # Nobody reads any more.
+                return 0  # No process reads any more.
             if wake in ready:
                 os.read(wake, 1 << 12)
             self._output.flush()
@@ -350,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if the parent or SIGTERM ended it; 1 after an error of its own.
+        0 if the parent or SIGTERM ended it; 1 after its own error.
     """
     arguments = _parse(argv)
     wake_read, wake_write = os.pipe()
@@ -371,7 +371,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return loop.run(sys.stdin.fileno(), wake_read, arguments.parent_fd)
     except BrokenPipeError:
-        return 0  # Nobody reads any more.
+        return 0  # No process reads any more.
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What viewers get of a reading: an inventory on change, and a small row of numbers.
 
 Both are JSON values. The names of columns carry the unit; a number is rounded to what
-can be told apart, since the frame goes to every viewer every second.
+can be distinguished, since the frame goes to every viewer every second.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Rates:
     ) -> float | None:
         """Return by how many megabytes a second a counter of bytes grew.
 
-        None at first, and where it fell: it wrapped, or began anew.
+        None at first, and where it fell: it wrapped, or began again.
         """
         if t is None or count is None:
             return None

@@ -1,7 +1,7 @@
-"""One GPU behind NVML: asks it, and remembers what it cannot tell.
+"""One GPU of NVML: asks it, and remembers what it cannot tell.
 
 Of a question's forms the first that the driver knows is kept. An answer of "not
-supported" is kept too, so that nothing is asked in vain every second.
+supported" is kept too, so that it is not asked again every second.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Gpu:
         return GpuDevice(*identity, **values, **near_slot(values["pci_bus_id"]))
 
     def _unified(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the host's memory where NVML says that the GPU has none of its own."""
+        """Return the host's memory where NVML says that the GPU has none itself."""
         total = "memory_total_bytes"
         if values[total] is not None or self._reasons.get(total) != _NOT_SUPPORTED:
             return {}

@@ -60,7 +60,7 @@ _XIDS = {
     ),
     94: _XidMeaning(
         "a contained memory error: only this run was hit",
-        f"start the run again, and when nobody uses the GPU, {_RESET}",
+        f"start the run again, and when no process uses the GPU, {_RESET}",
         may_pass=True,
     ),
     95: _XidMeaning("an uncontained memory error", _RESET),
@@ -69,7 +69,7 @@ _XIDS = {
     120: _XidMeaning("its system processor (GSP) has failed", _RESET),
     140: _XidMeaning("a memory error that was not recovered", _RESET),
     154: _XidMeaning(
-        "it has to be reset", f"see nvidia-smi -q (GPU Recovery Action), and {_RESET}"
+        "it must be reset", f"see nvidia-smi -q (GPU Recovery Action), and {_RESET}"
     ),
 }
 """https://docs.nvidia.com/deploy/xid-errors/"""
@@ -121,7 +121,7 @@ def last_readings(path: Path, names: Collection[str] = ()) -> list[list[GpuSampl
             row = parse_object(line)
             gpus = [GpuSample.from_dict(gpu) for gpu in row.get("gpus", ())]
         except (ValueError, TypeError, AttributeError):
-            continue  # A damaged line is no evidence.
+            continue  # A damaged line is not evidence.
         if row.get("kind") == "header":
             found = []  # An earlier attempt had other troubles.
         else:

@@ -126,12 +126,12 @@ def judge_conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
     yield from _narrow_links(conditions)
     for one in conditions:
         if one.remap_failed:
-            found = "memory is damaged beyond repair (row remapping failed)"
+            found = "memory is damaged and cannot be repaired (row remapping failed)"
             remedy = "take the GPU out of service and have it replaced"
             yield Finding(f"GPU {one.index}", "failure", found, remedy)
         elif one.remap_pending:
             found = "damaged memory is replaced at the next reset (row remap pending)"
-            remedy = f"sudo nvidia-smi --gpu-reset -i {one.index}, with nobody on it"
+            remedy = f"sudo nvidia-smi --gpu-reset -i {one.index}, while it is idle"
             yield Finding(f"GPU {one.index}", "warning", found, remedy)
     yield from _power_caps(conditions)
 
@@ -145,7 +145,7 @@ def _narrow_links(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
     for (width, most), gpus in _alike(narrow):
         found = f"{named(gpus)} has {width} of {most} lanes: images and gradients wait"
         remedy = (
-            "switch off, seat card and riser anew; sudo lspci -vv | grep -i downgraded "
+            "switch off, reseat card and riser; sudo lspci -vv | grep -i downgraded "
             "shows the slot"
         )
         yield Finding("PCIe link", "warning", found, remedy)
@@ -182,7 +182,7 @@ def named(indices: Sequence[int]) -> str:
 
 
 def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Finding]:
-    # It may name instances of a divided GPU, which are no GPUs of their own.
+    # It may name instances of a divided GPU, which are not separate GPUs.
     if setting is None or any(gpu.mig_enabled for gpu in devices):
         return
     left = visible(devices, setting)
@@ -229,7 +229,7 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding
             found += ": it fell off the bus"
             yield Finding("Xid errors", "warning", found, "reboot; then check its seat")
         else:
-            remedy = "sudo nvidia-smi --gpu-reset, with nobody on it; again: replace it"
+            remedy = "sudo nvidia-smi --gpu-reset, while it is idle; again: replace it"
             yield Finding("Xid errors", "warning", found, remedy)
 
 

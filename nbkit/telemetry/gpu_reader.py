@@ -1,7 +1,7 @@
 """Reads GPUs for viewers: opens the source, tries again, leaves out what is hidden.
 
-`GpuReader` does the work, and may hang in the driver; `GpuThread` lets it hang where
-nobody else waits.
+`GpuReader` does the work, and may hang in the driver; `GpuThread` lets it hang without
+blocking any other thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ initialisations.
 
 _DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
 """A folder for each GPU that the driver knows: NVML itself sees a GPU that was plugged
-in only when it is opened anew.
+in only when it is opened again.
 """
 
 
@@ -136,7 +136,7 @@ class GpuReader:
             gpus = list(source.read())
         else:
             gpus = list(source.read({gpu.uuid for gpu in wanted if gpu.uuid}))
-            # The source cannot find one that was lost before it told its UUID.
+            # The source cannot find one that was lost before its UUID was read.
             found = {gpu.index for gpu in gpus}
             gpus += [
                 GpuSample(gpu.index, gpu.uuid, gpu.name, gpu.error)
@@ -156,7 +156,7 @@ class GpuReader:
         )
 
     def _recognised(self, gpus: Iterable[_Gpu]) -> list[_Gpu]:
-        """Return GPUs with the names that they had before the source was opened anew.
+        """Return GPUs with the names that they had before the source was opened again.
 
         One that was lost does not tell its UUID any more. It keeps its place among the
         others, which are known by theirs.
@@ -174,7 +174,7 @@ class GpuReader:
         return found
 
     def _with_xids(self, gpus: list[GpuSample]) -> list[GpuSample]:
-        """Return GPUs with the errors heard before the source was opened anew."""
+        """Return GPUs with the errors heard before the source was opened again."""
         for gpu in gpus:
             if gpu.xid is not None:
                 self._xids[gpu.uuid] = gpu.xid
@@ -193,7 +193,7 @@ class GpuReader:
             hidden = "the only GPU" if count == 1 else f"all {count} GPUs"
             message = (
                 f"CUDA_VISIBLE_DEVICES={self._visible!r} hides {hidden} of "
-                "this machine; change or unset it, then start Jupyter anew."
+                "this machine; change or unset it, then restart Jupyter."
             )
             return "hidden", message
         from nbkit.telemetry.nvml import unavailable
@@ -201,7 +201,7 @@ class GpuReader:
         return "no gpu", str(unavailable("no gpu"))
 
     def _may_be_better_now(self) -> bool:
-        """Tell whether to open the source anew: a GPU is lost, or others are there."""
+        """Tell whether to open the source again: a GPU is lost, or others are there."""
         now = time.monotonic()
         if now < self._next_look:
             return False
@@ -233,7 +233,7 @@ class GpuThread(threading.Thread):
     Parameters
     ----------
     reader
-        What it reads with; nobody else may use it.
+        What it reads with; no other thread may use it.
     wake_fd
         Where a byte is written when there is a reading, or when the thread failed.
     """

@@ -58,7 +58,7 @@ class GpuSource(Protocol):
 
 @dataclass(frozen=True)
 class SourceSetting:
-    """The source that this process is told to read."""
+    """The source that this process should read."""
 
     kind: str
     """``nvml`` or ``replay``; also another word, which `open` refuses."""

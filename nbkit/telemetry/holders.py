@@ -1,13 +1,13 @@
 """Who holds a GPU: process -> kernel -> notebook -> run.
 
-The driver names pids. Kernels and runs are told from outside; a process belongs to the
+The driver names pids. Kernels and runs are passed in; a process belongs to the
 run whose marker its environment carries, or to the nearest ancestor that is a rank or a
 kernel. Whatever cannot be proved is "outside": an unknown holder is better than a wrong
 name. So
 
 - a pid means nothing without its start time: one that is used again is another process;
-- in a container with pids of its own, the driver's may be the host's, and the number
-  may belong here to somebody else. There, a process counts only if it can be seen to
+- in a container with its own pids, the driver's may be the host's, and the number may
+  belong here to another process. There, a process counts only if it can be seen to
   use CUDA, and one of a run only on a GPU that the run reports;
 - what a run reports of itself counts where the driver names none of its processes.
 """
@@ -66,7 +66,7 @@ class ReportedRun:
 
 @dataclass(frozen=True)
 class _Root:
-    """A process that was told, of a kernel or a run."""
+    """A process of a kernel or a run, as it was passed in."""
 
     kind: str
     name: str
@@ -83,7 +83,7 @@ class _Known:
     looked_at: float = 0.0
     marker: str | None = None
     version: int = -1
-    """Of what was told of kernels and runs when the owner was looked for."""
+    """Of the known kernels and runs when the owner was looked for."""
     kernel_id: str | None = None
     run_id: str | None = None
 
@@ -104,7 +104,7 @@ class HolderFinder:
     ) -> None:
         self._run_marker = run_marker
         self._host_pids = pids_are_the_hosts() if host_pids is None else host_pids
-        # Until told otherwise: a command line may hold a secret.
+        # By default: a command line may hold a secret.
         self.hide_commands_of_others = True
         self._kernels: dict[str, Kernel] = {}
         self._runs: dict[str, ReportedRun] = {}
@@ -185,8 +185,8 @@ class HolderFinder:
     def _note_roots(self) -> None:
         """Note the processes of kernels and runs, with their start times.
 
-        The first time that a pid is told it is taken at its word; later, another start
-        time shows that somebody else has the pid by now.
+        A new pid is trusted the first time; later, another start time shows that
+        another process has the pid by now.
         """
         kernels = self._kernels.values()
         told = [
@@ -277,7 +277,7 @@ class HolderFinder:
             pid = status.parent_pid
             parent = parent_of(pid) if pid > 1 else None
             if parent is None or parent.start_ticks > status.start_ticks:
-                break  # Nobody is older than its parent: that pid is used again.
+                break  # No process is older than its parent: that pid is used again.
             status = parent
         return None, None
 

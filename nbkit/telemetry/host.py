@@ -98,7 +98,7 @@ def _percent(before: tuple[float, float], now: tuple[float, float]) -> float | N
 def _network_bytes() -> tuple[int | None, ...]:
     cards = psutil.net_io_counters(pernic=True, nowrap=False) or {}
     cards.pop("lo", None)
-    # Looked up each time, since cards come and go. A container has none of its own
+    # Looked up each time, since cards come and go. A container has none
     # but sees its interfaces.
     hardware = _hardware(Path("/sys/class/net")) & cards.keys() or cards.keys()
     return _sums([cards[name] for name in hardware], "bytes_recv", "bytes_sent")
@@ -169,7 +169,7 @@ class _ProcessTrees:
     @staticmethod
     def _cpu_seconds(process: psutil.Process) -> float:
         """Return a process's time, and that of its children that it has collected."""
-        if not process.is_running():  # Its pid may be somebody else's by now.
+        if not process.is_running():  # Its pid may be another process's by now.
             raise psutil.NoSuchProcess(process.pid)
         return sum(process.cpu_times()[:4])
 

@@ -1,6 +1,6 @@
-"""The GPUs of this machine, read through NVML; nobody else imports ``pynvml``.
+"""The GPUs of this machine, read through NVML; only this file imports ``pynvml``.
 
-NVML is the library behind ``nvidia-smi``; ``pynvml`` is its Python binding (package
+NVML is the library of ``nvidia-smi``; ``pynvml`` is its Python binding (package
 ``nvidia-ml-py``). What the driver or a GPU cannot tell becomes None with a reason, is
 asked once and not again, and never disturbs another field or another GPU.
 
@@ -103,8 +103,8 @@ def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
     if missing := binding.missing():
         remedy = pip_install("nvidia-ml-py", options="--force-reinstall")
         message = (
-            f"GPUs cannot be read: {binding.file} is another pynvml than that of "
-            f"nvidia-ml-py, or an old one (it lacks {missing[0]}); "
+            f"GPUs cannot be read: {binding.file} is not the pynvml of "
+            f"nvidia-ml-py, or is too old (it lacks {missing[0]}); "
             f"pip uninstall --yes pynvml, then {remedy}."
         )
         raise NvmlUnavailableError(message, reason="other pynvml")
@@ -199,7 +199,7 @@ class Nvml:
 
     @property
     def told_holders(self) -> Mapping[int, dict[str, Any]]:
-        """What NVML itself says of a process beyond its memory: nothing."""
+        """What NVML itself says of a process except its memory: nothing."""
         return {}
 
     @property
@@ -312,7 +312,7 @@ class Nvml:
         if a.error or b.error:
             return None
         nvml = self._pynvml
-        # A tuple in some versions of the binding, for a comma behind its number.
+        # A tuple in some versions of the binding, for a comma after its number.
         way = getattr(nvml, constant)
         way = way[0] if isinstance(way, tuple) else way
         try:

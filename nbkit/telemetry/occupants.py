@@ -1,9 +1,9 @@
 """`python -m nbkit.telemetry.occupants`: who uses GPUs without a lease of them.
 
-A process of its own, since NVML may hang, and so that the process that asks stays
+A separate process, since NVML may hang, and so that the process that asks stays
 small. It is kept between questions: without persistence mode the driver initialises
-every GPU anew for the first process that opens it, which takes 1 to 3 s a GPU. It reads
-a question as a line of JSON and answers with one, until its input is closed.
+every GPU again for the first process that opens it, which takes 1 to 3 s a GPU. It
+reads a question as a line of JSON and answers with one, until its input is closed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 __all__ = ["Occupants", "occupants", "those_in_doubt"]
 
 _SILENT = "a driver that does not answer"
-_UNKNOWN = "nobody knows who (see the supervisor's log)"
+_UNKNOWN = "an unknown process (see the supervisor's log)"
 _SHARE = 0.05
 """Processes with less of a GPU's memory leave room for a run: a bare CUDA context takes
 0.3 to 0.5 GiB, which a notebook keeps that only looked at the GPU once."""
@@ -45,8 +45,8 @@ class Occupants:
     Parameters
     ----------
     timeout_seconds
-        A driver that takes longer is taken to hang: 16 GPUs that nobody has open take
-        up to 48 s.
+        A driver that takes longer is taken to hang: 16 GPUs that no process has open
+        take up to 48 s.
     patience_seconds
         For how long one call waits for the answer.
     """
@@ -68,7 +68,7 @@ class Occupants:
     ) -> dict[str, str] | None:
         """Return what to say of each device that a process uses, by its name.
 
-        Of a driver that does not answer, nobody can tell: every device counts as used.
+        If the driver does not answer, every device counts as used.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ def those_in_doubt(
 ) -> set[str]:
     """Return devices with one user alone, who may be the asker under another pid.
 
-    In a container with pids of its own the driver may name the host's, or none.
+    In a container with its own pids the driver may name the host's, or none.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(_answer(samples, names, but, host)) + "\n")
         sys.stdout.flush()
         if any(sample.error for sample in samples):
-            nvml.close()  # A GPU that was reset answers only to who opens it anew.
+            nvml.close()  # A GPU that was reset answers only once it is opened again.
             nvml = None
 
 

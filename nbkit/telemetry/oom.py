@@ -8,7 +8,7 @@ __all__ = ["oom_kills"]
 
 
 def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for want of memory since boot."""
+    """Return how many processes the kernel has killed for lack of memory since boot."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

@@ -101,7 +101,7 @@ def _next_time(file: BinaryIO) -> float | None:
 
 
 def _skip(file: BinaryIO, t: float) -> None:
-    """Move on towards the first line of time `t` or later, never beyond it."""
+    """Move on towards the first line of time `t` or later, never past it."""
     start = file.tell()
     first, second = file.readline(LINE_BYTES), file.readline(LINE_BYTES)
     t_first, t_second = _time_of(first), _time_of(second)
@@ -150,7 +150,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 
 class PastThread(threading.Thread):
-    """Reads files in a thread of its own: a file system may be slow, or silent.
+    """Reads files in a separate thread: a file system may be slow, or silent.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _COMMAND_BYTES = 256
-"""Longest command line that is told: what follows is often data, or a secret."""
+"""Longest command line that is kept: what follows is often data, or a secret."""
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of the kernel (include/linux/proc_ns.h)."""
@@ -55,7 +55,7 @@ def parent_of(pid: int) -> Parent | None:
 def in_session_handling(session: int, number: int) -> list[int]:
     """Return the processes of a session that handle a signal, but for its leader.
 
-    A signal that nobody handles may end who gets it.
+    A signal without a handler may end the process that gets it.
 
     Parameters
     ----------

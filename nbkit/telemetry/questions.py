@@ -36,7 +36,7 @@ class Query(NamedTuple):
 
     fields: tuple[str, ...]
     forms: tuple[tuple[Any, ...], ...]
-    """Function name and arguments behind the handle; newest form first."""
+    """Function name and arguments after the handle; newest form first."""
     values: Callable[[Any], Sequence[Any]]
     """The answer as values of the fields, in units of the fields."""
 
@@ -137,7 +137,7 @@ def _gauges(pynvml: Any) -> tuple[Query, ...]:
 def _counters(pynvml: Any) -> tuple[Query, ...]:
     """Return the questions whose answers only grow.
 
-    PCIe bytes come from field counters (since driver 555), which answer at once:
+    PCIe bytes come from field counters (since driver 555), which answer immediately:
     ``nvmlDeviceGetPcieThroughput`` measures for 20 ms in each call.
     """
     return (
@@ -234,14 +234,14 @@ def as_told(value: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        If it is of a type that no field has, or a number beyond all of them.
+        If it is of a type that no field has, or a number too large for all of them.
     """
     if isinstance(value, int | float):
         if not -_LARGEST <= value <= _LARGEST:  # nor NaN
-            message = f"{value!r:.40} is no reading"
+            message = f"{value!r:.40} is not a reading"
             raise ValueError(message)
     elif value is not None and not isinstance(value, str | tuple):
-        message = f"a {type(value).__name__} is no reading"
+        message = f"a {type(value).__name__} is not a reading"
         raise TypeError(message)
     return value
 
@@ -262,7 +262,7 @@ def _pid(value: Any) -> int | None:
 def _text(value: Any) -> str:
     text = value.decode() if isinstance(value, bytes) else value
     if not isinstance(text, str):
-        message = f"a {type(text).__name__} is no text"
+        message = f"a {type(text).__name__} is not text"
         raise TypeError(message)
     return text
 
@@ -281,7 +281,7 @@ def _thousandth(number: float) -> float:
 
 def _version(numbers: tuple[int, int]) -> str:
     if not isinstance(numbers, tuple):
-        message = f"a {type(numbers).__name__} is no version"
+        message = f"a {type(numbers).__name__} is not a version"
         raise TypeError(message)
     return "{:d}.{:d}".format(*numbers)
 

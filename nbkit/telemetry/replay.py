@@ -3,7 +3,7 @@
 A trace is a file that `nbkit.telemetry.sampler` wrote: a header, then samples. Of a
 file with several headers, the longest part is played. It goes round without end;
 gauges are those of the sample before, counters grow evenly between two samples and on
-over the seam. Traces written by hand say ``"scripted": true`` in their header, and may
+over the seam. Traces written manually say ``"scripted": true`` in their header, and may
 hold lines of further kinds:
 
 ``{"kind": "wave", "field": ..., "gpus": [0, 1], "middle": m, "swing": s,
@@ -89,7 +89,7 @@ def refuse(value: str, why: str) -> NvmlUnavailableError:
     message = (
         f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}); name a "
         "file that nbkit's sampler wrote, as replay:FILE, or one of replay:"
-        f"{', replay:'.join(trace_names())}; or unset it and start Jupyter anew."
+        f"{', replay:'.join(trace_names())}; or unset it and restart Jupyter."
     )
     return NvmlUnavailableError(message, reason="source cannot be used")
 
@@ -113,7 +113,7 @@ class Trace:
     holders: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a line that is no header."""
+        """Add a line that is not a header."""
         match row.pop("kind"):
             case "sample":
                 if len(self.samples) < _MOST_SAMPLES:
@@ -157,7 +157,7 @@ def _parts(lines: Any) -> Iterator[Trace]:
 def _longest(parts: Iterator[Trace]) -> Trace:
     trace = max(parts, key=lambda part: len(part.samples), default=None)
     if trace is None:
-        message = "no line of it is a header"
+        message = "it has no header line"
         raise ValueError(message)
     if not trace.samples and not trace.header.get("gpus_unavailable"):
         message = "it holds no sample"

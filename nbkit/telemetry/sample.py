@@ -97,7 +97,7 @@ class GpuProcess(_Record):
 
 @dataclass(frozen=True)
 class MigSample(_Record):
-    """One MIG instance: a part of a GPU with memory of its own (``nvidia-smi -L``)."""
+    """One MIG instance: a part of a GPU with its own memory (``nvidia-smi -L``)."""
 
     uuid: str
     name: str | None = None
@@ -112,7 +112,7 @@ class MigSample(_Record):
 
 @dataclass(frozen=True)
 class Xid(_Record):
-    """An error that the driver reported while somebody listened (``dmesg``: NVRM Xid).
+    """An error that the driver reported while nbkit listened (``dmesg``: NVRM Xid).
 
     https://docs.nvidia.com/deploy/xid-errors/
     """
@@ -138,7 +138,7 @@ class GpuSample(_Record):
     index: int
     """NVML's index (``index``): neither CUDA's index nor N in /dev/nvidiaN."""
     uuid: str | None = None
-    """The GPU's name for good (``uuid``); None only if it was lost before it told."""
+    """The GPU's permanent name (``uuid``); None if lost before it was read."""
     name: str | None = None
     """Product (``name``)."""
     error: str | None = None
@@ -209,7 +209,7 @@ class GpuSample(_Record):
     100 (``NVML_GPM_METRIC_ANY_TENSOR_UTIL``). Only in a detailed reading.
     """
     ecc_uncorrected_count: int | None = None
-    """Memory errors beyond repair since the driver was loaded
+    """Uncorrectable memory errors since the driver was loaded
     (``ecc.errors.uncorrected.volatile.total``). Only in a detailed reading.
     """
     xid: Xid | None = None
@@ -336,7 +336,7 @@ class HostSample(_Record):
     """Counter: bytes sent by the network cards."""
     num_processes: int | None = None
     """Processes of the run on this host, the sampler left out; None if the reader was
-    told of none. New ones are seen within five seconds.
+    given none. New ones are seen within five seconds.
     """
     processes_cpu_seconds: float | None = None
     """Counter: user and system time of the run's processes. One that has ended still

@@ -2,8 +2,8 @@
 
 ``python -m nbkit.telemetry.sampler --output FILE --parent-fd N`` appends a header and
 then a line of JSON a second, until its parent closes the pipe, ends in any way, or
-sends SIGTERM. It is a process of its own because a call of NVML can hang in the driver:
-then nobody waits but this process. `nbkit.telemetry.child` starts it.
+sends SIGTERM. It is a separate process because a call of NVML can hang in the driver:
+then only this process waits. `nbkit.telemetry.child` starts it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _LineFile:
     """Appends lines of JSON, each with one system call; never leaves half a line."""
 
     def __init__(self, path: Path) -> None:
-        # Only the last folder: a run folder that vanished is not made anew.
+        # Only the last folder: a run folder that vanished is not made again.
         path.parent.mkdir(0o755, exist_ok=True)
         # Not through a link, which others may have made in an older folder.
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -195,7 +195,7 @@ class _Recorder(threading.Thread):
             reason = error.strerror or error
             message = (
                 f"{self._arguments.output} cannot be written ({reason}): sampling "
-                "ends, the run goes on. Check space and permissions of its folder.\n"
+                "ends, the run continues. Check space and permissions of its folder.\n"
             )
             sys.stderr.write(message)
         except BaseException:
@@ -261,7 +261,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def add_child_options(parser: argparse.ArgumentParser) -> None:
-    """Add what every process that reads this machine for a parent is told."""
+    """Add the options of every process that reads this machine for a parent."""
     parser.add_argument(
         "--interval", type=_argument, default=1.0, metavar="SECONDS", help="default 1"
     )
@@ -279,11 +279,11 @@ def to_interval(value: float | str) -> float:
     Raises
     ------
     ValueError
-        If it is no finite number of at least 0.25.
+        If it is not a finite number of at least 0.25.
     """
     seconds = float(value)
     if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
-        message = f"{value} s is no time of {MIN_INTERVAL_SECONDS} s or more; use 0.25"
+        message = f"{value} s is not {MIN_INTERVAL_SECONDS} s or more; use 0.25"
         raise ValueError(message)
     return seconds
 

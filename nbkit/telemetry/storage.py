@@ -1,4 +1,4 @@
-"""On what a file lies: file system, device and mount options."""
+"""What a file is on: file system, device and mount options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mount(NamedTuple):
 
 
 def describe_storage(path: Path | str) -> dict[str, Any]:
-    """Return on what a file or folder lies, as JSON values; unknown is None.
+    """Return what a file or folder is on, as JSON values; unknown is None.
 
     A path that does not exist yet, or may not be looked at, stands for the nearest
     folder above it that does and may.
@@ -143,7 +143,7 @@ def _block_device(mount: Mount) -> dict[str, Any]:
     if not folder.exists():
         return {}
     folder = folder.resolve()
-    # A logical volume names what it lies on; a partition lies in its disk's folder.
+    # A logical volume names what it is on; a partition is in its disk's folder.
     while slaves := sorted((folder / "slaves").glob("*")):
         folder = slaves[0].resolve()
     if (folder / "partition").exists():

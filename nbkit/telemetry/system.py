@@ -38,13 +38,13 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
         ``gpu_utilization_percent_sum`` over ``gpu_utilization_samples``,
         ``sm_clock_mhz_sum`` over ``sm_clock_samples``,
         ``memory_used_bytes_max``), ``other_gpu_processes`` (distinct strangers; None
-        where they cannot be told), and of the newest header ``driver_version``,
+        where they are unknown), and of the newest header ``driver_version``,
         ``cuda_driver_version``, ``devices``, ``topology``, ``p2p``,
         ``gpus_unavailable``.
 
     Notes
     -----
-    In a container with pids of its own, NVML gives the host's pids or none at all, and
+    In a container with its own pids, NVML gives the host's pids or none at all, and
     the run's own processes would pass for strangers. Strangers are counted only if one
     of the ranks was seen on the GPUs, which shows that both speak of the same pids.
     """
@@ -105,7 +105,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class _Gpu:
-    """Sums of one GPU; None is what was never told."""
+    """Sums of one GPU; None is what was never read."""
 
     energy_joules: float | None = None
     slowed_seconds: float | None = None
@@ -130,7 +130,7 @@ class _Gpu:
     def between(self, before: GpuSample, after: GpuSample, seconds: float) -> None:
         if before.energy_joules is not None and after.energy_joules is not None:
             used = after.energy_joules - before.energy_joules
-            if used >= 0:  # the counter starts anew when the driver is reloaded
+            if used >= 0:  # the counter starts again when the driver is reloaded
                 self.energy_joules = (self.energy_joules or 0.0) + used
         if before.is_slowed is not None:
             slowed = seconds if before.is_slowed else 0.0

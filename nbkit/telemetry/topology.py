@@ -39,7 +39,7 @@ def read_cpus(
 ) -> tuple[Cpu, ...]:
     """Return the CPUs of this machine by socket, NUMA node, core and number.
 
-    On many machines the second threads of all cores are numbered behind the first
+    On many machines the second threads of all cores are numbered after the first
     ones: by number, two halves would be two threads of every core.
 
     Parameters
@@ -48,7 +48,7 @@ def read_cpus(
         The folder that holds ``sys``.
     usable
         CPUs that this process may run on; None asks for its affinity. One of which
-        the kernel tells nothing else is a core of its own.
+        the kernel tells nothing else is a separate core.
     """
     if usable is None:
         usable = os.sched_getaffinity(0)

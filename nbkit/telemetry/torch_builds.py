@@ -86,7 +86,7 @@ class Driver:
     capabilities: tuple[Capability, ...]
     """Of each GPU that tells it."""
     source: str
-    """Who told: ``nvidia-smi`` or the file of the kernel module."""
+    """Its source: ``nvidia-smi`` or the file of the kernel module."""
 
     @property
     def words(self) -> str:

@@ -31,8 +31,8 @@ def visible(
 
     Notes
     -----
-    Numbers are taken in PCI bus order, as NVML counts; whoever hands GPUs on by UUID
-    need not care for CUDA's own order.
+    Numbers are taken in PCI bus order, as NVML counts; GPUs that are passed on by UUID
+    do not depend on CUDA's own order.
     """
     if setting is None:
         return list(gpus)
@@ -41,7 +41,7 @@ def visible(
         names = [part, *_parents(part, mig_parents or {})]
         match = [gpu for gpu in gpus if any(_means(name, gpu) for name in names)]
         if not match:
-            break  # CUDA ignores everything behind an invalid entry.
+            break  # CUDA ignores everything after an invalid entry.
         chosen += [gpu for gpu in match[:1] if gpu not in chosen]
     return chosen
 

@@ -13,14 +13,14 @@ from nbkit.telemetry.sample import Xid
 __all__ = ["XidEvents"]
 
 _WAIT_MILLISECONDS = 1
-"""Bindings differ in whether 0 means at once or for ever."""
+"""Bindings differ in whether 0 means no wait or for ever."""
 
 _MOST_AT_ONCE = 64
 """A GPU that fails may report without end."""
 
 _ECHOES = {45, 154}
-"""What the driver reports at once after another error: a program was ended, and the GPU
-has to be reset."""
+"""What the driver reports right after another error: a program was ended, and the GPU
+must be reset."""
 
 
 class XidEvents:
@@ -31,7 +31,7 @@ class XidEvents:
     pynvml
         The binding, initialised.
     gpus
-        The GPUs; one that cannot be listened to is told the reason.
+        The GPUs; one that cannot be listened to gets the reason.
     """
 
     def __init__(self, pynvml: Any, gpus: Sequence[Gpu]) -> None:

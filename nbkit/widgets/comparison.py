@@ -1,4 +1,4 @@
-"""A comparison of runs as a page: the ratio, and beside it what else is different."""
+"""A comparison of runs as a page: the ratio, and what else differs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONG_CHARACTERS = 60
 _MOST_DIFF_LINES = 2000
 _LEFT = 'style="text-align:left;vertical-align:top"'
 _COLOURS = {"+": "#2e7d3240", "-": "#c6282840"}
-"""Behind added and removed lines: pale enough for both themes."""
+"""Background of added and removed lines: pale enough for both themes."""
 
 
 def comparison_html(comparison: Comparison) -> str:
@@ -54,7 +54,7 @@ def _page(
     if differences:
         parts.append(_table(differences, names))
     if not (differences or code_diff):
-        parts.append("<p>Nothing else that is recorded differs.</p>")
+        parts.append("<p>No other recorded value differs.</p>")
     if code_diff:
         parts.append(_folded("Code, from A to B", _diff(code_diff)))
     return f'<div class="nbkit-comparison">{"".join(parts)}</div>'

@@ -1,8 +1,8 @@
 """Tab completion of fields, and of the names that a field may have.
 
-IPython asks after every press of the key. Where a configuration is called for, as in
-``nbkit.launch(``, ``ExperimentConfig(`` or ``config.replace(``, it is told the fields,
-and inside the quotes of a field the values that there are: the models by their names.
+IPython asks after every press of the key. In a call that takes a configuration, such as
+``nbkit.launch(``, ``ExperimentConfig(`` or ``config.replace(``, it gets the fields, and
+inside the quotes of a field its values, such as the names of models.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _fields_called_for(
 
 def _open_bracket(text: str) -> int | None:
     """Return where the innermost open call's bracket is."""
-    # Texts hold brackets that are none.
+    # Brackets inside strings do not count.
     blank = re.sub(r"([\"'])(?:\\.|(?!\1)[^\\\n])*\1", lambda m: " " * len(m[0]), text)
     depth = 0
     for place in range(len(blank) - 1, -1, -1):
@@ -127,7 +127,7 @@ def _configuration_of(name: str, namespace: Mapping[str, Any]) -> type[Model] | 
     if rest and not _TAKES_FIELDS.match(rest[-1]):
         return None
     for part in rest:
-        # Only nbkit's own objects are asked: an attribute may be somebody's program.
+        # Only nbkit's own objects: reading another's attribute may run its code.
         if not _is_ours(found) or _is_computed(found, part):
             return None
         try:

@@ -1,8 +1,8 @@
 """What a notebook shows when a cell ends with a run, a list of runs or a comparison.
 
 `register` tells IPython the names of the types; nothing more is imported before one of
-them is shown. A run gets its live view where there are widgets, and below it a picture
-of its own: a saved notebook has no kernel that could fill the view.
+them is shown. A run gets its live view where there are widgets, and a picture below it:
+a saved notebook has no kernel that could fill the view.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`Follower`: one thread that tells all who look at a run what changes in it.
+"""`Follower`: one thread that sends the changes of a run to all its viewers.
 
-A viewer that opens gets everything first, and then what changes: all are told the same
-changes, which are numbered, so that nobody misses one or counts one twice. The thread
-ends with its run, or when nobody looks any more, and begins again when somebody does.
+A viewer that opens gets everything first, and then changes: all viewers get the same
+numbered changes, so that none misses one or counts one twice. The thread ends with its
+run or its last viewer, and starts again with the next viewer.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from nbkit.errors import StoreError
 __all__ = ["TICK_SECONDS", "Follower"]
 
 TICK_SECONDS = 0.5
-"""Between two looks: what is shown is at most a second old."""
+"""Between two reads: what is shown is at most a second old."""
 _BEAT_SECONDS = 2.0
-"""A viewer that hears nothing for longer says so; so it hears that nothing is new."""
+"""A viewer warns after a longer silence; so it also gets messages without changes."""
 _READ_SECONDS = 0.3
 _SAY_SECONDS = 10.0
-"""A viewer that is there says so as often."""
+"""An open viewer sends ``here`` this often."""
 _MOST_VIEWERS = 16
 
 _ANNOUNCED_TURNS = 6
-"""A page needs a moment before it can take what is told; till then it is told again."""
+"""A page needs a moment before it can receive; until then everything is sent again."""
 
 Message = dict[str, Any]
 
 
 class Follower:
-    """Follows one run while somebody looks.
+    """Follows one run while it has viewers.
 
     Parameters
     ----------
@@ -75,11 +75,11 @@ class Follower:
         self._closed = False
 
     def hear(self, message: Message) -> None:
-        """Take a viewer's message, from any thread; returns at once.
+        """Take a viewer's message, from any thread; returns immediately.
 
         ``open`` (everything, please), ``log`` (another log, or part of it), ``here``
         (still looking), each with the log's ``rank``, ``stream`` and ``text``;
-        ``close``; ``look`` (it may go on again). All have the viewer's id, ``view``.
+        ``close``; ``look`` (it may run again). All have the viewer's id, ``view``.
         """
         with self._lock:
             if self._closed:
@@ -92,12 +92,12 @@ class Follower:
                 thread.start()
 
     def announce(self) -> None:
-        """Tell everything to pages that are about to show the run, without a question.
+        """Send everything to pages that are about to show the run, without a request.
 
-        A kernel that goes on with the next cell may not hear them before that ends.
+        A kernel that runs the next cell may not receive requests before it ends.
         """
-        nobody = {"view": "", "rank": 0, "stream": "stderr", "text": ""}
-        self.hear({"kind": "open", **nobody})
+        unnamed = {"view": "", "rank": 0, "stream": "stderr", "text": ""}
+        self.hear({"kind": "open", **unnamed})
 
     def close(self) -> None:
         """Let the thread end soon, for good."""
@@ -114,13 +114,13 @@ class Follower:
                             return
         except StoreError as error:
             self._fail(str(error))
-        except Exception as error:  # noqa: BLE001 - who looks is told, and nothing else
+        except Exception as error:  # noqa: BLE001 - the viewers show it
             self._fail(traceback.format_exc(limit=-3) or str(error))
 
     def _end(self) -> None:
         self._thread = None
         if not self._viewers:
-            # Who opens it again reads it again; till then it takes no memory.
+            # The next viewer reads it again; until then it takes no memory.
             self._live = LiveRun(self._live.run)
 
     def _fail(self, why: str) -> None:
@@ -128,11 +128,11 @@ class Follower:
         with self._lock:
             self._thread = None
             self._viewers.clear()
-            # What was read half is read again, if somebody still looks.
+            # What was half read is read again for the next viewer.
             self._live = LiveRun(self._live.run)
 
     def _turn(self) -> bool:
-        """Look once and tell; return whether there is nothing more to tell."""
+        """Read once and send; return whether there is nothing more to send."""
         is_over = self._live.read(_READ_SECONDS)
         if changes := self._live.take_changes():
             self._number += 1
@@ -140,7 +140,7 @@ class Follower:
         for name, viewer in self._viewers.items():
             viewer.turns += 1
             if viewer.is_new:
-                # Who is announced to has no name yet.
+                # An announced viewer has no name yet.
                 viewer.is_new = not name and viewer.turns < _ANNOUNCED_TURNS
                 address = {"to": name} if name else {}
                 values = self._live.snapshot()
@@ -162,12 +162,12 @@ class Follower:
         if viewer.attempt != self._live.run.attempt:
             viewer.choose(self._live, *viewer.choice)
         tail = viewer.tail
-        told = tail.open_line
+        before = tail.open_line
         lines = None if viewer.is_unread else tail.new_lines()
         viewer.is_unread = False
         if lines is None:
             self._tell({"kind": "log", "to": name, **tail.last()})
-        elif lines or tail.open_line != told:
+        elif lines or tail.open_line != before:
             more = {"lines": lines, "open_line": tail.open_line}
             self._tell({"kind": "more_log", "to": name, **more})
 
@@ -214,7 +214,7 @@ class Follower:
         if message["kind"] == "open":
             viewer.is_new, viewer.turns = True, 0
             if name:
-                # Who was announced to is there, and has asked.
+                # The announced viewer has opened.
                 self._viewers.pop("", None)
         if viewer.is_new or message["kind"] == "log":
             choice = int(message["rank"]), message["stream"], message["text"]

@@ -27,8 +27,8 @@ __all__ = ["ExperimentForm"]
 class ExperimentForm(ipywidgets.VBox):
     """A form for every field of `ExperimentConfig`, with a button that launches it.
 
-    Launching does not occupy the notebook: the run goes on by itself, and its live view
-    appears below the form.
+    Launching does not block the notebook: the run continues in the background, and its
+    live view appears below the form.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class ExperimentForm(ipywidgets.VBox):
     Raises
     ------
     ConfigError
-        If the configuration that it shall show is not valid.
+        If the configuration to show is not valid.
 
     Examples
     --------
@@ -83,8 +83,7 @@ class ExperimentForm(ipywidgets.VBox):
         Raises
         ------
         ConfigError
-            If something that was entered cannot be used; the text names every bad
-            field.
+            If an entered value cannot be used; the message names every such field.
         """
         check = self.panel.check
         if check.config is None:
@@ -109,12 +108,12 @@ class ExperimentForm(ipywidgets.VBox):
         self.panel.fill((config or self.config).replace(**fields))
 
     def launch(self) -> Run:
-        """Launch what the form shows, as its button does; return at once.
+        """Launch what the form shows, as its button does; return immediately.
 
         Raises
         ------
         ConfigError
-            If something that was entered cannot be used.
+            If an entered value cannot be used.
         DeviceError
             If it does not fit the devices of this machine.
         StoreError
@@ -130,7 +129,7 @@ class ExperimentForm(ipywidgets.VBox):
         return run
 
     def close(self) -> None:
-        """End the form everywhere it is shown; what it launched goes on."""
+        """Close the form everywhere it is shown; launched runs continue."""
         # Also called of a form that could not be made, when it is forgotten.
         if self.comm is not None:
             self.panel.close()
@@ -146,15 +145,15 @@ class ExperimentForm(ipywidgets.VBox):
         if self._place is None:
             return
         view.announce()
-        # What a button does belongs to no cell, and no cell would show it. A copy: a
-        # context can be entered once at a time.
+        # A button's output does not belong to a cell, so no cell would show it. A copy,
+        # since a context can be entered only once at a time.
         self._place.copy().run(show_picture, run)
 
     def _ipython_display_(self) -> None:
         """Show the form, and a table below it: a saved notebook has no form.
 
-        The table is an output of its own, since a page that knows a widget shows
-        nothing else of the output with it, even if the widget's kernel is gone.
+        The table is a separate output: a page that knows a widget shows nothing else
+        of its output, even if the widget's kernel is gone.
         """
         if self.comm is not None and has_widgets():
             self._place = contextvars.copy_context()
@@ -176,7 +175,7 @@ class ExperimentForm(ipywidgets.VBox):
         return f"<ExperimentForm {python_line(self.panel.check.fields)}>"
 
     def _to_html(self) -> str:
-        """Return the fields that are not at their defaults, or what is wrong."""
+        """Return the fields that are not at their defaults, with their errors."""
         check = self.panel.check
         rows = "".join(
             f"<tr><td>{path}</td><td>{html.escape(str(self.panel.entered[path]))}</td>"

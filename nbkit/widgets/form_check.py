@@ -1,4 +1,4 @@
-"""What the form says of what was entered: errors, memory, and commands."""
+"""What the form shows for the entered values: errors, memory, and commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Check:
 
     @classmethod
     def of(cls, entered: Entered, controls: Mapping[str, Control]) -> Check:
-        """Check all fields at once."""
+        """Check all fields together."""
         fields = fields_of(entered, controls)
         try:
             return cls(fields, ExperimentConfig(**fields))
@@ -89,7 +89,7 @@ class Check:
             return [python, _sbatch(self.config)]
         if self.config.engine != "local":
             engine = self.config.engine
-            note = f"engine={engine} makes its own command when the run is launched."
+            note = f"engine={engine} creates its command when the run is launched."
             return [python, {"title": engine, "text": "", "note": note}]
         uuids = _uuids(self.config, gpus)
         line = torchrun_line(
@@ -100,8 +100,8 @@ class Check:
             threads_of_a_rank(self.config),
         )
         note = (
-            "RUN is the run's folder, which Launch makes; the run's record has this "
-            "line with its name and its devices."
+            "RUN is the run's folder, which Launch creates. The run's record contains "
+            "this line with the actual folder and devices."
         )
         return [python, {"title": "torchrun", "text": line, "note": note}]
 
@@ -153,8 +153,8 @@ def _sbatch(config: ExperimentConfig) -> dict[str, str]:
         gpus_per_node=expected if asked is None else asked,
     )
     note = (
-        "RUN is the run's folder, which Launch makes and where this script then lies. "
-        "It asks for GPUs only where the cluster has some."
+        "RUN is the run's folder, which Launch creates. The script is saved there. It "
+        "requests GPUs only if the cluster has GPUs."
     )
     return {"title": "sbatch", "text": text, "note": note}
 
@@ -167,14 +167,14 @@ def _parts(found: MemoryEstimate) -> str:
         "optimizer": found.optimizer_bytes,
     }
     texts = [f"{name} {size(count)}" for name, count in parts.items()]
-    return f"{', '.join(texts)}. It leaves out {LEFT_OUT}."
+    return f"{', '.join(texts)}. Not included: {LEFT_OUT}."
 
 
 def _why_unknown(config: ExperimentConfig) -> str:
     if config.task != "train":
-        return f'task="{config.task}" trains no model of nbkit\'s.'
+        return f'task="{config.task}" does not train an nbkit model.'
     if config.batch_size_per_gpu == "max":
-        return 'batch_size_per_gpu="max" takes what is there.'
+        return 'batch_size_per_gpu="max" uses all free memory.'
     return f"{config.model} was not measured."
 
 

@@ -1,7 +1,7 @@
 """What the form asks for: a control for every field of the configuration's schema.
 
-A control holds what was entered: text, or true and false for a switch. Text that is no
-value of its field stays as it is; `ExperimentConfig` says what is wrong with it.
+A control holds what was entered: text, or true and false for a switch. Text that is not
+a value of its field stays as it is; `ExperimentConfig` reports the error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Entered: TypeAlias = "dict[str, str | bool]"
 Kind = Literal["switch", "choice", "number", "list", "text", "lines", "pairs"]
 
 _AT_HAND = {"model", "precision", "batch_size_per_gpu", "steps", "image_size"}
-"""What nearly everybody sets: in sight without unfolding anything."""
+"""The most common fields: in sight without unfolding anything."""
 _NOT_SET = "not set"
 _WORDS = {True: "true", False: "false", None: ""}
 
@@ -62,7 +62,7 @@ class Control:
         return str(value)
 
     def value(self, entered: str | bool) -> Any:
-        """Return the field's value; text that is none is returned as it is."""
+        """Return the field's value; other text is returned as it is."""
         if isinstance(entered, bool) or self.kind == "text":
             return entered
         text = entered.strip()
@@ -104,7 +104,7 @@ def sections() -> list[Section]:
         title = schema["groups"].get(name, title)
         controls = _controls(name, field, field.get("default"), schema["$defs"])
         found.setdefault(title, []).extend(controls)
-    # What has a heading of its own comes last below a heading.
+    # Controls with their own heading come last below a heading.
     return [
         Section(
             title,
@@ -124,7 +124,7 @@ def entered_of(config: ExperimentConfig, controls: Mapping[str, Control]) -> Ent
         for name in path.split("."):
             given = name in value.model_fields_set
             value = getattr(value, name)
-        # A length that nobody gave is set behind the field's back.
+        # A default length is set after validation, without being given.
         held[path] = control.entered(value) if given else control.default
     return held
 

@@ -24,20 +24,20 @@ from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 __all__ = ["READING", "GpuLook"]
 
 _LIMIT_SECONDS = 10.0
-"""A driver that has not answered by then is said to hang; most answer within 0.1 s."""
+"""After this the driver is reported to hang; most drivers answer within 0.1 s."""
 
 READING: dict[str, Any] = {"text": "Looking for GPUs …", "replayed": False, "gpus": []}
 """What is shown before the first answer."""
 
 
 class GpuLook:
-    """Looks at the GPUs in threads of its own: a call into the driver may hang.
+    """Reads the GPUs in separate threads: a call into the driver may hang.
 
     Parameters
     ----------
     show
         Called from another thread with ``text``, ``replayed`` and ``gpus``, once for
-        each look, and again if a late answer comes after all.
+        each reading, and again if a late answer comes after all.
     """
 
     def __init__(self, show: Callable[[dict[str, Any]], None]) -> None:
@@ -50,7 +50,7 @@ class GpuLook:
         self._reader: GpuReader | None = None
 
     def start(self) -> None:
-        """Begin to look, unless a look is still under way."""
+        """Start a reading, unless one is in progress."""
         with self._lock:
             if self._is_looking or self._is_closed:
                 return
@@ -61,12 +61,12 @@ class GpuLook:
             self._under_way.start()
 
     def wait(self, timeout_seconds: float | None = None) -> None:
-        """Wait until the look that is under way has ended."""
+        """Wait until the reading in progress has ended."""
         if self._under_way is not None:
             self._under_way.join(timeout_seconds)
 
     def close(self) -> None:
-        """Let the GPUs go for good; after the look that is under way, if one is."""
+        """Release the GPUs for good, after the reading in progress."""
         with self._lock:
             self._is_closed = True
             if not self._is_looking:
@@ -79,9 +79,9 @@ class GpuLook:
         try:
             reading = self._opened().read()
             found = describe_gpus(reading, replayed=self._setting.kind == "replay")
-        except Exception as error:  # noqa: BLE001 - who looks is told, and nothing else
+        except Exception as error:  # noqa: BLE001 - the form shows it
             what = traceback.format_exception_only(error)[-1].strip()
-            text = f"The GPUs could not be read: {what}. Name devices by hand."
+            text = f"The GPUs could not be read: {what}. Enter devices manually."
             found = {"text": text, "replayed": False, "gpus": []}
         late.cancel()
         with self._lock:
@@ -107,7 +107,7 @@ class GpuLook:
     def _say_late(self) -> None:
         text = (
             f"The GPU driver has not answered for {_LIMIT_SECONDS:.0f} s; nvidia-smi "
-            "may hang too. Name devices by hand, or ask whoever runs this machine."
+            "may hang, too. Enter devices manually, or ask the administrator."
         )
         self._show({"text": text, "replayed": False, "gpus": []})
 
@@ -128,7 +128,7 @@ def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
         ``text``, a sentence; ``replayed``; ``gpus``: of each GPU or MIG instance
         ``device`` (its name for the field ``devices``), ``uuid``, ``title``,
         ``product``, ``load``, ``holders`` (texts) and ``is_free``: whether the pool
-        would give it to a run of this process now (None if nobody can tell).
+        would give it to a run of this process now (None if unknown).
     """
     if not reading.gpus:
         return {"text": _cpus(reading), "replayed": replayed, "gpus": []}
@@ -138,7 +138,7 @@ def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     free = sum(row["is_free"] is True for row in gpus)
     text = f"{free} of {len(gpus)} free"
     if replayed:
-        text = f"Replayed, not of this machine: {text}; ranks run on CPUs"
+        text = f"Replay, not this machine: {text}; ranks run on CPUs"
     return {"text": f"{text}.{trouble}", "replayed": replayed, "gpus": gpus}
 
 
@@ -148,15 +148,15 @@ def _cpus(reading: GpuReading) -> str:
 
 
 def _leases(kind: str) -> tuple[Mapping[str, tuple[str, ...]], str]:
-    """Return who holds leases; and what to say if that cannot be known."""
+    """Return who holds leases, and a message if that is unknown."""
     try:
         return leases(kind), ""
     except NbkitError as error:
-        return {}, f" Leases are not known: {error}"
+        return {}, f" Leases are unknown: {error}"
 
 
 class _Look:
-    """What one reading tells of who holds what."""
+    """The holders of each GPU in one reading."""
 
     def __init__(
         self, reading: GpuReading, held: Mapping[str, tuple[str, ...]]
@@ -166,16 +166,16 @@ class _Look:
         self._finder = HolderFinder(RUN_ID_VARIABLE)
         parts = [part for gpu in reading.gpus for part in gpu.mig_instances or ()]
         names = {str(it.uuid) for it in (*reading.gpus, *parts)}
-        # The pool asks the same: who only looked at a GPU leaves room for a run.
+        # As in the pool: a process that only read a GPU leaves room for a run.
         own = _own_pids() if reading.pids_are_here else ()
         self._occupied = occupants(reading.gpus, names, own)
 
     def rows(self, gpu: GpuSample) -> list[dict[str, Any]]:
-        """Return a GPU, or its MIG instances: only those can be used then."""
+        """Return a GPU, or its MIG instances, since then only those can be used."""
         parts: list[MigSample | None] = [*(gpu.mig_instances or ())]
         trouble = gpu.error
         if gpu.mig_instances is not None and not parts:
-            trouble = "MIG is on, and no instance is set up"
+            trouble = "MIG is enabled, but no instance exists"
         return [
             self._row(gpu, part, place, trouble)
             for place, part in enumerate(parts or [None])
@@ -194,7 +194,7 @@ class _Look:
         runs = [f"run {run}" for run in self._held.get(str(name), ())]
         others = [_text(it) for it in found or () if f"run {it['run_id']}" not in runs]
         is_taken = bool(runs or trouble) or str(name) in self._occupied
-        nobody = None if found is None else True
+        unheld = None if found is None else True
         return {
             "device": part.uuid if part is not None else str(gpu.index),
             "title": f"GPU {gpu.index}" + (f" MIG {place}" if part is not None else ""),
@@ -202,7 +202,7 @@ class _Look:
             "uuid": name,
             "load": trouble or _load(gpu, part),
             "holders": [*runs, *others],
-            "is_free": False if is_taken else nobody,
+            "is_free": False if is_taken else unheld,
         }
 
 

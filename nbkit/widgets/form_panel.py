@@ -1,10 +1,9 @@
 """The form as a page shows it, and the messages between the page and the kernel.
 
-The page sets `FormPanel.entered` as somebody types; the kernel answers with
-`FormPanel.checked` and never changes what was typed. What a button does is asked for by
-a message. A page first asks whether it is heard: while a cell runs a kernel without
-subshells hears nothing, and what waited behind the cell would be done when nobody
-expects it any more.
+The page sets `FormPanel.entered` while the user types; the kernel answers with
+`FormPanel.checked` and never changes what was typed. A button sends a message. A page
+first asks whether the kernel responds: while a cell runs, a kernel without subshells
+does not, and a button's action must not happen long after the click.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
 from nbkit.widgets.form_partitions import NOT_ASKED, PartitionLook
 from nbkit.widgets.form_refusals import Refusals, by_field
-from nbkit.widgets.view import heard_while_busy, static_text
+from nbkit.widgets.hearing import heard_while_busy
+from nbkit.widgets.view import static_text
 
 __all__ = ["FormPanel"]
 
@@ -52,13 +52,13 @@ class FormPanel(anywidget.AnyWidget):
     entered = traitlets.Dict().tag(sync=True)
     """What every control holds, by the path of its field."""
     checked = traitlets.Dict().tag(sync=True)
-    """What is wrong with it, and what it stands for; see `Check.to_dict`."""
+    """Errors, memory and commands; see `Check.to_dict`."""
     gpus = traitlets.Dict().tag(sync=True)
     """What `nbkit.widgets.form_gpus.describe_gpus` returns."""
     partitions = traitlets.Dict().tag(sync=True)
     """What `nbkit.widgets.form_partitions.describe_partitions` returns."""
     said = traitlets.Dict().tag(sync=True)
-    """What came of the last button: ``text``, ``is_error`` and which, ``of``."""
+    """The result of the last button: ``text``, ``is_error`` and which, ``of``."""
 
     def __init__(self, config: ExperimentConfig, launch: Callable[[], str]) -> None:
         found = sections()
@@ -71,7 +71,7 @@ class FormPanel(anywidget.AnyWidget):
             partitions=NOT_ASKED,
             said={"text": "", "is_error": False, "of": ""},
         )
-        # Pages, cells, the looks at what there is and refusals each have a thread.
+        # Pages, cells, GPUs, partitions and refusals each have a thread.
         self._lock = threading.RLock()
         self._refusals = Refusals(self._show_refused)
         self.check = Check({}, None)
@@ -90,11 +90,11 @@ class FormPanel(anywidget.AnyWidget):
         self._lister.start()
 
     def fill(self, config: ExperimentConfig) -> None:
-        """Show a configuration in the controls, whatever was entered."""
+        """Show a configuration in the controls, in place of what was entered."""
         self.entered = entered_of(config, self.controls)
 
     def say(self, text: str, of: str = "launch", *, is_error: bool = False) -> None:
-        """Say what came of a button, beside it."""
+        """Show the result of a button beside it."""
         self.said = {"text": text, "is_error": is_error, "of": of}
 
     def wait_for_threads(self, timeout_seconds: float | None = None) -> None:
@@ -105,13 +105,9 @@ class FormPanel(anywidget.AnyWidget):
         self._refusals.wait(timeout_seconds)
 
     def close(self) -> None:
-        """End the form everywhere it is shown; what it launched goes on."""
+        """Close the form everywhere it is shown; launched runs continue."""
         self._look.close()
         super().close()
-
-    def _send(self, *message: Any, **options: Any) -> None:
-        super()._send(*message, **options)
-        heard_while_busy(self)
 
     def _on_entered(self, _: Any) -> None:
         self._check_and_show()
@@ -120,11 +116,11 @@ class FormPanel(anywidget.AnyWidget):
             self.say("")
 
     def _check_and_show(self) -> None:
-        # In one go: else a verdict could come last that is of what was there before.
+        # Under one lock: else a verdict about older values could come last.
         with self._lock:
             before, self.check = self.check, Check.of(self.entered, self.controls)
             if (config := self.check.config) is not None:
-                # Till there is an answer: each key would take it away for a moment.
+                # Until there is an answer: else each key would hide it for a moment.
                 self.check = replace(self.check, refused=before.refused)
                 self._refusals.ask(config)
             self._show_check()
@@ -150,7 +146,7 @@ class FormPanel(anywidget.AnyWidget):
                 self._refusals.ask(self.check.config)
 
     def _ask_for_partitions(self) -> None:
-        # Nobody else needs to know whether there is a cluster.
+        # Only this engine needs a cluster.
         if str(self.entered["engine"]).strip() == "slurm":
             self._partition_look.start()
 
@@ -167,7 +163,7 @@ class FormPanel(anywidget.AnyWidget):
         self.presets = found
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Any) -> None:
-        """Do what a page asks for, and tell it that it was heard."""
+        """Do what a page asks for, and confirm the request."""
         kind = message["kind"]
         try:
             if kind == "launch":
@@ -199,9 +195,9 @@ class FormPanel(anywidget.AnyWidget):
         try:
             existing_data(config.data)
         except ConfigError:
-            data = f" {config.data} is not here: set data to where yours is."
+            data = f" {config.data} was not found: set data to your copy."
         self.say(
-            f"{found.title}.{data} What could not be carried over: "
+            f"{found.title}.{data} Differences from the publication: "
             f'nbkit.recipe("{name}").',
             "preset",
         )

@@ -13,14 +13,14 @@ from nbkit.store.slurm import SlurmSilentError
 __all__ = ["NOT_ASKED", "PartitionLook", "describe_partitions"]
 
 _GOOD_SECONDS = 15.0
-"""An answer is good for so long: pages ask more often, and a controller serves all."""
+"""An answer is reused for this long: pages ask often, and a controller serves all."""
 
 NOT_ASKED: dict[str, Any] = {"text": "Asking Slurm …", "partitions": []}
 """What is shown before the first answer."""
 
 
 class PartitionLook:
-    """Asks Slurm in a thread of its own: a controller may hang.
+    """Asks Slurm in a separate thread: a controller may hang.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class PartitionLook:
         try:
             found = describe_partitions(partitions())
         except SlurmSilentError as error:
-            text = f"Slurm does not say: {error}. Name the partition by hand."
+            text = f"Partitions are unknown: {error}. Enter one manually."
             found = {"text": text, "partitions": []}
         self._show(found)
 
@@ -73,7 +73,7 @@ def describe_partitions(found: list[Partition]) -> dict[str, Any]:
     """
     gpus = [count for one in found for count in one.gpus.values()]
     free = sum(count.free for count in gpus)
-    text = f"{len(found)} of this cluster"
+    text = f"{len(found)} in this cluster"
     if len(found) == 1 and gpus:
         text += f"; {free} of {sum(count.total for count in gpus)} GPUs free"
     return {"text": f"{text}.", "partitions": [_row(one) for one in found]}

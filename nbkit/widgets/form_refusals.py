@@ -19,9 +19,9 @@ _FIELD = re.compile(r"(\w+(?:\.\w+)*)[=:]")
 
 
 class Refusals:
-    """Asks in a thread of its own: a driver or a file server may hang.
+    """Asks in a separate thread: a driver or a file server may hang.
 
-    What was entered meanwhile is asked next, and only the newest of it.
+    Only the newest configuration that was entered since then is asked next.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class Refusals:
                     return
             try:
                 found = refusals(config)
-            except Exception as error:  # noqa: BLE001 - who looks is told, no more
+            except Exception as error:  # noqa: BLE001 - the form shows it
                 what = traceback.format_exception_only(error)[-1].strip()
-                found = [NbkitError(f"Nobody knows if this can be launched: {what}")]
+                found = [NbkitError(f"Could not check the launch: {what}")]
             self._show(config, found)
 
 

@@ -1,4 +1,4 @@
-"""Whether there is a page that shows widgets, and what it shows of one that is gone."""
+"""Whether a page shows widgets, and what it shows in place of a lost one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class only then: else the widget's own element, below it, is.
 
 
 def has_widgets() -> bool:
-    """Return whether somebody looks at this cell's output in a page with widgets.
+    """Return whether this cell's output is shown in a page with widgets.
 
     JupyterLab, Notebook 7, VS Code and others that are built on JupyterLab's services
     name the cell in each request to execute (``cellId``), and leave the user's name
     empty. Papermill, nbclient and nbconvert execute through jupyter_client, which names
-    no cell and always fills in a user; what they save would be a widget that nobody can
-    show. In a terminal there is no request at all.
+    no cell and always fills in a user; a widget that they save could never be shown. In
+    a terminal there is no request at all.
     """
     module = sys.modules.get("IPython.core.getipython")
     shell = module.get_ipython() if module else None

@@ -1,7 +1,7 @@
 """The picture of a run: what a saved notebook still shows of it.
 
-It needs no kernel, no JavaScript and no style sheet. One thread looks at all runs that
-were shown, and replaces the pictures of one when it has ended, or goes on again.
+It needs no kernel, no JavaScript and no style sheet. One thread checks all runs that
+were shown, and replaces the pictures of a run when it has ended or runs again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Bundle = dict[str, Any]
 def show_picture(run: Run) -> None:
     """Show a run's picture, and another in its place when the run has ended."""
     live = LiveRun(run)
-    # Where there is no page, what is shown now may be all that is ever saved.
+    # Without a page, what is shown now may be all that is ever saved.
     is_whole = not has_widgets() and run.state.is_final
     is_over = live.read(math.inf if is_whole else _FIRST_SECONDS)
     _shown_runs.show(live, is_over=is_over)
@@ -182,7 +182,7 @@ class _Shown:
                 self._look()
             except (OSError, NbkitError) as error:
                 self._give_up(str(error))
-            except Exception:  # noqa: BLE001 - the other pictures go on
+            except Exception:  # noqa: BLE001 - the other pictures continue
                 self._give_up(traceback.format_exc(limit=-3))
 
     def send_again(self) -> None:
@@ -363,7 +363,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
     label = f"{title}: {_figures(low)} to {_figures(high)}"
     newest = known[-1][3]
     if name == "images_per_second":
-        # What stands for the run is not its last step.
+        # The rate of the run is not that of its last step.
         measured = numbers["measured"] or {}
         newest = measured.get("median") or numbers["images_per_second"]
     begin, end = _ends_of_axis(name, first, last)
@@ -386,7 +386,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
 
 
 def _ends_of_axis(name: str, first: float, last: float) -> tuple[str, str]:
-    """Return what stands below the first and the last point of a line."""
+    """Return the labels below the first and the last point of a line."""
     if name in _OVER_TIME:
         return "0 s", f"{last - first:,.0f} s"
     if name == "bus_bandwidth_gigabytes_per_second":

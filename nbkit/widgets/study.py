@@ -1,4 +1,4 @@
-"""A study as a page: how far each arm is, and what its runs have measured so far."""
+"""A study as a page: the progress of each arm, and what its runs have measured."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def study_html(study: Study) -> str:
     missing = len(study.missing)
     what_next = (
         f"{'1 run is' if missing == 1 else f'{missing} runs are'} missing: study.run() "
-        "does what is missing."
+        "completes the study."
         if missing
-        else "All runs have finished: nbkit.report(study) says what they show."
+        else "All runs have finished: nbkit.report(study) shows the results."
     )
     caption = f"{study.name} ({study.study_id})"
     columns = ["arm", "finished", "images/s, median of runs", "lowest", "highest"]

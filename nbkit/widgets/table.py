@@ -1,8 +1,8 @@
 """`RunTable`: runs in a table that filters and sorts; a click shows one of them.
 
-All rows are sent at once, and the page filters, sorts and turns pages by itself, also
-while the kernel is busy. What has to be read of each run is asked for a page at a time.
-The table is of a moment, which it names: *Refresh* asks for another.
+All rows are sent in one message, and the page filters, sorts and turns pages by itself,
+also while the kernel is busy. Values that must be read from each run are requested one
+page at a time. The table shows the moment it names; *Refresh* requests a new one.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from nbkit.launch.run import RunList
 from nbkit.study.wording import UNKNOWN, rate
 from nbkit.visible import visible
 from nbkit.widgets.frontend import NO_LOST_WIDGET
-from nbkit.widgets.view import WORDS, heard_while_busy, static_text
+from nbkit.widgets.hearing import heard_while_busy
+from nbkit.widgets.view import WORDS, static_text
 from nbkit.widgets.views import view_of
 
 __all__ = ["RunTable", "show_table"]
 
 _SAVED_ROWS = 20
 _SAVED_SECONDS = 2.0
-"""A cell is not held up for longer by runs of a million steps."""
+"""Runs of a million steps delay a cell by no more than this."""
 _MOST_ASKED = 200
-"""A page asks for the numbers of so many runs at once, or fewer."""
+"""A page asks for the numbers of at most so many runs in one message."""
 
 _COLUMNS = ("Name", "State", "Ranks", "Started", "Duration", "Images/s", "Loss", "Run")
 
@@ -74,7 +75,7 @@ class RunTable(anywidget.AnyWidget):
         if message["kind"] == "show":
             self._answer(message)
         else:
-            # A run of a million steps is read for seconds: the kernel goes on.
+            # Reading a run of a million steps takes seconds: the kernel continues.
             what = (message,)
             threading.Thread(target=self._answer, args=what, daemon=True).start()
 
@@ -83,12 +84,11 @@ class RunTable(anywidget.AnyWidget):
             answer = self._answer_to(message)
         except (NbkitError, OSError) as error:
             answer = {"kind": "refused", "why": str(error)}
-        except Exception as error:  # noqa: BLE001 - who asked is told
+        except Exception as error:  # noqa: BLE001 - the page shows it
             why = traceback.format_exc(limit=-3) or str(error)
             answer = {"kind": "refused", "why": why}
         if self.comm is not None:
             self.send(answer)
-            heard_while_busy(self)
 
     def _answer_to(self, message: dict[str, Any]) -> dict[str, Any]:
         """Show a run, or return the runs of now, numbers of some of them, or both."""

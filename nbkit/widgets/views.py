@@ -26,7 +26,7 @@ def view_of(run: Run) -> RunView:
 
 
 def look_again(run: StoredRun) -> None:
-    """Let the view of a run that had ended look at once, if there is one."""
+    """Let the view of a run that had ended read it immediately, if there is one."""
     view = _views.get(run.paths.root)
     if view is not None and view.is_open:
         view.look()

@@ -1,7 +1,7 @@
 """`batch_size_per_gpu="max"`: the largest batch that fits, probed in another process.
 
 Running out of memory leaves a process with fragmented memory and a full cache; so the
-search runs in a process of its own, beside the rank that has not allocated yet.
+search runs in a separate process, beside the rank that has not allocated yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nbkit.worker.rank import Rank
 __all__ = ["fits", "largest", "resolve"]
 
 LIMIT = 8192
-"""No search goes further: a global batch beyond this trains nothing sensibly."""
+"""No search goes further: a larger global batch does not train well."""
 
 # Batch normalisation refuses a single value per channel, as one small image gives, so
 # that sizes below this are tried only when it does not fit.
@@ -44,7 +44,7 @@ _FIRST_SIZE = 16
 # buffers, and fragmentation over thousands of steps.
 _USABLE_SHARE = 0.95
 
-# Left for what no probe has: DALI decodes into memory of its own.
+# Left for what no probe has: DALI decodes into separate memory.
 _DALI_SHARE = 0.10
 
 
@@ -183,7 +183,7 @@ def _probe(rank: Rank) -> int:
         text=True,
         env={**os.environ, "LOCAL_RANK": str(rank.local_rank)},
     ) as probe:
-        # On the GPU it is one of the run's own, not somebody else's.
+        # On the GPU it is one of the run's own processes, not another's.
         own = rank.paths.rank(rank.attempt, rank.rank).probe
         write_json(own, ProcessIdentity.of(probe.pid).to_dict())
         answer, _ = probe.communicate()

@@ -71,7 +71,7 @@ def save(
         Complete checkpoints to keep; older ones are removed, but for the last one whose
         weights were finite.
     finite
-        Whether its weights are; None if nobody has looked.
+        Whether its weights are; None if they were not checked.
 
     Returns
     -------
@@ -189,8 +189,8 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
         places = list(islice(_odd_places(state, "state"), _MOST_PLACES))
         where = f" ({', '.join(places)})" if places else ""
         message = (
-            f"the state holds {', '.join(found)}{where}, which a checkpoint is not "
-            "loaded with; save tensors, numbers and text, in dicts and lists."
+            f"the state holds {', '.join(found)}{where}, which cannot be loaded from "
+            "a checkpoint; save tensors, numbers and text, in dicts and lists."
         )
         raise ConfigError(message)
 
@@ -244,7 +244,7 @@ def _is_finite(path: Path) -> bool:
 
 
 def _prune(folder: Path, newest: Path, kept: int) -> None:
-    """Remove complete checkpoints beyond ``kept`` and incomplete older ones."""
+    """Remove complete checkpoints in excess of ``kept`` and incomplete older ones."""
     before = (p for p in folder.glob("step_*") if step_of(p) < step_of(newest))
     older = sorted(before, key=step_of, reverse=True)
     complete = list(filter(_is_complete, older))
@@ -254,5 +254,5 @@ def _prune(folder: Path, newest: Path, kept: int) -> None:
     for path in older:
         if path not in keep:
             # What cannot be removed now is tried again after the next checkpoint; it
-            # is no reason to end the training.
+            # must not end the training.
             shutil.rmtree(path, ignore_errors=True)

@@ -1,6 +1,6 @@
 """NCCL's flight recorder: the last collective operations of a rank of a run that hangs.
 
-Hosts go on ahead of their GPUs, so that where each host waits does not say which GPU
+Hosts run ahead of their GPUs, so that where each host waits does not say which GPU
 keeps the others waiting. The recorder does: the rank whose last operation is an earlier
 one than the others'.
 """

@@ -1,7 +1,7 @@
 """What code inside a rank knows of its run, and what it may tell: `context`, `log`.
 
 A function that `nbkit.launch` runs calls these. They import torch only where they need
-it, so that the facade may offer them to everybody.
+it, so that the facade may offer them everywhere.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def context() -> Context:
 
 
 def log(values: Mapping[str, float], step: int | None = None) -> None:
-    """Record numbers of this moment; rank 0 writes them, the others only say they live.
+    """Record numbers of this moment; rank 0 writes them, others show they are alive.
 
     In a function or script, and in the model or loader of a plug-in, whose numbers then
-    stand beside those of the training. They are in ``run.metrics("log")``, in the live
+    are beside those of the training. They are in ``run.metrics("log")``, in the live
     view, in TensorBoard, and the last of each in ``run.summary.logged``.
 
     Parameters
@@ -72,8 +72,8 @@ def log(values: Mapping[str, float], step: int | None = None) -> None:
     Raises
     ------
     ConfigError
-        If a value is no number, or the step no whole number from 0 on; or if a training
-        records something of that name itself.
+        If a value is not a number, or the step not an integer from 0 on; or if nbkit
+        itself records something of that name.
     RunError
         Outside of a run.
     """
@@ -153,13 +153,13 @@ class Context:
             self._tensorboard.write(found, step)
 
     def should_stop(self) -> bool:
-        """Return whether somebody wants the run to end; then save and return.
+        """Return whether the run should end; then save and return.
 
         With `torch.distributed` initialised, all ranks agree: every rank calls this at
         the same point of its loop, and all get the same answer, at most one call late.
         Without, each rank has its own answer. A function that has never asked is ended
-        at once by `Run.stop`; so is one that asks from another thread than the main
-        one. One that handles SIGTERM itself is not told here.
+        immediately by `Run.stop`; so is one that asks from another thread than the main
+        one. One that handles SIGTERM itself gets no answer here.
 
         Returns
         -------
@@ -201,7 +201,7 @@ class Context:
         Raises
         ------
         ConfigError
-            If the state holds something else, or the step is no whole number from 0 on.
+            If the state holds something else, or the step is not an integer from 0 on.
         RunError
             If there are several ranks and they have no process group.
         StoreError
@@ -230,7 +230,7 @@ class Context:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the newest complete checkpoint, on the host; or None.
 
-        Random generators go on from where they were, those in the state too, and so
+        Random generators continue from where they were, those in the state too, and so
         does the numbering of `log`. A resumed run finds one.
 
         Raises
@@ -255,7 +255,7 @@ class Context:
         No group is made here: that is a collective, and other ranks may have left.
         """
         if self._agreement is not None and self._has_group():
-            # Where a rank has left meanwhile, nobody needs the answer any more.
+            # Where a rank has left meanwhile, no rank needs the answer any more.
             with contextlib.suppress(RuntimeError):
                 self._agreement.close()
         self.write_out()
@@ -322,7 +322,7 @@ def enter(rank: Rank, config: ExperimentConfig, device: torch.device | None) -> 
 
 
 def log_with(recorder: Callable[[Mapping[str, float], int | None], None]) -> None:
-    """Let a training record what this process logs: it has a file of its own."""
+    """Let a training record what this process logs: it has its own file."""
     global _recorder
     _recorder = recorder
 
@@ -333,7 +333,7 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
     Raises
     ------
     ConfigError
-        If one is no number.
+        If one is not a number.
     """
     return {str(name): _number(name, value) for name, value in values.items()}
 
@@ -351,7 +351,7 @@ def whole_step(step: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        message = f"step={step!r} is no whole number from 0 on; pass one."
+        message = f"step={step!r} is not an integer of 0 or more; pass one."
         raise ConfigError(message)
     return number
 
@@ -365,6 +365,6 @@ def _number(name: object, value: Any) -> float | None:
         number = float(number)
     except (TypeError, ValueError, RuntimeError) as error:
         what = f"{value!r:.80}"
-        message = f"{name}={what} is no number ({error}); log numbers only."
+        message = f"{name}={what} is not a number ({error}); log numbers only."
         raise ConfigError(message) from None
     return number if math.isfinite(number) else None

@@ -45,7 +45,7 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
     count = torch.cuda.device_count()
     if rank.local_world_size > count and not config.oversubscribe:
         message = (
-            f"{rank.local_world_size} ranks on {count} visible GPUs: one process a "
+            f"{rank.local_world_size} ranks on {count} visible GPUs, limit one per "
             f"device; use gpus={count} or oversubscribe=True."
         )
         raise DeviceError(message)
@@ -120,7 +120,7 @@ def leave(group: dist.ProcessGroup | None) -> None:
     """Wait until every rank has said all it had to say.
 
     The groups are not destroyed: with a peer gone, gloo's destructor has been seen to
-    wait for ever (torch 2.7). The process ends right behind this and frees them all.
+    wait for ever (torch 2.7). The process ends right after this and frees them all.
     """
     if group is not None:
         dist.barrier(group)
@@ -161,7 +161,7 @@ class StopAgreement:
         return agreed
 
     def close(self) -> None:
-        """Wait for the last exchange, so that nobody leaves while others talk."""
+        """Wait for the last exchange, so that no rank leaves while others talk."""
         self._wait()
 
     def _wait(self) -> bool:
@@ -200,13 +200,21 @@ def rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
         "is_master": rank.rank == 0 and not under_agent,
         "timeout": timeout,
         "wait_for_workers": False,
-        "master_listen_fd": int(listener) if listener else None,
+        # A server that `init_process_group` asks for in this process is the same one.
+        "multi_tenant": True,
     }
-    try:
+    if not listener:
         return TCPStore(**options)
+    inherited: dict[str, Any] = {"master_listen_fd": int(listener)}
+    try:
+        return TCPStore(**options, **inherited)
     except NotImplementedError:
         # Until torch 2.7 only the older server takes an inherited socket.
-        return TCPStore(**options, use_libuv=False)
+        return TCPStore(**options, **inherited, use_libuv=False)
+    except TypeError:
+        # One that takes none binds the port by itself.
+        os.close(int(listener))
+        return TCPStore(**options)
 
 
 def _why_no_cuda() -> str:

@@ -2,16 +2,16 @@
 
 1. An exception is written down for the supervisor (`last_words`); Python prints it.
 2. Python waits for threads, then calls what was registered at exit. `Ending` registered
-   before everybody else, so it is called last; the rest happens there.
+   before all else, so it is called last; the rest happens there.
 3. Standard output is written. nbkit writes its own files (`finish`), for which it needs
    modules that may go in the next step.
 4. References go: the user's modules, what Python keeps of an exception, cycles. An
    object may write its file when it goes. Files that are still open are written.
 5. The rank says that it is through, and waits for the others (`wait`).
-6. The process leaves at once. Threads of a communicator may wait for ranks that are
+6. The process leaves immediately. Threads of a communicator may wait for ranks that are
    gone, and the modules of torch take longer to go than all of the above.
 
-A child that the code has forked is no rank: it ends as Python ends, and nothing else.
+A child that the code forked is not a rank: it ends as Python ends, and nothing else.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Ending:
         if write := (self.finish if through else self.give_up):
             write()
         # A request to stop comes too late, and handlers miss their modules from here
-        # on. So do daemon threads, which go on for a moment.
+        # on. So do daemon threads, which continue for a moment.
         _ignore_signals()
         threading.excepthook = lambda _: None
         modules = [sys.modules["__main__"], *filter(is_local, self._users_modules())]

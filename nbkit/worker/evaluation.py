@@ -1,7 +1,7 @@
 """How good the model is: every evaluation image once, over all ranks.
 
 Where an image has one class this is the top-1 accuracy; where it can have several
-labels at once, the area under the ROC curve (AUROC) of each label. What the model said
+labels, the area under the ROC curve (AUROC) of each label. What the model said
 of each image is kept in the run's ``predictions.csv``.
 """
 
@@ -79,7 +79,7 @@ def evaluate(
         Names and labels of the images; None for synthetic ones, which have one class
         each and no names, so that there are no predictions to be kept.
     is_over
-        Asked behind every batch whether to stop, and must say the same to all ranks.
+        Asked after every batch whether to stop, and must say the same to all ranks.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def evaluate(
     """
     began = time.perf_counter()
     if rank.world_size > 1:
-        # Running statistics differ by the last step: everybody takes rank 0's.
+        # Running statistics differ by the last step: all ranks take rank 0's.
         for buffer in model.buffers():
             dist.broadcast(buffer, 0)
     model.eval()
@@ -107,7 +107,7 @@ def evaluate(
             score.add(model(images).float(), targets, mask)
             if is_over():
                 return None
-    # Its end as a moment too: writing the predictions down is no part of it.
+    # Its end as a moment too: writing the predictions down is not part of it.
     found = {
         **score.result(),
         "duration_seconds": time.perf_counter() - began,
@@ -166,10 +166,10 @@ def _keep(predictions: Predictions | None, rank: Rank) -> None:
     if predictions is not None:
         write_predictions(rank.paths.predictions, predictions)
         return
-    # A loader of somebody else's may have an order of its own.
+    # A plug-in's loader may have its own order.
     sys.stdout.write(
-        "evaluation: the loader does not follow the manifest's order, so that nobody "
-        f"knows which image is which; {rank.paths.predictions.name} is not written\n"
+        "evaluation: the loader does not follow the manifest's order, so it is unknown "
+        f"which image is which; {rank.paths.predictions.name} is not written\n"
     )
     sys.stdout.flush()
 
@@ -291,7 +291,7 @@ def _from_all_ranks(batches: Sequence[torch.Tensor], world_size: int) -> torch.T
     own = pad_sequence([*batches], batch_first=True)
     gathered = [own]
     if world_size > 1:
-        # Of a rank's only batch nobody else knows the length.
+        # With a single batch, other ranks cannot infer its length.
         longest = torch.tensor(own.shape[1], device=own.device)
         dist.all_reduce(longest, dist.ReduceOp.MAX)
         missing = int(longest) - own.shape[1]

@@ -61,7 +61,7 @@ def settle(
 ) -> None:
     """Bring gradient exchange to where it stood when the checkpoint was written.
 
-    DDP sorts its buckets anew during the first steps, and the order in which gradients
+    DDP sorts its buckets again during the first steps, and the order in which gradients
     of three or more ranks are added up depends on the buckets. Passes that are thrown
     away make a resumed attempt add in the order of an uninterrupted one.
     """

@@ -22,7 +22,7 @@ from nbkit.worker.step_clock import StepTimes
 __all__ = ["FiniteWatch", "all_finite"]
 
 PERIOD_STEPS = 25
-"""Weights are looked at after so many steps: a look reads each of them once, as an
+"""Weights are checked after so many steps: a check reads each of them once, as an
 update does several times, so that it takes less than 1 % of the updates' time."""
 _OF_THE_KERNEL = {torch.float16, torch.float32, torch.float64}
 """Older versions of torch have GradScaler's kernel for these alone."""
@@ -36,7 +36,7 @@ class FiniteWatch:
     The loss of every step says so by itself, and with it most of what weights may hold:
     a weight that is not finite stays so (IEEE 754), and makes the next loss so unless
     the model hides it (a maximum, a unit that is off). What is hidden is found by the
-    looks at the weights. Where the loss is not scaled nobody looks at gradients: a loss
+    checks of the weights. If the loss is not scaled, gradients are not checked: it
     may follow from those of the step before, so that the finding names both steps. A
     step that GradScaler skips leaves the weights as they were: its gradients count only
     where the scale has come down to 1. Running statistics count as weights.
@@ -54,7 +54,7 @@ class FiniteWatch:
         self._finite_until = 0
 
     def resume(self, step: int, found: dict[str, Any] | None) -> None:
-        """Go on after a checkpoint: its step, and what was found until then."""
+        """Continue after a checkpoint: its step, and what was found until then."""
         self._finite_until, self.found = step, NonFinite.from_dict(found)
 
     def look(self, step: int) -> torch.Tensor | None:
@@ -99,14 +99,14 @@ class FiniteWatch:
         """Return what ends a run that has to be finite."""
         instead = ", in precision='bf16'" if config.precision == "fp16" else ""
         message = (
-            f"{self.found}, and stop_on_nonfinite=True asks for finite numbers; launch "
+            f"{self.found}, and stop_on_nonfinite=True needs finite numbers; launch "
             f"it again below learning_rate={config.learning_rate:g}{instead}, or with "
             "stop_on_nonfinite=False. Any checkpoint that it wrote is finite."
         )
         return NonFiniteError(message)
 
     def _note_loss(self, times: StepTimes) -> None:
-        # Where nobody looks at gradients, those of the step before may have broken the
+        # Where gradients are not checked, those of the step before may have broken the
         # weights that this loss follows from.
         looked = times.loss_scale is not None or self._finite_until == times.step - 1
         after_step = None if looked else times.step - 2

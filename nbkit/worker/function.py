@@ -1,4 +1,4 @@
-"""One rank of a function or a script that somebody launched."""
+"""One rank of a launched function or script."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from nbkit.store.metrics import store_error
 from nbkit.store.pickles import load_with_names
 from nbkit.store.private import read_entry
 from nbkit.worker import context
+from nbkit.worker.accelerated import check_accelerate
 from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts
 from nbkit.worker.rank import Rank
@@ -43,7 +44,8 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
     Raises
     ------
     RunError
-        If what the function returned cannot be kept.
+        If what the function returned cannot be kept, or accelerate has not taken what
+        the launch asked for.
     StoreError
         If the entry cannot be read.
     """
@@ -53,7 +55,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
         raise StoreError(message)
     if "NBKIT_ATTEMPT" not in os.environ:  # else the supervisor has set them
         os.environ.update(entry["environment"])
-    # In this order a name means what it means to whoever launched.
+    # In this order a name means what it means to the launching process.
     path = entry["import_path"]
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
     _show_sources(rank, entry)
@@ -86,6 +88,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
             raise
     if entry["kind"] == "function" and not ending.is_forked:
         _keep(returned, rank, entry["name"])
+        check_accelerate(entry["environment"], rank.world_size)
 
 
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
@@ -129,7 +132,7 @@ def _call(rank: Rank) -> Any:
 
 
 def _main_module(file: str | None) -> ModuleType:
-    """Put a new module in the place of this worker's own."""
+    """Replace this worker's own module with a new one."""
     main = ModuleType("__main__")
     if file is not None:
         main.__file__ = file

@@ -1,4 +1,4 @@
-"""Random generators: what a checkpoint holds of them, and how they go on from there.
+"""Random generators: what a checkpoint holds of them, and how they continue from there.
 
 Python's, NumPy's and torch's own belong to a rank, and so does each generator that a
 function puts into the state that it saves.
@@ -17,7 +17,7 @@ __all__ = ["pack", "random_state", "restore_random_state", "unpack"]
 
 _NUMBERS = {int, float, bool, str, bytes, type(None)}
 _MARK = "nbkit.generator"
-"""Key of what takes the place of a generator in a state that all ranks share."""
+"""Key of what replaces a generator in a state that all ranks share."""
 
 
 def random_state() -> dict[str, Any]:
@@ -28,7 +28,7 @@ def random_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         # Asking for it would make a context on a GPU that is not this rank's.
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
-        # Who has not imported NumPy has drawn nothing from it.
+        # A process that has not imported NumPy has drawn nothing from it.
         "numpy": _legacy_state(_numpy_random()) if "numpy" in sys.modules else None,
     }
 
@@ -70,9 +70,9 @@ def pack(state: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def unpack(state: dict[str, Any], generators: Sequence[dict[str, Any]]) -> Any:
-    """Return what `pack` was given: new generators that go on from where theirs were.
+    """Return what `pack` was given: new generators that continue from theirs.
 
-    Those that this rank did not have in its state go on from rank 0's.
+    Those that this rank did not have in its state continue from rank 0's.
     """
     made: dict[int, Any] = {}
 
@@ -122,7 +122,7 @@ def _state_of(value: Any) -> dict[str, Any] | None:
 
 
 def _made(found: dict[str, Any]) -> Any:
-    """Return a generator that goes on from a state of `_state_of`."""
+    """Return a generator that continues from a state of `_state_of`."""
     state = found["state"]
     if found["kind"] == "torch":
         made = torch.Generator(found["device"])

@@ -1,7 +1,7 @@
 """`python -m nbkit.worker.gpu_pairs`: an all-reduce over each pair of GPUs, bounded.
 
 Each GPU has a process, forked from this one after it has imported torch, so that one
-that hangs is replaced at once. Pairs without a GPU in common take their turns side by
+that hangs is replaced. Pairs without a GPU in common take their turns side by
 side. What a pair did is a line of JSON; one that fails is tried again without
 peer-to-peer access, which tells what is at fault. All have ended when this one has.
 """
@@ -47,7 +47,7 @@ class _Task:
     pair: tuple[int, int]
     without_p2p: bool = False
     began: float | None = None
-    """When both were told to begin; None while one of them is not ready."""
+    """When both got the command to begin; None while one of them is not ready."""
     seconds: float = 0.0
     """How long it may take from then on."""
     answers: list[dict[str, Any]] = field(default_factory=list)
@@ -86,7 +86,7 @@ def check_pairs(
     first_pair_seconds: float,
     device: str = "cuda",
 ) -> Iterator[dict[str, Any]]:
-    """Yield what each pair did: as soon as it did, and at the end who had no turn.
+    """Yield what each pair did: as soon as it did, and at the end those not checked.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def check_pairs(
 
 
 class _Schedule:
-    """Who is to be checked, who is being checked, by which processes."""
+    """Which pairs are checked next, and now, and by which processes."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Schedule:
                 yield self._failed(task, said)
 
     def rest(self) -> Iterator[dict[str, Any]]:
-        """Yield who had no turn; what is tried again has had one."""
+        """Yield the pairs that were not checked; one that is tried again was."""
         tasks = [*self._running, *self._tasks]
         pairs = sorted(task.pair for task in tasks if not task.without_p2p)
         if not pairs:
@@ -266,7 +266,7 @@ class _Schedule:
 
 
 def _serve(gpu: int, device: str, without_p2p: bool, pipe: Connection) -> None:
-    """Answer until nobody asks; the process of one GPU."""
+    """Answer until no more is asked; the process of one GPU."""
     end_with_parent()
     os.environ["NCCL_DEBUG"] = os.environ.get("NCCL_DEBUG", "WARN")
     if without_p2p:
@@ -283,7 +283,7 @@ def _serve(gpu: int, device: str, without_p2p: bool, pipe: Connection) -> None:
             pipe.send({"seconds": _all_reduce(rank, file, here)})
     except EOFError:
         return
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
         pipe.send({"error": " ".join(str(error).split()) or type(error).__name__})
 
 

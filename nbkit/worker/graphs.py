@@ -22,7 +22,7 @@ def capture(
     """Replace the model's training passes by CUDA graphs; evaluation stays eager.
 
     The graphs are captured before DDP wraps the model, as torch asks for; the gradients
-    then arrive all at once, so that their exchange cannot overlap with computing.
+    then arrive all together, so that their exchange cannot overlap with computing.
 
     References
     ----------

@@ -2,7 +2,7 @@
 
 Only what a run would use is asked: the GPUs that torch shows, the instructions that it
 was built for, and one all-reduce of one rank. No context is made on any GPU, so that
-nobody who trains there has less memory for it.
+trainings there do not have less memory for it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def findings() -> Iterator[Finding]:
         yield judge_compiler()
     yield from _nvimagecodec(driver)
     yield from _dali(driver)
-    words = "not installed; only INT8 on GPUs needs it"
+    words = "not installed; only INT8 needs it: on GPUs, and where torch has none"
     int8 = Finding("torchao", "info", words, pip_install("torchao"))
     yield from _version("torchao", "torchao", int8)
 
@@ -140,7 +140,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
         yield Finding("torch on GPUs", "failure", found, remedy)
         return
     if not driver.divided and set(torch.uuids) != set(driver.uuids):
-        remedy = "look for a CUDA_VISIBLE_DEVICES that something sets in between"
+        remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
         yield Finding("torch on GPUs", "failure", "torch shows others", remedy)
         return
     found = f"{seen} of {count}, CUDA {torch.cuda}"
@@ -172,7 +172,7 @@ def _torch_remedy(driver: DriverGpus) -> str:
         return pip_install(driver.torch.requirement, "torchvision", options="--upgrade")
     needed = needed_branch([_pair(one) for one in driver.capabilities])
     if needed is not None:
-        return f"install driver {needed} or newer, with which a torch runs"
+        return f"install driver {needed} or newer, which a torch supports"
     return "no torch of the package index has kernels for these GPUs"
 
 
@@ -189,7 +189,7 @@ def _covers(arches: Sequence[str], capability: str) -> bool:
     """Tell whether a build has code that a GPU runs.
 
     Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
-    compiled by the driver for any later GPU. Letters behind (``sm_90a``) mean that GPU
+    compiled by the driver for any later GPU. A suffix (``sm_90a``) means that GPU
     alone.
 
     References
@@ -303,7 +303,7 @@ def _dali(driver: DriverGpus) -> Iterator[Finding]:
         yield Finding("DALI", "info", words, remedy)
         return
     if len(found) > 1:
-        words = f"for CUDA {' and '.join(map(str, found))}, over each other"
+        words = f"for CUDA {' and '.join(map(str, found))}, installed over each other"
         both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in found)
         ours = pip_install(*packages_of(driver.dali))
         remedy = f"pip uninstall -y {both}; {ours}"
@@ -340,7 +340,7 @@ def _missing_torch(driver: DriverGpus) -> Finding:
         wanted = "torch" if driver.torch is None else driver.torch.requirement
         command = pip_install(*packages_of("train"), wanted)
         return Finding("PyTorch", "failure", found, command)
-    found = "not installed: runs can be looked at here, not started"
+    found = "not installed: runs can be viewed here, but not started"
     command = pip_install(*packages_of("train"))
     return Finding("PyTorch", "warning", found, command)
 

@@ -4,11 +4,11 @@
 2. The model in the configured number format: cast, or quantized.
 3. Each batch size: warm-up, then passes that are timed one by one; every one is kept.
 4. The evaluation images once, with the model that was timed; where it is compiled, a
-   batch of another size is another graph of it, compiled anew.
+   batch of another size is another graph of it, compiled again.
 
 A latency runs from images that are on the device to outputs that are ready, with
 nothing else under way. On a GPU that leaves it idle while the next pass is issued, so
-that throughput is measured by further passes that nobody waits for in between; on a CPU
+that throughput is measured by further passes without a wait in between; on a CPU
 it is the batch over the mean latency.
 """
 
@@ -136,7 +136,7 @@ class _Served(nn.Module):
         super().__init__()
         self.model = model
         self._dtype = dtype
-        # A quantized model may have no parameter of its own to say where it is.
+        # A quantized model may have no parameter to say where it is.
         self.place = nn.Parameter(torch.zeros((), device=device), requires_grad=False)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -198,7 +198,7 @@ def _calibration(
 ) -> Iterator[torch.Tensor]:
     """Yield training images, at most as many as configured; random ones if synthetic.
 
-    They have a loader of their own: its processes end before anything is timed.
+    They have a separate loader: its processes end before anything is timed.
     """
     left = config.inference.calibration_images
     batches = _opened(config, manifest, device)
@@ -230,7 +230,7 @@ def _images(count: int, config: ExperimentConfig, device: torch.device) -> torch
 
 
 class _Passes:
-    """Forward passes of one batch, until enough are done or somebody stops the run."""
+    """Forward passes of one batch, until enough are done or the run is stopped."""
 
     def __init__(self, model: nn.Module, images: torch.Tensor, rank: Rank) -> None:
         self._model = model
@@ -253,7 +253,7 @@ class _Passes:
     def in_a_row(self, count: int, seconds: float) -> tuple[int, float]:
         """Pass until there are so many, and so many seconds are over.
 
-        Nobody waits in between. Returns the passes, and their time in seconds.
+        There is no wait in between. Returns the passes, and their time in seconds.
         """
         self._wait()
         began = time.perf_counter()
@@ -267,7 +267,7 @@ class _Passes:
         return done, time.perf_counter() - began
 
     def forget_peak(self) -> None:
-        """Let the peak of the GPU's memory begin anew."""
+        """Reset the peak of the GPU's memory."""
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats(self._images.device)
 
@@ -288,7 +288,7 @@ def _time(
     count, window = config.inference.batches, log.window
     with torch.inference_mode():
         passes.each(config.inference.warmup_batches)
-        # The warm-up tries algorithms whose workspaces nobody needs later.
+        # The warm-up tries algorithms whose workspaces are not needed later.
         passes.forget_peak()
         window.open()
         began = time.time()

@@ -37,11 +37,20 @@ def write_last_words(error: BaseException) -> None:
         "extraInfo": {
             "py_callstack": redacted(_cut(trace, _MOST_TRACEBACK_CHARACTERS)),
             "timestamp": str(int(time.time())),
+            # No message has to be read to know what it is, and where it was raised.
+            "classes": [one.__name__ for one in type(error).__mro__],
+            "module": _raised_in(error),
         },
     }
     # On a full disk the supervisor says so, and the log has the exception.
     with contextlib.suppress(OSError):
         Path(file).write_text(json.dumps({"message": told}))
+
+
+def _raised_in(error: BaseException) -> str | None:
+    """Return the module that raised an exception, or called what is not Python."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].f_globals.get("__name__") if frames else None
 
 
 def _cut(text: str, limit: int) -> str:

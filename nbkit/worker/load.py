@@ -1,8 +1,8 @@
 """The images of a training without the training, as one rank.
 
-The same loader, batches, order and ranks as in `nbkit.worker.train`; in the place of
+The same loader, batches, order and ranks as in `nbkit.worker.train`; instead of
 the model a rank sleeps as long as a GPU would compute, or not at all. So the input of
-GPUs that nobody owns can be measured, as MLPerf Storage does.
+GPUs that are not at hand can be measured, as MLPerf Storage does.
 
 References
 ----------

@@ -70,7 +70,7 @@ class Window:
     def without_this_thread(self) -> Iterator[None]:
         """Leave out what this thread does, such as a checkpoint.
 
-        Loading processes go on meanwhile, for the next steps.
+        Loading processes continue meanwhile, for the next steps.
         """
         began, queued = time.thread_time(), cpu_queue_seconds()
         yield
@@ -114,7 +114,7 @@ class MetricsLog:
     images_per_step
         Images of one optimizer step, all ranks together.
     profiled_steps
-        Steps behind the warm-up that are slower because they are profiled: they do not
+        Steps after the warm-up that are slower because they are profiled: they do not
         count either.
     """
 
@@ -151,15 +151,15 @@ class MetricsLog:
         Raises
         ------
         ConfigError
-            If a value is no number, or a name is one of the training's own.
+            If a value is not a number, or a name is one of the training's own.
         RunError
             In a loading process, which has the file and not the thread that serves it.
         """
         if os.getpid() != self._pid:
             message = (
                 f"nbkit.log() in process {os.getpid()}, which loads for rank "
-                f"{self._rank.rank}; log in the rank's own process, such as where the "
-                "loader hands its batches over."
+                f"{self._rank.rank}; log in the rank's own process, for example where "
+                "the loader returns its batches."
             )
             raise RunError(message)
         found = context.numbers(values)

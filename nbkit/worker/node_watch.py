@@ -134,7 +134,7 @@ class NodeWatch:
         """
         self._told |= {"name": name, "group_rank": group_rank}
         self._board = HeartbeatBoard.create(count)
-        # What torchrun passes on to the ranks was sent by somebody at its terminal.
+        # What torchrun passes on to the ranks was sent by a user at its terminal.
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
         self._expected = count
         os.write(self._wake_end, b"\0")
@@ -145,12 +145,12 @@ class NodeWatch:
         }
 
     def finish(self) -> None:
-        """Wait until everything is told; called as torchrun ends."""
+        """Wait until everything is reported; called as torchrun ends."""
         if self._expected:
             self._over.wait(_FINISH_SECONDS)
             return
         with self._lock:
-            self._is_forgotten = True  # it was no part of the run
+            self._is_forgotten = True  # it was not part of the run
             self.file.unlink(missing_ok=True)
 
     def _run(self) -> None:
@@ -163,7 +163,7 @@ class NodeWatch:
                 self._tell()
                 self._end_torchrun()
                 self._wait()
-        except Exception:  # noqa: BLE001 - torchrun ends the ranks that nobody watches
+        except Exception:  # noqa: BLE001 - torchrun ends ranks without a watch
             traceback.print_exc()
             self._over.set()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -195,7 +195,7 @@ class NodeWatch:
         self._obeyed.clear()  # this one has heard of no order
 
     def _collect(self) -> None:
-        """Note who has ended, and how; torchrun looks for itself behind this."""
+        """Note who has ended, and how; torchrun looks for itself after this."""
         for key in list(self._selector.get_map().values()):
             if key.data is None:
                 continue
@@ -257,7 +257,7 @@ class NodeWatch:
                 _say(str(error))
 
     def _wait(self) -> None:
-        """Wait for a while, or until a rank ends or somebody signals torchrun."""
+        """Wait for a while, or until a rank ends or torchrun gets a signal."""
         is_searching = len(self._ranks) < self._expected
         seconds = _SEARCH_SECONDS if is_searching else _TELL_SECONDS
         if any(key.fd == self._wake for key, _ in self._selector.select(seconds)):
@@ -272,7 +272,7 @@ class NodeWatch:
         )
 
     def _end_sampling(self) -> None:
-        """End the sampler behind the last rank, and say that nothing is left here."""
+        """End the sampler after the last rank, and say that nothing is left here."""
         ended = [rank.has_ended for rank in self._ranks.values()]
         if self._sampler is not None and all(ended):
             self._tell()  # who waits for this waits for the ranks first
@@ -314,7 +314,7 @@ def _has_ended(rank: _WatchedChild) -> bool:
 
 
 def _first_gpus(count: int) -> list[str] | None:
-    """Return the UUIDs of the GPUs of as many ranks; None if nobody tells."""
+    """Return the UUIDs of the GPUs of as many ranks; None if unknown."""
     from nbkit.telemetry.nvml import open_nvml
 
     try:

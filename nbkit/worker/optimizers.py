@@ -1,6 +1,6 @@
 """Optimizers by name: SGD with momentum, LARS and AdamW."""
 
-# torch has no public name for its operations on many tensors at once, with which its
+# torch has no public name for its operations on many tensors together, with which its
 # own optimizers are written.
 # pyright: reportPrivateImportUsage=false
 
@@ -21,8 +21,8 @@ __all__ = ["LARS", "build", "set_learning_rate"]
 def build(config: ExperimentConfig, model: nn.Module) -> Optimizer:
     """Return the configured optimizer over a model's parameters.
 
-    Biases and normalisation weights (parameters of one dimension) are a group of their
-    own, which is not decayed unless ``decay_norm_and_bias`` says so. SGD and AdamW are
+    Biases and normalisation weights (parameters of one dimension) are separate and
+    not decayed unless ``decay_norm_and_bias`` says so. SGD and AdamW are
     torch's in their fused form, in which one kernel updates many parameters.
 
     References
@@ -102,11 +102,6 @@ class LARS(Optimizer):
     and algorithm 1, https://arxiv.org/abs/1708.03888
     """
 
-    # GradScaler.step then hands its scale and its finding over for the length of a step
-    # (`grad_scale`, `found_inf`), as it does to torch's fused optimizers, in place of
-    # unscaling by itself and reading the finding back.
-    _step_supports_amp_scaling = True
-
     def __init__(
         self,
         params: Any,
@@ -123,6 +118,10 @@ class LARS(Optimizer):
             "adapt": True,
         }
         super().__init__(params, defaults)
+        # GradScaler.step then hands its scale and its finding over for the length of a
+        # step, as it does to torch's fused optimizers, in place of unscaling by itself
+        # and reading the finding back.
+        self._step_supports_amp_scaling = _scale_is_handed_over()
 
     @torch.no_grad()
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -194,3 +193,30 @@ class LARS(Optimizer):
         if "velocity" not in state:
             state["velocity"] = torch.zeros_like(weight)
         return state["velocity"]
+
+
+class _Probe(Optimizer):
+    """Looks at what it is handed in a step."""
+
+    _step_supports_amp_scaling = True
+    is_handed_all = False
+
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, closure: None = None
+    ) -> None:
+        handed = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        self.is_handed_all = all(one is not None for one in handed)
+
+
+def _scale_is_handed_over() -> bool:
+    """Return whether this torch's GradScaler sets what `LARS` reads in a step.
+
+    The names are not public, and gradients that stay scaled would be taken as they are.
+    """
+    weight = torch.zeros(1, requires_grad=True)
+    weight.grad = torch.zeros(1)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.zeros(1))
+    probe = _Probe([weight], {})
+    scaler.step(probe)
+    return probe.is_handed_all

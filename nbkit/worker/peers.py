@@ -1,4 +1,4 @@
-"""How several ranks of somebody's code meet, or one with a GPU, and leave together."""
+"""How several ranks of a user's code meet, or one with a GPU, and leave together."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def meet(
     device = choose_device(rank, config)
     timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
     store = rendezvous(rank, timeout)
-    # From here on `env://` is a client of the store above, as under torchrun, instead
-    # of binding a port that is bound already.
+    # From here on `env://` is a client of the store above, as under torchrun. Without
+    # this it would be a server, which is the one above: see `rendezvous`.
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     return device, partial(_wait_for_all, store, rank, _work_left(device))
 
@@ -56,9 +56,9 @@ def _work_left(device: torch.device) -> Callable[[], Callable[[], bool]]:
 def _wait_for_all(
     store: TCPStore, rank: Rank, work_left: Callable[[], Callable[[], bool]]
 ) -> None:
-    """Keep the store open until everybody has left: rank 0's process holds it.
+    """Keep the store open until all ranks have left: rank 0's process holds it.
 
-    One that waits for rank 0 in a collective is told soon, as if this process had
+    One that waits for rank 0 in a collective fails soon, as if this process had
     ended. One that fails before it comes here ends all of them by the supervisor.
     """
     try:

@@ -57,7 +57,7 @@ class Precision:
         _check_device(config.precision, device)
         self._device_type = device.type
         self._dtype = _AUTOCAST.get(config.precision)
-        # A captured graph must cast its weights anew in every replay.
+        # A captured graph must cast its weights again in every replay.
         self._cache_casts = not config.cuda_graphs
         self._is_compiled = config.compile
         _allow_tf32(config.precision == "tf32")
@@ -90,7 +90,7 @@ class Precision:
 
         Notes
         -----
-        Nobody waits for the device, and nothing is looked at that the scaler does not
+        Nothing waits for the device, and nothing is looked at that the scaler does not
         look at anyway.
         """
         before = self.scaler.scale(self._one) if self.scaler.is_enabled() else None

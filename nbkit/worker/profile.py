@@ -1,6 +1,6 @@
 """A trace of a few steps, where the configuration asks for one.
 
-Right behind the warm-up, one step lets the profiler get going, three are traced, and
+Right after the warm-up, one step lets the profiler get going, three are traced, and
 in one more the other ranks wait for rank 0, which writes meanwhile. None of the five
 counts in what is measured.
 """
@@ -42,7 +42,7 @@ class StepProfile:
         self, rank: Rank, config: ExperimentConfig, device: torch.device
     ) -> None:
         self.steps = PROFILED_STEPS if config.profile else 0
-        """Steps behind the warm-up that do not count."""
+        """Steps after the warm-up that do not count."""
         self._paths = rank.paths
         self._on_gpu = device.type == "cuda"
         self._begin = config.warmup_steps
@@ -51,7 +51,7 @@ class StepProfile:
         self._done = 0
 
     def between_steps(self) -> None:
-        """Go on; called before the first step of an attempt and after each."""
+        """Continue; called before the first step of an attempt and after each."""
         if self._wanted and self._done == self._begin:
             self._start()
         elif self._profiler is not None:
@@ -88,13 +88,22 @@ class StepProfile:
         temporary = path.with_name(f".{path.name}")
         traced.export_chrome_trace(str(temporary))
         temporary.replace(path)
-        times = self_times(traced.key_averages(), on_gpu=self._on_gpu)
+        problem = None
+        try:
+            times = self_times(traced.key_averages(), on_gpu=self._on_gpu)
+        except AttributeError as error:  # a training is worth more than its profile
+            times = []
+            problem = (
+                f"torch {torch.__version__} has other names for the times of operators "
+                f"({error}); the trace is whole, open it"
+            )
         top = sorted(times, reverse=True)[:_TOP_OPERATORS]
         write_json(
             self._paths.operators,
             {
                 "steps": _TRACED,
                 "device_type": "cuda" if self._on_gpu else "cpu",
+                "problem": problem,
                 "self_seconds": sum(seconds for seconds, _, _ in times),
                 "operators": [
                     {"name": name, "calls": calls, "self_seconds": seconds}
@@ -114,7 +123,7 @@ def self_times(
     averages
         What ``key_averages()`` of a profile gives.
     on_gpu
-        Take the time on the GPU. There a kernel has an entry of its own, beside that
+        Take the time on the GPU. There a kernel has its own entry, beside that
         of the operator that issued it and those of the regions that it ran in, which
         have its time too.
     """

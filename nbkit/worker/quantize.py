@@ -2,9 +2,10 @@
 
 On CPUs torch.ao quantizes statically: weights and activations are 8-bit integers, and
 convolutions and matrix products are computed in them, without compilation. The ranges
-of the activations are taken from calibration images. On GPUs torch has no INT8
+of the activations are taken from calibration images. Where torch has no torch.ao, this
+is left to torchao (`nbkit.worker.quantize_export`). On GPUs torch has no INT8
 convolution; there torchao quantizes the linear layers, finds the range of their input
-anew in every pass, and is fast once compiled. Whatever the way, it is counted which
+again in every pass, and is fast once compiled. Whatever the way, it is counted which
 part of the model's multiply-adds is INT8: a model that is mostly something else is
 refused.
 
@@ -28,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
+from nbkit.worker.quantize_export import quantize_exported
 
 __all__ = ["multiply_adds", "quantize"]
 
@@ -78,7 +80,7 @@ def quantize(
     if device.type == "cuda":
         names = _linear_layers(model)
         share = sum(counts.get(name, 0) for name in names) / max(1, total)
-        # Nobody is asked to install what would not help.
+        # Users are not asked to install what would not help.
         _check_share(share, config, device)
         _check_compiled(config)
         quantized, facts = _dynamic(model, names, device)
@@ -107,8 +109,8 @@ def _check_share(share: float, config: ExperimentConfig, device: torch.device) -
 def _check_compiled(config: ExperimentConfig) -> None:
     """Raise unless a model of torchao's is compiled, as its own examples are.
 
-    Else finding the range of an input, rounding it and the product are kernels of
-    their own, which take longer than the product in 16 bits:
+    Else finding the range of an input, rounding it and the product are separate
+    kernels, which take longer than the product in 16 bits:
     https://docs.pytorch.org/ao/stable/eager_tutorials/first_quantization_example.html
     """
     if config.compile:
@@ -165,21 +167,17 @@ def _static(
     model: nn.Module, config: ExperimentConfig, calibration: Iterable[torch.Tensor]
 ) -> tuple[nn.Module, list[str], dict[str, Any]]:
     """Return the model, the names of its INT8 layers, and what the record says."""
-    if config.compile:
-        message = (
-            "compile=True with precision='int8' on a CPU: torch.ao computes with "
-            "kernels of its own, which torch.compile cannot take in; set compile=False."
-        )
-        raise ConfigError(message)
     try:
         from torch.ao.quantization import get_default_qconfig_mapping
         from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
     except ImportError as error:
+        return quantize_exported(model, config, calibration, str(error))
+    if config.compile:
         message = (
-            f"precision='int8' on a CPU needs torch.ao.quantization, which torch "
-            f"{torch.__version__} lacks ({error}); use torch 2.7 to 2.15, or 'bf16'."
+            "compile=True with precision='int8' on a CPU: torch.ao computes with "
+            "its own kernels, which torch.compile cannot trace; set compile=False."
         )
-        raise ConfigError(message) from error
+        raise ConfigError(message)
     engine = _engine()
     images = 0
     with warnings.catch_warnings():
@@ -268,7 +266,7 @@ def _dynamic(
 def _linear_layers(model: nn.Module) -> list[str]:
     """Return the names of the layers that torchao can quantize.
 
-    Attention reads the weights of its own output layer without calling it: that is of
+    Attention reads the weights of its output layer without calling it: that is of
     another type. The last layer has too few rows a batch for INT8 kernels.
     """
     names = [n for n, module in model.named_modules() if type(module) is nn.Linear]

@@ -93,7 +93,7 @@ class Rank:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         if "TORCHELASTIC_USE_AGENT_STORE" in os.environ:
-            # torchrun passes on what it is told by Ctrl-C, or a terminal that closes.
+            # torchrun passes on the signals of Ctrl-C, or of a terminal that closes.
             for number in (signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, _ask_to_stop)
         if lifeline := _opened("NBKIT_LIFELINE_FD", os.O_RDONLY):
@@ -104,7 +104,7 @@ class Rank:
 
     @property
     def cpus_shared_by(self) -> int | None:
-        """Ranks that share the CPUs that this one is bound to; None if nobody says."""
+        """Ranks that share the CPUs that this one is bound to; None if unknown."""
         return None if self.binding is None else self.binding.shared_by
 
     def beat(self, step: int, phase: Phase) -> None:
@@ -120,7 +120,7 @@ class Rank:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def answer_requests_to_stop(self) -> None:
-        """Note requests to stop again; whoever asks this rank looks at the note."""
+        """Note requests to stop again, for later questions to this rank."""
         here = threading.current_thread() is threading.main_thread()
         if here and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -133,7 +133,7 @@ class Rank:
 
     @contextlib.contextmanager
     def ended_by_a_request_to_stop(self) -> Iterator[None]:
-        """Let a request to stop end this process at once, where no step is near."""
+        """Let a request to stop end this process immediately, where no step is near."""
         before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             if self.stop_requested:

@@ -31,7 +31,7 @@ def learning_rate(
         Rising linearly to the peak over the warm-up, then after the schedule:
         ``cosine`` is ``(1 + cos(pi t)) / 2`` of the peak, and ``polynomial`` is
         ``(1 - t) ** power`` of the way from its end to the peak, with ``t`` the share
-        of the steps behind the warm-up.
+        of the steps after the warm-up.
     """
     peak = config.learning_rate
     warmup = round(config.learning_rate_warmup_epochs * steps_per_epoch)

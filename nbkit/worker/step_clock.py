@@ -6,11 +6,11 @@ between two steps. It is divided at marks:
 - *data wait*: from asking for a batch until it is there;
 - *exposed communication*: from the moment the last gradients are computed (the last
   bucket is ready to be exchanged) until the exchange is over;
-- *compute*: the rest; the *update* of the weights is the part of it behind the
+- *compute*: the rest; the *update* of the weights is the part of it after the
   exchange.
 
 On a GPU a mark is a CUDA event in the stream of the computation: the time between two
-marks includes what the device waited for, and nobody waits to read it. A step is read
+marks includes what the device waited for, and nothing waits to read it. A step is read
 once its last event has passed. On a CPU a mark is the clock.
 """
 
@@ -50,7 +50,7 @@ class StepTimes:
     """Whether a gradient was not finite, so that the weights stayed as they were; None
     where the loss is not scaled."""
     weights_finite: bool | None = None
-    """Whether every weight is finite after this step; None where nobody has looked."""
+    """Whether every weight is finite after this step; None if not checked."""
 
     @property
     def compute_seconds(self) -> float:
@@ -91,7 +91,7 @@ class StepClock:
         self._wait_start: Any = None
 
     def restart(self) -> None:
-        """Begin the next step here: what came before (an evaluation) is no step."""
+        """Begin the next step here: what came before (an evaluation) is not a step."""
         self._current = _Marks(0, 0, self._mark())
 
     def begin(self, step: int, epoch: int) -> None:

@@ -1,7 +1,7 @@
-"""nbkit's part of a torchrun that people start by hand, on every host of a run.
+"""nbkit's part of a torchrun that users start manually, on every host of a run.
 
 ``torchrun --logs-specs=nbkit --log-dir=RUN_DIR/logs/ATTEMPT`` makes a `NodeLogs`. It
-refuses a host that cannot take part; puts what the ranks print where it lies with any
+refuses a host that cannot take part; puts what the ranks print where it is with any
 other engine, from their first import on; gives them what they need to know; and has
 them watched.
 
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, Std
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, Std
 
 from nbkit.config import ExperimentConfig
 from nbkit.reading import read_file
@@ -58,7 +58,7 @@ class NodeLogs(LogsSpecs):
         self._paths = RunPaths(self._folder.parents[1])
         if not self._paths.submission.exists():
             _refuse(
-                f"{self._paths.root} is no run's folder on host {hostname()}: the "
+                f"{self._paths.root} is not a run's folder on host {hostname()}: the "
                 "store must be on a file system that all hosts share; set NBKIT_HOME "
                 "to a folder of one, and launch again."
             )
@@ -94,9 +94,9 @@ class NodeLogs(LogsSpecs):
         world_size = int(envs[0]["WORLD_SIZE"])
         if self._is_started or world_size != self._config.world_size:
             _refuse(
-                f"{world_size} ranks, and run {self._paths.run_id} is of "
-                f"{self._config.world_size}, to be started once; stop() it, then "
-                "resume() it and paste the new line as it is."
+                f"{world_size} ranks, but run {self._paths.run_id} has "
+                f"{self._config.world_size} and starts once; stop() it, then "
+                "resume() it and paste the new line unchanged."
             )
         self._is_started = True
         group_rank = int(envs[0]["GROUP_RANK"])
@@ -188,8 +188,8 @@ class NodeLogs(LogsSpecs):
             return
         if ipaddress.ip_address(own).is_loopback:
             _print(
-                f"this host takes its own name for {own}, where no other finds it: if "
-                "the ranks do not meet, mend /etc/hosts, or add --local-addr=ADDRESS "
+                f"this host resolves its name to {own}, which no other can reach: if "
+                "the ranks do not meet, fix /etc/hosts, or add --local-addr=ADDRESS "
                 "to the line, and GLOO_SOCKET_IFNAME=INTERFACE in front of it."
             )
 

@@ -76,11 +76,11 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
         if newest is not None:
             saved, own = checkpoint.load(newest, rank.rank, rank.world_size)
         elif not (config.max_restarts or config.engine == "slurm"):
-            # A person starts it again, and means the checkpoint: to begin anew in
-            # silence would take the place of what was measured.
+            # A person starts it again, and means the checkpoint: to begin again in
+            # silence would replace what was measured.
             message = (
                 f"{rank.paths.checkpoints} has 0 complete checkpoints, resuming needs "
-                "1; launch the run's config anew."
+                "1; launch the run's config again."
             )
             raise RunError(message)
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
@@ -117,7 +117,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     }
     write_facts(*facts, completed=False, **described)
 
-    # 4. The state of an earlier attempt, behind everything that draws random numbers
+    # 4. The state of an earlier attempt, after everything that draws random numbers
     step = epoch = first_batch = 0
     if saved:
         step, epoch, first_batch = saved["step"], saved["epoch"], saved["batch"]

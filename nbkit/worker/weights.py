@@ -40,12 +40,12 @@ def load(
     config
         ``weights`` says which.
     rank
-        This process in its run; other runs lie beside it.
+        This process in its run; other runs are beside it.
     resumed
         Whether the run's own checkpoint takes their place: then nothing is loaded.
     barrier
         Waits for all ranks; the first of each node downloads before it, the others find
-        the file behind it.
+        the file after it.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def load(
 def _perturb(model: nn.Module, config: ExperimentConfig) -> None:
     """Move every weight up or down by ``weight_perturbation`` of it, at random.
 
-    A generator of its own: what is drawn after it stays as it was.
+    A separate generator: what is drawn after it stays as it was.
     """
     if not config.weight_perturbation:
         return
@@ -170,8 +170,8 @@ def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
     file = path / "state.pt" if path.is_dir() else path
     if not file.is_file():
         message = (
-            f"weights={named!r} is no run of {runs} and no checkpoint: {file} is no "
-            "file; use 'random', 'pretrained', the id of a run, or the path of a "
+            f"weights={named!r} is not a run of {runs} or a checkpoint: {file} is not "
+            "a file; use 'random', 'pretrained', the id of a run, or the path of a "
             "checkpoint."
         )
         raise ConfigError(message)

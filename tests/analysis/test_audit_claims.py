@@ -80,7 +80,7 @@ def test_epochs_come_from_memory_only_if_the_data_fit():
     [finding] = claim_findings(claim)
 
     assert finding.evidence == (
-        "9 GB of data are 1.1 times the memory (8 GB); 5 are asked for"
+        "9 GB of data are 1.1 times the memory (8 GB); 5 are required"
     )
 
 
@@ -139,7 +139,7 @@ def test_the_errors_of_the_storage_report_are_found():
     )
     cached = evidence("network against local storage")["cache-test"]
     assert cached == (
-        "144 GB of data are 0.14 times the memory (1,000 GB); 5 are asked for; "
+        "144 GB of data are 0.14 times the memory (1,000 GB); 5 are required; "
         "36 of 37 epochs can come from memory"
     )
     assert (

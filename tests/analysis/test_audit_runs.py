@@ -38,7 +38,7 @@ RECORD = {
 }
 BOUND = [
     {"rank": 0, "asked": "numa", "why_not": None},
-    {"rank": 1, "asked": "numa", "why_not": "the kernel tells of no NUMA nodes"},
+    {"rank": 1, "asked": "numa", "why_not": "the kernel reports no NUMA nodes"},
 ]
 MIXED = [
     {"name": "NVIDIA A100-SXM4-80GB", "compute_capability": [8, 0]},
@@ -127,7 +127,7 @@ def test_how_many_ranks_are_not_bound_and_why_is_said(written):
     [finding] = run_findings(written(worker={"bindings": BOUND}))
 
     assert finding.evidence == (
-        "cpu_binding=numa, 1 of 2 ranks; rank 1: the kernel tells of no NUMA nodes"
+        "cpu_binding=numa, 1 of 2 ranks; rank 1: the kernel reports no NUMA nodes"
     )
     free = [{"rank": 0, "asked": "none", "why_not": None}]
     assert found(written(worker={"bindings": free})) == []
@@ -224,7 +224,7 @@ def test_data_are_judged_by_five_times_the_memory_of_all_hosts(written):
 
     assert memory(20_000_000) == {}
     assert memory(30_000_000)["cached-data"] == (
-        "0.1 GB of data are 3.3 times the memory (0.03 GB); 5 are asked for; 1 epoch"
+        "0.1 GB of data are 3.3 times the memory (0.03 GB); 5 are required; 1 epoch"
     )
     assert "2.5 times" in memory(20_000_000, nnodes=2)["cached-data"]
 

@@ -216,7 +216,7 @@ def test_what_is_predicted_is_arithmetic_on_the_runs_own_numbers(diagnosed):
     found = diagnosed(**PLANTED["others on the GPUs"][1])
     assert found[0].gain is None
     assert "in 100 % of the samples." in found[0].evidence
-    assert "Predicted: the run does not tell how much" in str(found)
+    assert "Predicted: how much is unknown" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_run_that_goes_on_says_what_rank_0_knows(diagnosed):
 
     [cause] = found
     assert cause.code == "communication"
-    assert "cannot tell that from a slower rank" in cause.evidence
+    assert "cannot distinguish that from a slower rank" in cause.evidence
     assert any("the times of 1 of 2 ranks" in text for text in found.unknown)
 
 

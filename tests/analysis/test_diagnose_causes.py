@@ -44,7 +44,7 @@ def test_the_text_has_evidence_change_prediction_and_reason():
     )
     assert "problem [input]: input, 60 % of the time\n  Evidence: It waited" in text
     assert "  Predicted: 1.40 to 1.50 times the rate (published)" in text
-    assert "  Predicted: the run does not tell how much" in text
+    assert "  Predicted: how much is unknown" in text
     assert f"  Why: {codes()['layout'].why} ({codes()['layout'].source})" in text
     assert "Not known: the weather." in text
     assert "   75 %  aten::addmm (6 calls)" in text

@@ -88,9 +88,9 @@ def test_jobs_that_were_to_run_at_once_are_not_told_to_leave(diagnosed):
     [others] = diagnosed(**files)
     [sisters] = diagnosed(**files, record={**machine, "tags": {"together": "a; b"}})
 
-    assert "when nobody else computes" in others.change
+    assert "when no other process uses" in others.change
     assert "started together with it are among the others" in sisters.evidence
-    assert sisters.change.startswith("CPUs of its own for each of the jobs")
+    assert sisters.change.startswith("separate CPUs for each of the jobs")
 
 
 def change(diagnosed, sampled=None, cpu=1.0, cpus=range(64), **config):

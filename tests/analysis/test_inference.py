@@ -136,7 +136,7 @@ def test_the_fastest_format_that_keeps_its_accuracy_is_the_headline():
 
     assert text.startswith("bf16 gives 201 images/s in batches of 1, 2.00 times fp32 (")
     assert ": faster; accuracy is kept (-0.1 points, 95 % interval" in text
-    assert "Not counted: int8 in batches of 1, 5.00 times fp32 (95 % interval" in text
+    assert "not counted: int8 in batches of 1, 5.00 times fp32 (95 % interval" in text
     assert "5 process starts an arm): faster; accuracy is lost (-7.5 points" in text
 
 
@@ -158,7 +158,7 @@ def test_without_a_format_that_keeps_its_accuracy_none_is_praised():
 
     text = computed_sentence(rows, kept, "fp32", device_type="cuda")
 
-    assert text.startswith("No format but fp32 keeps the accuracy. Not counted: int8")
+    assert text.startswith("No format but fp32 keeps the accuracy; not counted: int8")
 
 
 def test_published_rows_are_of_inference_and_of_the_same_gpu():

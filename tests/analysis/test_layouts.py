@@ -58,7 +58,7 @@ def test_what_a_wrong_answer_gains_is_left_out_and_it_is_said():
 
     assert [one.precision for one in effects] == ["bf16"]
     assert left_out_sentences(RATES, FP32, {wrong}) == [
-        "What the layout does to fp16, channels_last is left out: its answer is "
+        "The effect of the layout on fp16, channels_last is omitted: its answer is "
         "suspect."
     ]
     assert left_out_sentences(RATES, FP32, set()) == []
@@ -67,7 +67,7 @@ def test_what_a_wrong_answer_gains_is_left_out_and_it_is_said():
 def test_a_suspect_baseline_leaves_no_gain_to_show():
     assert layout_effects(RATES, FP32, suspect={FP32}) == []
     [said] = left_out_sentences(RATES, FP32, {FP32})
-    assert "the answer of fp32, channels_last, from which gains are" in said
+    assert "the answer of fp32, channels_last, the baseline of all gains" in said
 
 
 def test_the_baseline_has_an_effect_of_its_own_and_is_no_trap():

@@ -119,7 +119,7 @@ def test_a_label_in_perfect_order_does_not_make_the_mean_look_sure():
     *_, perfect, mean = judge_labels(ScoredImages(labels, PATIENTS, networks, [], None))
 
     assert (perfect.single.value, perfect.single.low) == (1.0, None)
-    assert perfect.doubt == "its order is perfect, so that its spread is not known"
+    assert perfect.doubt == "its order is perfect, so its spread is unknown"
     assert mean.single == found()[MEAN].single
 
 
@@ -160,7 +160,7 @@ def test_a_network_of_numbers_that_are_none_is_not_judged():
 
     often, seldom, *_ = judge_labels(ScoredImages(labels, None, [broken], [], None))
 
-    assert often.doubt == "a score of the network is no number"
+    assert often.doubt == "a score of the network is not a number"
     assert seldom.doubt is None
 
 

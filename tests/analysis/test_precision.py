@@ -59,14 +59,14 @@ def test_a_faster_arm_with_a_suspect_answer_is_named_and_never_the_headline():
     text = said(BASELINE, wrong, BF16)
 
     assert text.startswith("bf16, channels_last trains 200")
-    assert "Not counted: fp16, channels_last at 3.00 times" in text
+    assert "not counted: fp16, channels_last at 3.00 times" in text
     assert "loss not finite at step 3" in text
 
 
 def test_a_slower_suspect_arm_is_not_worth_a_word():
     wrong = arm(Format("fp16", "channels_last"), 1.5, DIVERGED)
 
-    assert "Not counted" not in said(BASELINE, wrong, BF16)
+    assert "not counted" not in said(BASELINE, wrong, BF16)
 
 
 def test_without_a_sound_arm_nothing_is_claimed():
@@ -75,7 +75,7 @@ def test_without_a_sound_arm_nothing_is_claimed():
     text = said(BASELINE, wrong)
 
     assert text.startswith("No arm but fp32, channels_last has an answer")
-    assert "Not counted: fp16" in text
+    assert "not counted: fp16" in text
 
 
 def test_a_baseline_that_did_not_train_leaves_nothing_to_compare():

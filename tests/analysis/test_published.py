@@ -308,5 +308,5 @@ def test_rows_are_asked_for_by_gpu_and_by_any_field():
 
 
 def test_what_is_no_field_is_refused_with_the_fields_there_are():
-    with pytest.raises(ConfigError, match=r"gpus=8 is no field.*world_size"):
+    with pytest.raises(ConfigError, match=r"gpus=8 is not a field.*world_size"):
         published(gpus=8)

@@ -108,27 +108,26 @@ def test_a_loader_s_bytes_are_images_times_their_size():
                 supply("x", 11_000, origin="loader"),
             ],
             "The storage is below the demand: cold random reads give 1 GB/s (2 "
-            "asked for).",
+            "needed).",
         ),
         (
             [supply("random reads, cold", 10_000), supply("x", 9_000, origin="loader")],
             "Storage and loader are below the demand: cold random reads give 1 GB/s "
-            "(2 asked for), and the loader gives 9,000 images/s from cold data (20,000 "
-            "asked for; nas). Such reads would bring 10,000, so that faster storage "
-            "alone changes little: reading and decoding images with these CPUs limits "
-            "first.",
+            "(2 needed), and the loader gives 9,000 images/s from cold data (20,000 "
+            "needed; nas); such reads would give 10,000, so faster storage alone "
+            "changes little: reading and decoding images with these CPUs limits first.",
         ),
         (
             [supply("random reads, cold", 10_000), supply("x", 9_900, origin="loader")],
-            "Such reads would bring 10,000, within 2% of the loader, so that which of "
-            "them limits first is not shown.",
+            "such reads would give 10,000, within 2% of the loader, so which of them "
+            "limits first is unknown.",
         ),
         (
             [supply("random reads, cold", 30_000), supply("x", 9_000, origin="loader")],
-            "The storage could give it: cold random reads give 3 GB/s (2 asked "
-            "for); the loader gives 9,000 images/s from cold data (20,000 asked for; "
-            "nas), so that reading and decoding images with these CPUs is the limit "
-            "and not the storage.",
+            "The storage meets the demand: cold random reads give 3 GB/s (2 needed); "
+            "the loader gives 9,000 images/s from cold data (20,000 needed; nas), so "
+            "reading and decoding images with these CPUs is the limit and not the "
+            "storage.",
         ),
         (
             # A loader of a pack may be faster than reads at random: both are said.
@@ -136,17 +135,17 @@ def test_a_loader_s_bytes_are_images_times_their_size():
                 supply("random reads, cold", 10_000),
                 supply("x", 25_000, origin="loader"),
             ],
-            "cold random reads give 1 GB/s (2 asked for), but the loader gives 25,000 "
-            "images/s from cold data (20,000 asked for; nas).",
+            "cold random reads give 1 GB/s (2 needed), but the loader gives 25,000 "
+            "images/s from cold data (20,000 needed; nas).",
         ),
         (
             [supply("x", 25_000, origin="loader")],
             "Cold random reads were not measured; the loader gives 25,000 "
-            "images/s from cold data (20,000 asked for; nas)",
+            "images/s from cold data (20,000 needed; nas)",
         ),
         (
             [supply("x", 9_000, origin="loader")],
-            "(20,000 asked for; nas), and what limits it is not known.",
+            "(20,000 needed; nas), and what limits it is unknown.",
         ),
         (
             # What does not come from cold storage in the way of a training.
@@ -155,7 +154,7 @@ def test_a_loader_s_bytes_are_images_times_their_size():
                 supply("later epochs", 40_000, origin="loader", decides=False),
                 supply("random reads, cold", 5_000),
             ],
-            "cold random reads give 0.5 GB/s (2 asked for).",
+            "cold random reads give 0.5 GB/s (2 needed).",
         ),
         (
             [supply("random reads, cold", 30_000)],

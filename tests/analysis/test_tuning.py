@@ -237,7 +237,7 @@ def test_what_was_found_can_be_kept():
 
 
 def test_a_start_outside_the_grid_is_refused():
-    with pytest.raises(ConfigError, match="is none of the 36 settings"):
+    with pytest.raises(ConfigError, match="is not one of the 36 settings"):
         tune(LARGE, Setting(3, 2, "torch"), on(saturating(3)))
 
 

@@ -21,14 +21,12 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from tests.browser.rest import end_kernels, start_kernel
 from tests.browser.sidebar import EXPOSED
-from tests.jupyter_process import (
-    environment_below,
-    free_port,
-    wait_until_it_answers,
-)
+from tests.jupyter_process import environment_below, wait_until_it_answers
 from tests.launch.conftest import plugins
+from tests.ports import free_port
 from tests.server.curves import boards
 from tests.server.jupyter import View
+from tests.waiting import patient
 
 __all__ = ["plugins"]
 
@@ -124,7 +122,7 @@ class Lab:
         # It ends its kernels and extensions by then. A request that is answered
         # meanwhile may leave it one of anyio's threads, for which it waits for ever.
         try:
-            self.process.wait(10)
+            self.process.wait(patient(10))
         except subprocess.TimeoutExpired:
             assert "Shutting down" in self.log, self.log
             self.process.kill()
@@ -137,7 +135,7 @@ class Lab:
         ended = boards(self)
         for board in ended:
             board.kill()
-        psutil.wait_procs(ended, timeout=60)
+        psutil.wait_procs(ended, timeout=patient(60))
         had_runs = self.store.exists()
         for folder in (
             self.store,
@@ -268,7 +266,8 @@ def page(browser: Browser) -> Iterator[Callable[..., Page]]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(_LIMIT_MILLISECONDS)
+        page.set_default_timeout(patient(_LIMIT_MILLISECONDS))
+        expect.set_options(timeout=patient(_LIMIT_MILLISECONDS))
         page.goto(address)
         return page
 

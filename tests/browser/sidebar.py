@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import nbformat
 from playwright.sync_api import Locator, Page, WebSocket, expect
 
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 T = TypeVar("T")
 
@@ -37,10 +37,10 @@ _LIMIT_MILLISECONDS = 60_000
 def open_panel(page: Page) -> Locator:
     """Open the panel by its tab in the sidebar, unless it is open; return it."""
     tab = page.locator('.jp-SideBar [data-id="nbkit-panel"]')
-    tab.wait_for(timeout=_LIMIT_MILLISECONDS)
+    tab.wait_for(timeout=patient(_LIMIT_MILLISECONDS))
     # Before that, Lab has not yet opened what was open when the page was left.
     expect(page.locator("#jupyterlab-splash")).to_have_count(
-        0, timeout=_LIMIT_MILLISECONDS
+        0, timeout=patient(_LIMIT_MILLISECONDS)
     )
     if tab.get_attribute("aria-selected") != "true":
         tab.click()
@@ -50,7 +50,7 @@ def open_panel(page: Page) -> Locator:
 def shown(page: Page) -> Locator:
     """Return the panel once it is shown."""
     panel = page.locator("#nbkit-panel")
-    expect(panel).to_be_visible(timeout=_LIMIT_MILLISECONDS)
+    expect(panel).to_be_visible(timeout=patient(_LIMIT_MILLISECONDS))
     return panel
 
 

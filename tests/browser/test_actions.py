@@ -68,8 +68,8 @@ def test_an_idle_kernel_is_freed_by_keyboard_unless_it_was_restarted(holding, pa
     free.click()
     restarts.restart()
     dialog.get_by_role("button", name="Shut Down").click()
-    expect(dialog).to_contain_text("It changed meanwhile")
-    expect(dialog).to_contain_text("was started anew")
+    expect(dialog).to_contain_text("The state has changed")
+    expect(dialog).to_contain_text("was restarted")
     visitor.keyboard.press("Enter")
     expect(dialog).to_have_count(0)
     assert kernels(server) == [kernel]

@@ -281,8 +281,8 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
     # Every field is valid, and a launch would be refused here.
     notebook.enter("nnodes", "2")
     error = notebook.field("nnodes").locator(".nbkf-error")
-    expect(error).to_contain_text("engine='local' is one machine")
-    expect(form.get_by_role("alert")).to_contain_text("To mend: nnodes")
+    expect(error).to_contain_text("engine='local' uses one machine")
+    expect(form.get_by_role("alert")).to_contain_text("Fix: nnodes")
     notebook.enter("nnodes", "1")
     expect(error).to_be_hidden()
 
@@ -290,7 +290,7 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
     expect(form.get_by_role("region", name="Partitions")).to_be_hidden()
     notebook.enter("engine", "slurm")
     offered = form.get_by_role("region", name="Partitions")
-    expect(offered).to_contain_text("2 of this cluster.")
+    expect(offered).to_contain_text("2 in this cluster.")
     expect(form.get_by_role("region", name="GPUs")).to_be_hidden()
     day = offered.get_by_role("button", name="day")
     expect(day).to_contain_text("3 of 4 a100 free")

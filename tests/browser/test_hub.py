@@ -129,13 +129,14 @@ def test_a_run_that_went_with_its_container_is_unknown_and_can_be_resumed(
     forget(run)
     again = users.start(CAROL)
 
+    wait_until(lambda: again.request(path)[1]["state"] == "unknown", "it to be seen")
     seen = again.request(path)[1]
-    assert seen["state"] == "unknown", seen
     assert "cannot be seen from here" in seen["cause"]
     assert len(run.metrics()) == steps
     again.execute(f"import nbkit; nbkit.attach({run.run_id!r}).resume(force=True)")
     wait_until(lambda: len(run.metrics()) > steps, "a step of the second attempt")
-    assert again.request(path)[1]["state"] == "running"
+    # The server notices a moment later.
+    wait_until(lambda: again.request(path)[1]["state"] == "running", "it to be seen")
     assert again.request(f"{path}/stop", {})[0] == 202
     wait_until(lambda: again.request(path)[1]["state"] == "stopped", "its end")
     assert run.attempt == 1

@@ -165,7 +165,7 @@ def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
     visitor.keyboard.press("Tab")
     expect(plot.tip).to_have_count(0)
 
-    panel.get_by_role("button", name="Settings of nbkit").click()
+    panel.get_by_role("button", name="nbkit settings").click()
     reach = visitor.locator('select[id$="_historyMinutes"]')
     choose(reach, "10", span, "last 10 min")
     choose(reach, "120", span, "last 2 h")

@@ -17,7 +17,7 @@ def test_without_websockets_values_come_by_polling(shared_lab, page):
         panel = open_panel(visitor)
         state = panel.locator(".nbk-connection")
 
-        expect(panel.locator(".nbk-empty")).to_contain_text("No websocket")
+        expect(panel.locator(".nbk-empty")).to_contain_text("No WebSocket")
         expect(panel.locator(".nbk-empty")).to_contain_text(
             "Upgrade, Connection and Host"
         )

@@ -59,7 +59,7 @@ def test_a_queued_run_and_curves_of_several_runs_are_one_click_away(shared_lab, 
     visitor.keyboard.press("Control+Shift+C")
     palette = visitor.locator('[data-command="nbkit:tensorboard-study"]')
     palette.filter(visible=True).click()
-    expect(dialog).to_contain_text("TensorBoard of Which Study?")
+    expect(dialog).to_contain_text("TensorBoard for Which Study?")
     dialog.get_by_role("button", name="Ok").click()
     curves = visitor.frame_locator('iframe[title="TensorBoard: study FP16"]')
     expect(curves.get_by_text("fp16 1 aaa1").first).to_be_visible()

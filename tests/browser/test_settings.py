@@ -18,7 +18,7 @@ def test_every_setting_is_obeyed_at_once(holding, page):
     toggle = panel.locator(".nbk-toggle")
     expect(meter).to_contain_text(" GB")
     expect(toggle).to_have_attribute("aria-expanded", "false")
-    panel.get_by_role("button", name="Settings of nbkit").click()
+    panel.get_by_role("button", name="nbkit settings").click()
 
     def field(name):
         return visitor.locator(f'[id$="_{name}"]')

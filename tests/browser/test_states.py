@@ -15,7 +15,7 @@ from tests.browser.sidebar import card, no_dialogs, open_panel
 from tests.server.stored_runs import store_run
 
 FACES = {
-    "source cannot be used": ("source of GPUs cannot be used", "machine.jsonl"),
+    "source cannot be used": ("GPU source cannot be used", "machine.jsonl"),
     "no library": ("NVIDIA library not found", "Install the NVIDIA driver"),
     "driver not loaded": ("GPU driver not loaded", "modprobe nvidia"),
     "version mismatch": ("Driver versions do not match", "Reboot"),
@@ -215,7 +215,7 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
     panel = open_panel(page(server.address()))
     region = panel.get_by_role("region", name="Runs")
     expect(region.locator(".nbk-run")).to_have_count(1)
-    fault = region.get_by_text("The list stands still")
+    fault = region.get_by_text("The list is not updated")
 
     runs.rename(kept)
     runs.write_text("not a folder")

@@ -198,7 +198,7 @@ def test_a_store_in_memory_is_a_warning(monkeypatch):
 
     found = {one.what: one for one in readspeed_health.findings()}
 
-    assert found["Store lies on"].state == "warning"
+    assert found["Store is on"].state == "warning"
 
 
 def test_the_store_is_left_as_it_was(tmp_path, monkeypatch):

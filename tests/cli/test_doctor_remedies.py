@@ -88,8 +88,9 @@ def test_a_torch_that_the_driver_does_not_run_is_replaced(
     assert remedy in finding.remedy
 
 
-def test_readme_explains_lines_that_doctor_has():
-    text = section((ROOT / "README.md").read_text(), "## First hour on a GPU server")
+def test_the_page_explains_lines_that_doctor_has():
+    page = (ROOT / "nbkit/cli/README.md").read_text()
+    text = section(page, "## Lines of `nbkit doctor`")
     rows = re.findall(r"^\| (`.+?) \| ", text, re.M)
     named = {name for row in rows for name in re.findall(r"`(.+?)`", row)}
     code = "".join(path.read_text() for path in (ROOT / "nbkit").glob("*/*.py"))
@@ -149,7 +150,7 @@ def test_a_machine_without_the_fast_decoder_is_told_that_pillow_decodes(monkeypa
 
     assert found["nvImageCodec"].found.startswith("nvImageCodec not installed")
     command = pip_install(*packages_of("dali13"))
-    assert '"nvidia-dali-cuda130>=' in command
+    assert '"nvidia-dali-cuda130<3,>=' in command
     assert found["nvImageCodec"].remedy == found["DALI"].remedy == command
 
 
@@ -168,7 +169,7 @@ def test_what_cannot_be_imported_is_installed_anew(tmp_path, monkeypatch):
     again = "pip install --force-reinstall"
     assert found["PyTorch"].remedy.startswith(f'{again} "torch>=')
     assert '"torchvision>=' in found["PyTorch"].remedy
-    assert found["DALI"].remedy.startswith(f'{again} "nvidia-dali-cuda120>=')
+    assert found["DALI"].remedy.startswith(f'{again} "nvidia-dali-cuda120<3,>=')
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_a_store_that_is_or_lies_below_a_file_is_a_failure(
     [finding] = store_health.findings()
 
     assert (finding.what, finding.state) == ("Store", "failure")
-    assert finding.found == f"{tmp_path / 'file'} is no folder"
+    assert finding.found == f"{tmp_path / 'file'} is not a folder"
 
 
 def test_a_user_without_a_home_is_told_what_to_set(no_home):
@@ -253,7 +254,7 @@ def test_a_user_without_a_home_is_told_what_to_set(no_home):
 
     assert store.state == "failure"
     assert "set NBKIT_HOME" in store.remedy
-    assert "Store lies on" not in by_name(readspeed_health.findings())
+    assert "Store is on" not in by_name(readspeed_health.findings())
     assert images.state == "warning"
     assert "set XDG_CACHE_HOME" in images.remedy
 
@@ -282,9 +283,10 @@ def test_widgets_that_are_disabled_are_enabled_and_those_missing_installed(
     tmp_path, monkeypatch
 ):
     pages = {MANAGER: {"version": "5.0"}}
-    monkeypatch.setattr(server_health, "get_federated_extensions", lambda paths: pages)
+    told = "jupyterlab_server.config"
+    monkeypatch.setattr(f"{told}.get_federated_extensions", lambda paths: pages)
     off = {"disabledExtensions": {MANAGER: True}}
-    monkeypatch.setattr(server_health, "get_page_config", lambda paths: off)
+    monkeypatch.setattr(f"{told}.get_page_config", lambda paths: off)
 
     remedies = [one.remedy for one in server_health.findings() if one.what == "Widgets"]
 
@@ -292,6 +294,23 @@ def test_widgets_that_are_disabled_are_enabled_and_those_missing_installed(
         f"{pip_install('anywidget')}, then reload the page",
         f"jupyter labextension enable {MANAGER}, then reload the page",
     ]
+
+
+def test_a_jupyter_that_tells_otherwise_is_a_warning_and_the_rest_is_looked_at(
+    monkeypatch,
+):
+    monkeypatch.delattr("jupyter_server.extension.config.ExtensionConfigManager")
+    pages = {"nbkit": {"of": "another form"}}
+    get_pages = "jupyterlab_server.config.get_federated_extensions"
+    monkeypatch.setattr(get_pages, lambda paths: pages)
+
+    found = {one.what: one for one in server_health.findings()}
+
+    assert found["JupyterLab"].state == "ok"
+    assert found["Server extension"].state == found["Lab extension"].state == "warning"
+    assert "ExtensionConfigManager" in found["Server extension"].found
+    assert "`jupyter server extension list`" in found["Server extension"].remedy
+    assert "`jupyter labextension list`" in found["Lab extension"].remedy
 
 
 def test_the_other_nbkit_in_the_same_environment_is_a_failure(

@@ -63,7 +63,7 @@ def test_a_refusal_is_a_sentence_and_not_a_traceback(nbkit_command):
 
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("nbkit: run_id='nosuchrun': no run is called so")
+    assert done.stderr.startswith("nbkit: run_id='nosuchrun': no run has this id")
     assert done.stderr.count("\n") == 1
 
 

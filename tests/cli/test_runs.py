@@ -152,11 +152,11 @@ def test_stop_wants_to_be_told_which_runs(nbkit_command):
     for arguments in ([], ["--all", "k3f9"]):
         done = nbkit_command("stop", *arguments)
         assert done.returncode == 2
-        assert "takes runs or --all" in done.stderr
+        assert "needs either runs or --all" in done.stderr
 
 
 def test_sweep_ends_what_a_dead_supervisor_left(written, nbkit_command):
-    assert nbkit_command("sweep").stdout == "Nothing was left behind.\n"
+    assert nbkit_command("sweep").stdout == "No leftover processes.\n"
     files = written.run.paths
     submission = json.loads(files.submission.read_text())
     submission["supervisor"]["start_ticks"] += 1  # another process has its pid now

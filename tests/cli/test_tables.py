@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
 from nbkit.cli.tables import TABLES, with_table
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import changed_fields, described_fields
 from nbkit.errors import StoreError
+from tests.renamed import renamed
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -17,7 +20,20 @@ def test_a_document_has_the_table_that_the_code_makes(name, monkeypatch):
     text = file.read_text()
 
     same = text == with_table(text, name, make())
-    assert same, "write it anew: python -m nbkit.cli.tables --write"
+    assert same, "write it again: python -m nbkit.cli.tables --write"
+
+
+def test_the_table_of_commands_needs_no_name_of_argparses_own(monkeypatch):
+    # As if the next Python called them otherwise.
+    for owner, name in (
+        (argparse.ArgumentParser, "_actions"),
+        (argparse._SubParsersAction, "_choices_actions"),
+    ):
+        own = renamed(name, "argparse")
+        monkeypatch.setattr(owner, name, own, raising=False)
+    file, make = TABLES["commands"]
+
+    assert make() in file.read_text()
 
 
 def test_a_table_takes_the_place_of_the_one_before():
@@ -26,7 +42,7 @@ def test_a_table_takes_the_place_of_the_one_before():
     assert with_table(text, "t", "| new |") == (
         "a\n<!-- t -->\n| new |\n<!-- /t -->\nb\n"
     )
-    with pytest.raises(StoreError, match="no <!-- other --> with"):
+    with pytest.raises(StoreError, match="<!-- other --> followed by"):
         with_table(text, "other", "| new |")
 
 

@@ -24,14 +24,14 @@ def test_the_old_pipeline_shares_out_what_is_decoded_and_the_new_one_files():
     ("pipeline", "said"),
     [
         ("chexnet_odl", r"Did you mean 'chexnet_old'"),
-        ("list,shard,raed,map,batch", r"'raed' is no pipeline.*Did you mean 'read'"),
+        ("list,shard,raed,map,batch", r"'raed' is not a pipeline.*Did you mean 'read'"),
         ("shard,list,read,map,batch", "'shard' takes files or records or images"),
         ("list,shard,read,batch", "'batch' takes images, but before it .* records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' takes records"),
         ("list,shard,read,map", "ends with images, training takes batches"),
         ("list,read,map_and_batch", "0 times, once is needed"),
         ("list,shard,read,shard,map_and_batch", "2 times, once is needed"),
-        ("", "is no pipeline"),
+        ("", "is not a pipeline"),
     ],
 )
 def test_a_row_that_does_not_lead_from_files_to_batches_is_refused(pipeline, said):
@@ -61,5 +61,5 @@ def test_files_that_are_shuffled_before_they_are_shared_may_fall_unevenly():
     steps = pipeline_steps("list,shuffle,shard,interleave,map_and_batch")
 
     assert images_of_every_rank(steps, [10] * 8, 4, "a-set") == 20
-    with pytest.raises(ConfigError, match=r"25% would be left out, 5% may be"):
+    with pytest.raises(ConfigError, match=r"25% would be skipped, limit 5%"):
         images_of_every_rank(steps, [10, 10, 10, 10, 10, 10, 5, 15], 4, "a-set")

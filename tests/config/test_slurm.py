@@ -11,9 +11,9 @@ from nbkit.errors import ConfigError
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("array", "no single job is submitted; leave it out"),
-        ("test_only", "no single job is submitted; leave it out"),
-        ("wait", "no single job is submitted; leave it out"),
+        ("array", "does not submit a single job; remove it"),
+        ("test_only", "does not submit a single job; remove it"),
+        ("wait", "does not submit a single job; remove it"),
         ("partition", "follows from slurm_partition; set that"),
         ("mem", "follows from mem_gb; set that"),
         ("export-file", "follows from the environment of the launch"),

@@ -252,20 +252,20 @@ def a_class_of_other_suffixes(root):
     fill(root, "a/1.jpg", "b/1.gif", "b/2.gif")
 
 
-@folder(r"1\.jpg is no regular file, but a pipe or device; remove it")
+@folder(r"1\.jpg is not a regular file, but a pipe or device; remove it")
 def a_pipe(root):
     two(root)
     os.mkfifo(root / "a" / "pipe 1.jpg")
 
 
-@folder(r"socket\.jpg is no regular file")
+@folder(r"socket\.jpg is not a regular file")
 def a_socket(root):
     two(root)
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(os.path.relpath(root / "a" / "socket.jpg"))
 
 
-@folder(r"d\.jpg is no regular file")
+@folder(r"d\.jpg is not a regular file")
 def a_link_to_a_device(root):
     two(root)
     (root / "a" / "d.jpg").symlink_to("/dev/zero")

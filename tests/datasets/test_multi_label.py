@@ -92,7 +92,7 @@ def test_a_table_that_cannot_be_used_says_why(tmp_path, rows, columns, said):
 def test_a_file_that_lies_elsewhere_is_refused(table, name):
     table.write_text(f"file,sick\n{name},1\n")
 
-    with pytest.raises(ConfigError, match=rf"file '{name}' in line 2, which lies else"):
+    with pytest.raises(ConfigError, match=rf"file '{name}' in line 2, which is else"):
         list_multi_label(table)
 
 
@@ -108,8 +108,8 @@ def test_missing_images_are_counted_and_named(table):
     [
         (b"", "has no column 'file', only nothing"),
         (b"file,sick\n", "lists no image"),
-        (b"file,sick\n\xff.png,1\n", "is no CSV file in UTF-8"),
-        (b'file,sick\n"1.png,1\n', "is no CSV file"),
+        (b"file,sick\n\xff.png,1\n", "is not a CSV file in UTF-8"),
+        (b'file,sick\n"1.png,1\n', "is not a CSV file"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path, content, said):

@@ -141,10 +141,10 @@ def test_an_image_that_has_gone_is_named_and_nothing_is_left(folder, tmp_path):
 
 
 def test_a_folder_that_holds_something_is_refused(folder, tmp_path):
-    with pytest.raises(ConfigError, match="holds files, but a pack needs a folder of"):
+    with pytest.raises(ConfigError, match="holds files, but a pack needs its own"):
         pack(folder, folder, "webdataset")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file, but a pack needs a folder of"):
+    with pytest.raises(ConfigError, match="is a file, but a pack needs its own"):
         pack(folder, tmp_path / "file", "webdataset")
     (tmp_path / "empty").mkdir()
     pack(folder, tmp_path / "empty", "webdataset")
@@ -166,7 +166,7 @@ def test_wrong_arguments_are_refused(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("0 0.jpg", r"'train/apple/0 0.jpg' and 'train/apple/0 0.png' have one stem"),
+        ("0 0.jpg", r"'train/apple/0 0.jpg' and 'train/apple/0 0.png' have the same"),
         ("a.b.png", r"'train/apple/a.b.png' has more than one dot"),
     ],
 )

@@ -83,10 +83,26 @@ def test_without_scikit_image_it_says_what_to_install(cache, monkeypatch):
 
 
 def test_photographs_that_a_version_has_not_are_named(cache, monkeypatch):
-    monkeypatch.setitem(photos._PHOTOS, "dodo", "dodo.png")
+    monkeypatch.setitem(photos._PHOTOS, "dodo", ("dodo.png", "dodo"))
 
-    with pytest.raises(ConfigError, match=r"data has no dodo.png; install another"):
+    words = r"no file .*/data/dodo\.png, and skimage.data.dodo\(\) fails .* another"
+    with pytest.raises(ConfigError, match=words):
         find("photos")
+
+
+def test_photographs_that_are_no_files_are_those_of_scikit_images_functions(
+    made, cache, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(photos, "_IMAGES", {"val": 1})
+    monkeypatch.setattr(photos, "_source", lambda: tmp_path / "no data any more")
+
+    again = photos.photos_folder()
+
+    paths = [path.relative_to(again) for path in again.rglob("*.jpg")]
+    assert len(paths) == 8
+    for path in paths:
+        with Image.open(again / path) as one, Image.open(made / path) as other:
+            assert one.tobytes() == other.tobytes()
 
 
 def test_of_two_that_make_a_folder_at_once_both_get_all_of_it(cache):

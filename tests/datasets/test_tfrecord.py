@@ -130,8 +130,8 @@ def test_a_damaged_file_is_named_with_the_place(tmp_path, damage, said):
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (b"\xff" * 20, "no integer of a protocol buffer at byte 12"),
-        (b"\x0f", "no field of a protocol buffer at byte 12"),
+        (b"\xff" * 20, "not an integer of a protocol buffer at byte 12"),
+        (b"\x0f", "not a field of a protocol buffer at byte 12"),
         (b"\x0a\x7f", "a field that is longer than its message at byte 12"),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_message_that_is_none_is_damaged_if_its_checksum_says_so(
 ):
     path = tmp_path / "x.tfrecord"
     path.write_bytes(record(message))
-    with pytest.raises(ConfigError, match=rf"no tf.train.Example \({said}\); write"):
+    with pytest.raises(ConfigError, match=rf"not a tf.train.Example \({said}\); write"):
         list_tfrecord(tmp_path).read()
 
     path.write_bytes(record(message)[:-1] + b"?")
@@ -156,7 +156,7 @@ def test_a_message_that_is_none_is_damaged_if_its_checksum_says_so(
             "no feature 'image/class/label', only im",
         ),
         ({"x": bytes_list(b"a")}, "byte 0 has no feature 'image/encoded', only x"),
-        ({}, r"byte 0 is whole, but no tf.train.Example \(no feature at byte 12\)"),
+        ({}, r"byte 0 is whole, but not a tf.train.Example \(no feature at byte 12\)"),
         (
             {"image": bytes_list(b"a", b"b"), "label": packed_integers(1)},
             "byte 0 has 2 files in its feature 'image', but an image is",

@@ -183,7 +183,7 @@ def test_a_number_that_is_text_hides_no_other_run(whole, field):
     rows = {row["run_id"]: row for row in RunTable(None).look([]).rows}
 
     assert "boom" in page
-    assert "no number" in page
+    assert "not a number" in page
     assert whole.run_id in page
     assert "boom" not in {rows[bad.run_id]["loss"], rows[bad.run_id].get("step")}
 
@@ -388,6 +388,6 @@ def test_a_pipe_among_images_is_named(tmp_path, in_time):
         except ConfigError as error:
             return str(error)
 
-    assert "a/x.jpg is no regular file" in in_time(refused)
-    with pytest.raises(StoreError, match="no regular file"):
+    assert "a/x.jpg is not a regular file" in in_time(refused)
+    with pytest.raises(StoreError, match="not a regular file"):
         listing.open().read(1)

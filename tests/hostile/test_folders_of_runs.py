@@ -144,7 +144,7 @@ def test_nobody_else_can_write_the_files_of_a_commit_that_run_again(
 
 
 # Every module that this process has loaded is a source of a run.
-@pytest.mark.filterwarnings("ignore:the bundle seems to hold secrets")
+@pytest.mark.filterwarnings("ignore:the bundle may contain secrets")
 def test_nobody_else_can_write_what_was_imported(umask, tmp_path, monkeypatch):
     run = write_run("finished", task="function")
     umask(0o002)

@@ -42,7 +42,7 @@ raise RuntimeError(f"cannot reach {sys.argv[4]} with password={sys.argv[2]}")
 """
 
 # Every module that this process has loaded is a source of a run.
-pytestmark = pytest.mark.filterwarnings("ignore:the bundle seems to hold secrets")
+pytestmark = pytest.mark.filterwarnings("ignore:the bundle may contain secrets")
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_export_warns_of_likely_secrets_in_sources_diffs_and_logs(tmp_path):
     written.print(f"connecting to postgres://u:{MARK}@host\n")
     written.record("finished")
 
-    with pytest.warns(UserWarning, match="seems to hold secrets") as caught:
+    with pytest.warns(UserWarning, match="may contain secrets") as caught:
         nbkit.export(written.run, tmp_path / "x.zip")
 
     (said,) = [str(one.message) for one in caught]

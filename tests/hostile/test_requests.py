@@ -65,7 +65,7 @@ def test_a_long_body_is_refused_before_it_is_read(server):
 
 @pytest.mark.parametrize(
     ("run_id", "words"),
-    [(DEEP, "recursion limit"), (LARGE, "limit 8,388,608"), (PIPE, "no regular file")],
+    [(DEEP, "recursion limit"), (LARGE, "limit 8,388,608"), (PIPE, "a regular file")],
 )
 def test_a_record_that_is_no_record_is_said_and_hides_no_other(server, run_id, words):
     one = server.request(f"nbkit/api/runs/{run_id}")

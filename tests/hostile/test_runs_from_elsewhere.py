@@ -21,7 +21,7 @@ from nbkit.store.record import write_json
 from tests.hostile.written import imported, store_at, write_run
 
 # What these tests plant looks like secrets to an export.
-pytestmark = pytest.mark.filterwarnings("ignore:the bundle seems to hold secrets")
+pytestmark = pytest.mark.filterwarnings("ignore:the bundle may contain secrets")
 
 NOWHERE = "/nowhere"
 """Data of studies that would end by another error if they were not refused first."""
@@ -316,7 +316,7 @@ def test_another_users_file_is_not_executed(kept):
     run = write_run(task="function", engine="not_installed")
     os.chown(_kept(run)[kept], 12_345, -1)
 
-    words = r"belongs to uid 12345, and this is uid \d+;.*its owner alone can go on"
+    words = r"belongs to uid 12345, and this is uid \d+;.*only its owner can continue"
     with pytest.raises(RunError, match=words):
         run.resume()
     with pytest.raises(RunError, match="belongs to uid 12345"):
@@ -396,5 +396,5 @@ def test_a_file_that_cannot_be_read_is_named_to_who_trusts_it():
     run.paths.entry_pickle.unlink()
     run.paths.entry_pickle.mkdir()
 
-    with pytest.raises(StoreError, match=r"entry\.pkl cannot be read \(no reg"):
+    with pytest.raises(StoreError, match=r"entry\.pkl cannot be read \(not a reg"):
         run.resume(trust=True)

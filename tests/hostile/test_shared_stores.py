@@ -29,7 +29,7 @@ from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 from tests.widgets.stored_run import WrittenRun, step
 
 # Every module that this process has loaded is a source of a run.
-pytestmark = pytest.mark.filterwarnings("ignore:the bundle seems to hold secrets")
+pytestmark = pytest.mark.filterwarnings("ignore:the bundle may contain secrets")
 
 
 @pytest.fixture(params=[0o077, 0o027, 0o002], ids=oct)
@@ -217,7 +217,7 @@ def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_
 def test_a_line_end_in_the_stores_path_gives_sbatch_no_option(tmp_path):
     root = tmp_path / "x\n#SBATCH --account=evil" / "runs" / "20260101-120000-a"
 
-    with pytest.raises(StoreError, match="set NBKIT_HOME to a folder without line end"):
+    with pytest.raises(StoreError, match="set NBKIT_HOME to a folder without line br"):
         sbatch_script(
             ExperimentConfig(), RunPaths(root), python="python", gpus_per_node=0
         )

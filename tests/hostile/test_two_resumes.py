@@ -127,7 +127,7 @@ def test_a_resume_that_submits_nothing_is_passed_over_after_its_time(is_told):
     if is_told:
         other = {**ProcessIdentity.of().to_dict(), "host": "elsewhere", "time": "then"}
         write_json(run.paths.resumer(1), other)
-    who = "by process .* on elsewhere, since then" if is_told else "has not said which"
+    who = "by process .* on elsewhere, since then" if is_told else "an unknown process"
 
     with pytest.raises(RunError, match=who), held_attempt(run):
         pass

@@ -19,6 +19,7 @@ from nbkit.study.notebooks import notebooks
 from tests.house.documents import ROOT, blocks
 from tests.launch.conftest import install_plugins
 from tests.notebooks.kernel import running_kernel
+from tests.soak.audiences import AUDIENCES, commands_of
 
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -130,13 +131,30 @@ def test_every_make_target_on_a_page_exists(page):
 def test_every_papermill_command_on_a_page_names_parameters_that_there_are(page):
     text = text_of(page).replace("\\\n", " ")
     text = re.sub(r'"\$\(nbkit notebook (\w+)\)"', r"notebooks/\1.ipynb", text)
-    for command in re.findall(r"^papermill notebooks/.+$", text, re.M):
+    for command in re.findall(r"(?:^|`)(papermill notebooks/[^`\n]+)", text, re.M):
         _, notebook, _, *options = shlex.split(command)
         if notebook == "notebooks/smoothing.ipynb":
             continue  # the example of CONTRIBUTING.md, which its own test runs
         declared = inspect_notebook(ROOT / notebook)
         named = {after for before, after in pairwise(options) if before == "-p"}
         assert named <= declared.keys(), command
+
+
+@pytest.mark.parametrize("audience", AUDIENCES)
+def test_readme_has_an_install_line_and_a_command_for_every_audience(audience):
+    commands = commands_of(text_of("README.md"), audience)
+
+    make, enter, name, install, *first = commands
+    assert make.startswith("python3 -m venv ")
+    assert enter.startswith(". ")
+    assert name.startswith("export WHEEL=")
+    assert re.fullmatch(r'pip install "\$WHEEL\[\w+\]"', install)
+    assert first
+
+
+def test_an_audience_without_a_row_is_named():
+    with pytest.raises(LookupError, match=r"'\| Mainframe \| install"):
+        commands_of(text_of("README.md"), "Mainframe")
 
 
 # README's table of them is made: tests/cli/test_tables.py holds its questions.

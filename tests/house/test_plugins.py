@@ -75,7 +75,7 @@ def broken(tmp_path, monkeypatch):
             "lacks",
             r"broken_name:model of one, .*\(AttributeError: .*model",
         ),
-        ("models", "raises", r"\(ValueError: no licence\); mend or uninstall"),
+        ("models", "raises", r"\(ValueError: no licence\); fix or uninstall"),
         ("models", "hidden", r"hidden\(weights=..., num_.*=...\): .*'hidden_size'"),
         ("models", "number", r"it is a int; change it"),
         ("models", "twice", r"2 times, .*fine of one and by .*hidden of other; ren"),

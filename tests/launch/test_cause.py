@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.distributed
 
 import nbkit.launch.cause
 from nbkit.launch.cause import (
@@ -17,25 +19,30 @@ from nbkit.launch.cause import (
     stop_cause,
 )
 from nbkit.launch.hang import hang_cause
+from nbkit.launch.rank_error import OF_COMMUNICATION
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
 
-def _rank(number, returncode, ended_at, killed_by_us=False, node=None, out=False):
+def _rank(
+    number, returncode, ended_at, killed_by_us=False, node=None, out=False, phase=None
+):
     return SimpleNamespace(
         rank=number,
         node=node,
         returncode=returncode,
         ended_at=ended_at,
         killed_by_us=killed_by_us,
+        phase=phase,
         kernel_ran_out_of_memory=out,
     )
 
 
-def _error(paths, rank, message, moment):
+def _error(paths, rank, message, moment, **extra):
     file = paths.rank(0, rank).error
     file.parent.mkdir(parents=True)
-    content = {"message": {"message": message, "extraInfo": {"py_callstack": "trace"}}}
+    extra["py_callstack"] = "trace"
+    content = {"message": {"message": message, "extraInfo": extra}}
     file.write_text(json.dumps(content))
     os.utime(file, (moment, moment))
 
@@ -58,6 +65,61 @@ def test_a_killed_rank_wins_over_a_neighbour_that_reported_earlier(tmp_path):
     cause = failure_cause([_rank(0, 1, 1001), _rank(1, -9, 1007)], paths, 0)
 
     assert (cause["rank"], cause["kind"], cause["signal"]) == (1, "signal", "SIGKILL")
+
+
+NEW_WORDS = "what no library has said yet"
+
+
+@pytest.mark.parametrize("name", sorted(OF_COMMUNICATION))
+def test_an_error_of_communication_is_known_by_its_class(tmp_path, name):
+    # torch has it.
+    kind = getattr(torch.distributed, name)
+    classes = ["OwnError", *(one.__name__ for one in kind.__mro__)]
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, f"OwnError: {NEW_WORDS}", 1000.0, classes=classes)
+
+    cause = failure_cause([_rank(0, 1, 1001), _rank(1, -9, 1007)], paths, 0)
+
+    assert (cause["rank"], cause["signal"]) == (1, "SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("phase", "module"),
+    [
+        (Phase.COLLECTIVE, "torch.autograd.graph"),
+        (Phase.COMPUTE, "torch.distributed.distributed_c10d"),
+        (Phase.COMPUTE, "torch.nn.parallel.distributed"),
+    ],
+)
+def test_an_error_in_a_collective_is_known_by_where_it_was_raised(
+    tmp_path, phase, module
+):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, f"RuntimeError: {NEW_WORDS}", 1000.0, module=module)
+    ranks = [_rank(0, 1, 1001, phase=phase), _rank(1, -9, 1007, phase=Phase.COMPUTE)]
+
+    assert failure_cause(ranks, paths, 0)["rank"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "OutOfMemoryError: CUDA out of memory, connection reset",
+        "DistBackendError: NCCL error: Cuda failure 2 'out of memory'",
+        "AcceleratorError: CUDA error: device-side assert triggered",
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "RuntimeError: a variable has been modified by an inplace operation",
+        "ValueError: mine",
+    ],
+)
+def test_what_a_rank_does_wrong_in_a_collective_by_itself_stays_the_cause(
+    tmp_path, words
+):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, words, 1000.0)
+    ranks = [_rank(0, 1, 1001, phase=Phase.COLLECTIVE), _rank(1, 1, 1007)]
+
+    assert failure_cause(ranks, paths, 0)["rank"] == 0
 
 
 def test_a_lost_connection_is_the_cause_where_nobody_says_more(tmp_path):
@@ -88,6 +150,14 @@ def test_a_rank_that_the_supervisor_killed_is_never_the_cause(tmp_path):
 def test_running_out_of_gpu_memory_has_a_kind_of_its_own(tmp_path):
     paths = RunPaths(tmp_path)
     _error(paths, 0, "OutOfMemoryError: CUDA out of memory.", 1000)
+
+    assert failure_cause([_rank(0, 1, 1001)], paths, 0)["kind"] == "out_of_memory"
+
+
+def test_running_out_of_memory_is_known_by_its_class(tmp_path):
+    paths = RunPaths(tmp_path)
+    classes = ["OwnError", *(one.__name__ for one in torch.OutOfMemoryError.__mro__)]
+    _error(paths, 0, f"OwnError: {NEW_WORDS}", 1000, classes=classes)
 
     assert failure_cause([_rank(0, 1, 1001)], paths, 0)["kind"] == "out_of_memory"
 
@@ -266,7 +336,7 @@ def test_a_stop_of_ranks_that_never_ask_is_at_once(tmp_path):
     cause = stop_cause(ranks, {"by": "me"}, RunPaths(tmp_path), 0, ready=True)
 
     assert cause["forced"] is False
-    assert "at once" in cause["message"]
+    assert "immediately" in cause["message"]
 
 
 def test_a_stop_in_the_middle_of_a_training_can_be_by_force(tmp_path):

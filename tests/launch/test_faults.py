@@ -15,7 +15,7 @@ from nbkit.launch.trust import permit_new
 from nbkit.store.record import RunState
 from nbkit.store.runs import create_run_folder
 from tests.launch import faults
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 
 def test_a_rank_that_raises_is_named_with_its_traceback(small):
@@ -61,10 +61,10 @@ def test_the_stacks_of_loading_processes_are_told_where_images_do_not_come(small
         loader="stuck_storage_torch",
         loader_config={"num_workers": 2},
         steps=1000,
-        hang_timeout_seconds=6,
+        hang_timeout_seconds=patient(6),
     )
 
-    run = nbkit.launch(config).wait(120, raise_on_failure=False)
+    run = nbkit.launch(config).wait(patient(120), raise_on_failure=False)
 
     assert run.cause is not None
     assert "waiting for data" in run.cause["message"]
@@ -115,7 +115,7 @@ def test_a_rank_that_leaves_without_a_word_is_a_failure(small):
     run = nbkit.launch(small(model="exits", gpus=2, steps=1000))
 
     with pytest.raises(RunFailedError, match="exit code 3 without a Python exception"):
-        run.wait(120)
+        run.wait(patient(120))
 
     assert run.cause is not None
     assert run.cause["rank"] == 1
@@ -130,7 +130,7 @@ def test_ranks_that_cannot_be_started_are_a_failure_with_its_cause(small):
 
     permit = permit_new(paths)
     submit(config, paths, permit, attempt=0, on_owner_exit="keep", origins={}, tags={})
-    run = nbkit.Run(paths.root).wait(60, raise_on_failure=False)
+    run = nbkit.Run(paths.root).wait(patient(60), raise_on_failure=False)
 
     assert run.state is RunState.FAILED
     assert run.cause["kind"] == "supervisor"
@@ -146,7 +146,7 @@ def test_a_vanished_store_ends_the_run_with_a_clear_error(small):
     run.paths.root.rename(gone)
 
     with pytest.raises(StoreError, match="is gone"):
-        run.wait(120)
+        run.wait(patient(120))
     identity = nbkit.store.processes.ProcessIdentity.from_dict(supervisor)
     wait_until(lambda: not identity.exists(), "the supervisor's end")
     assert len(nbkit.Run(gone).metrics()) >= 1
@@ -166,7 +166,7 @@ def test_a_full_disk_ends_the_run_with_a_clear_error_and_keeps_its_metrics(
 
         _fill(store / "ballast")
         with pytest.raises(RunFailedError, match="the disk is full"):
-            run.wait(120)
+            run.wait(patient(120))
 
         assert run.cause is not None
         assert run.cause["kind"] == "store"

@@ -14,7 +14,7 @@ from tests.launch.test_functions import launch
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+README = (Path(__file__).parents[2] / "nbkit/launch/README.md").read_text()
 
 
 def test_the_readmes_function_stops_saves_and_goes_on_where_it_was():
@@ -56,7 +56,7 @@ def test_a_function_that_never_asks_is_stopped_at_once():
 
     assert run.state is RunState.STOPPED
     assert run.cause["forced"] is False
-    assert "at once" in run.cause["message"]
+    assert "immediately" in run.cause["message"]
     assert not processes_of_run(run.paths)
 
 

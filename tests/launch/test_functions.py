@@ -126,7 +126,7 @@ def test_what_rank_0_logs_is_in_the_metrics_and_in_tensorboard():
 
 def log_what_cannot_be_logged():
     for step in (-1, 0.5):
-        with pytest.raises(ConfigError, match=rf"step={step} is no whole number"):
+        with pytest.raises(ConfigError, match=rf"step={step} is not an integer"):
             nbkit.log({"loss": 1.0}, step=step)
     nbkit.log({"loss": "low"})
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_logged_ends_the_run_and_says_why():
     run = launch(log_what_cannot_be_logged).wait(raise_on_failure=False)
 
     assert run.state is RunState.FAILED
-    assert "loss='low' is no number" in run.cause["message"]
+    assert "loss='low' is not a number" in run.cause["message"]
     assert run.metrics("log") == []
 
 
@@ -187,7 +187,7 @@ def test_a_script_runs_as_it_was_at_the_launch(script):
 def test_a_script_that_is_no_python_is_refused(script):
     script.write_text("def train(:\n")
 
-    with pytest.raises(ConfigError, match="is no Python"):
+    with pytest.raises(ConfigError, match="is not valid Python"):
         launch(script)
 
 
@@ -299,7 +299,7 @@ def steps():
         (boom, {"args": 5}, r"args=5 is of type int; pass args=\(5,\)"),
         (boom, {"args": {1: 2}}, r"is of type dict; pass kwargs=\{1: 2\}, or args=\("),
         (boom, {"args": {5}}, r"is of type set; pass args=tuple\(\.\.\.\)"),
-        (boom, {"args": "ab"}, r"is one text; pass args=\('ab',\)"),
+        (boom, {"args": "ab"}, r"is a string; pass args=\('ab',\)"),
         (boom, {"args": (5,)}, r"boom\(\) does not take args=\(5,\)"),
         (boom, {"kwargs": {"a": 1}}, "unexpected keyword argument 'a'"),
         (boom, {"kwargs": 5}, "kwargs=5 is of type int; pass a dict"),

@@ -151,14 +151,14 @@ def test_a_hang_on_a_lost_gpu_is_the_gpus(small, sampled):
     group = SimpleNamespace(ranks=[], lost=None)
     requests = SimpleNamespace(look=list)
     attempt = Attempt(run, journal, group, requests, lambda: None)
-    attempt.cause = simple_cause("hang", "no rank got anywhere for 60 s")
+    attempt.cause = simple_cause("hang", "no rank made progress for 60 s")
 
     _, found = attempt.verdict()
 
     assert found is not None
     assert found["kind"] == "device"
     assert found["message"].startswith(
-        "no rank got anywhere for 60 s; GPU 0 (GPU-a): Xid 119"
+        "no rank made progress for 60 s; GPU 0 (GPU-a): Xid 119"
     )
 
 
@@ -234,9 +234,9 @@ def test_a_mix_of_gpus_is_named_of_a_hang(small, sampled):
     gpus = FakeGpu("GPU-a"), FakeGpu("GPU-b", name="NVIDIA A100-SXM4-40GB")
     sampled(*gpus, paths=run.paths)
 
-    found = blame_gpus(simple_cause("hang", "no rank got anywhere"), run.paths)
+    found = blame_gpus(simple_cause("hang", "no rank made progress"), run.paths)
 
-    assert found["message"] == f"no rank got anywhere {_MIX}"
+    assert found["message"] == f"no rank made progress {_MIX}"
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def test_a_claim_lives_with_its_supervisor_once_that_has_begun(join):
 
 
 def test_what_can_never_be_served_is_refused(join):
-    with pytest.raises(nbkit.NbkitError, match="3 devices of 2 are wanted"):
+    with pytest.raises(nbkit.NbkitError, match="3 devices are wanted, but there are 2"):
         join("one", 3)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import nbkit
 from nbkit.launch.pool_folder import pool_folder
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 
 def held_by(pid: int) -> list[str]:
@@ -81,7 +81,7 @@ def wait_for_ever():
 def test_a_forked_loading_process_holds_what_its_rank_holds():
     run = nbkit.launch(
         names_held_by_workers, args=("fork",), device="cpu", oversubscribe=True
-    ).wait(120)
+    ).wait(patient(120))
 
     ((by_rank, by_worker),) = run.returns
     assert by_rank

@@ -136,7 +136,7 @@ def test_a_host_whose_torchrun_is_killed_is_named_and_its_ranks_end_too(
     assert run.state is RunState.FAILED
     assert run.cause["kind"] == "node"
     assert run.cause["message"].startswith(f"host {hostname()}")
-    assert "was lost: torchrun is gone there" in run.cause["message"]
+    assert "was lost: its torchrun is gone" in run.cause["message"]
     assert not processes_of_run(run.paths)
 
 
@@ -225,7 +225,7 @@ def test_a_host_elsewhere_is_lost_once_it_is_silent_for_long():
     node.hear({**told, "looks": 2}, 40)
     assert node.loss is None
     node.hear({**told, "looks": 2}, 40)
-    assert node.loss == "no word from torchrun there for 60 s"
+    assert node.loss == "no message from its torchrun for 60 s"
     node.hear({**told, "looks": 3, "is_over": True}, 90)
     assert node.loss is None
 

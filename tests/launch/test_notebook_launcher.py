@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 
 import nbkit
+from nbkit.config.accelerate_variables import MIXED_PRECISION, USE_CPU
 from nbkit.errors import ConfigError, RunFailedError
 from nbkit.store.record import RunState
+from nbkit.worker.accelerated import check_accelerate
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 
@@ -109,6 +113,41 @@ def test_its_precision_is_accelerates_default_in_every_process():
     run = nbkit.notebook_launcher(precision, num_processes=2, mixed_precision="bf16")
 
     assert run.returns == ["bf16", "bf16"]
+
+
+def not_heard(variable):
+    from accelerate import Accelerator
+
+    # As if the next accelerate read another one.
+    del os.environ[variable]
+    return Accelerator().mixed_precision
+
+
+def test_a_precision_that_accelerate_did_not_take_is_named_in_the_log():
+    nbkit.notebook_launcher(
+        not_heard, (MIXED_PRECISION,), num_processes=1, mixed_precision="bf16"
+    )
+
+    said = nbkit.runs()[0].logs(0, "stderr")
+    assert "called with mixed_precision='bf16', but the Accelerator of acc" in said
+    assert "computed with 'no'; pass" in said
+
+
+def test_processes_that_trained_alone_fail_the_run():
+    with pytest.raises(RunFailedError, match="knew 1 of 2 processes"):
+        nbkit.notebook_launcher(not_heard, (USE_CPU,), num_processes=2)
+
+
+def test_an_accelerate_that_cannot_be_asked_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "accelerate.state", ModuleType("state"))
+
+    check_accelerate({}, 2)
+    assert capsys.readouterr().err == ""
+    check_accelerate({MIXED_PRECISION: "fp16"}, 2)
+
+    said = capsys.readouterr().err
+    assert "does not say what it has used (module 'state' has no attribute" in said
+    assert "mixed_precision='fp16'" in said
 
 
 def test_a_failing_process_raises_in_the_cell():

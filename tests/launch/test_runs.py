@@ -239,7 +239,7 @@ def test_wrong_arguments_are_refused_before_anything_starts(store, arguments, te
 
 
 def test_an_unknown_run_is_named(small):
-    with pytest.raises(RunNotFoundError, match="no run is called so"):
+    with pytest.raises(RunNotFoundError, match="no run has this id"):
         nbkit.attach("20990101-000000-none-aaaa")
 
 

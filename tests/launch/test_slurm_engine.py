@@ -116,7 +116,7 @@ def test_the_number_of_the_job_is_found_in_what_sbatch_says(run, slurm, lines, j
 def test_an_sbatch_that_gives_no_number_is_an_error(run, slurm):
     slurm.tell("sbatch", words="sbatch: Job 3 to start at noon")
 
-    with pytest.raises(LaunchError, match=r"no number of a job, but said: .*at noon"):
+    with pytest.raises(LaunchError, match=r"no job number, but: .*at noon"):
         SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
 
 

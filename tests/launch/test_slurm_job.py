@@ -63,8 +63,8 @@ def save_checkpoint(paths):
     ("forced", "saved", "words"),
     [
         (False, False, "waits, and starts from the beginning"),
-        (False, True, "waits to go on from its checkpoint"),
-        (True, True, "waits to go on from its checkpoint"),
+        (False, True, "waits to continue from its checkpoint"),
+        (True, True, "waits to continue from its checkpoint"),
         (True, False, None),
     ],
 )
@@ -224,7 +224,7 @@ def test_a_run_that_makes_way_is_put_back_by_whichever_signal_it_heard(
 
     assert _waits_again(run, journal, JOB, 3, stopped("time limit"))
     written = read_json(run.paths.record)
-    assert written["queue"]["reason"].startswith("Slurm: it made way for another job")
+    assert written["queue"]["reason"].startswith("Slurm: it was preempted by another")
     assert written["launch"]["job"]["timeouts"] == 1
 
 

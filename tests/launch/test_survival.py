@@ -65,7 +65,7 @@ def test_a_kept_run_outlives_what_happens_to_its_kernel_which_sees_every_step(sm
 
     run.stop()
     assert run.state is RunState.STOPPED
-    wait_until(lambda: not processes_of_run(run.paths), "no process left", 10)
+    wait_until(lambda: not processes_of_run(run.paths), "no process left")
 
 
 def test_a_run_stops_with_a_kernel_whose_whole_group_is_killed(small):

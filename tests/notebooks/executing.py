@@ -14,6 +14,7 @@ from papermill.parameterize import parameterize_notebook
 
 import nbkit
 from nbkit.study.parameters import Parameters, check_parameters
+from nbkit.study.report import REPORT_MIME
 
 QUICK = ("-p", "device", "cpu", "-p", "steps", "4", "-p", "repeats", "1")
 """Parameters of a notebook that two busy CPUs execute in a moment."""
@@ -26,12 +27,12 @@ TAGS = ("parameters", "injected-parameters")
 def assert_answer(report: dict[str, Any], start: str, *parts: str) -> None:
     """Check how an answer begins, and what it has.
 
-    Where others compute, as other tests do, runs cannot carry one, and it says so; what
-    answers are is in tests/golden.
+    Where others compute, as other tests do, runs cannot support one, and it says so.
+    The answers themselves are in tests/golden.
     """
     answer = report["answer"]
     if report["result"].get("doubts"):
-        start, parts = "These runs cannot carry an answer: ", ()
+        start, parts = "These runs cannot support an answer: ", ()
     assert answer.startswith(start), answer
     assert [part for part in parts if part not in answer] == [], answer
 
@@ -65,6 +66,20 @@ class Executed:
     def text(self) -> str:
         """Everything a reader of the plain text sees."""
         return "\n".join(map(_text, self.outputs))
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What the last cell shows of a report, with a chart if it has an answer."""
+        *charts, answer = (output.data for output in self.cells[-1].outputs)
+        has_answer = not answer[REPORT_MIME]["result"].get("doubts")
+        kinds = {"application/vnd.vegalite.v5+json", "image/png"}
+        assert [kinds <= set(chart) for chart in charts] == [True] * has_answer
+        return answer
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report that the notebook carries."""
+        return self.answer[REPORT_MIME]
 
 
 def execute(notebook: str, output: Path, *parameters: str) -> Executed:

@@ -123,7 +123,7 @@ def test_who_may_not_write_a_file_is_not_told_and_nothing_is_guessed():
         False,
         None,
     )
-    assert "only those who may write a file" in str(known)
+    assert "only users who may write a file" in str(known)
 
 
 @contextmanager
@@ -143,9 +143,9 @@ def _ordinary_user() -> Iterator[None]:
     [
         ("nfs4", "client cold, server unknown (nfs4"),
         ("fuse.sshfs", "client cold, server unknown (fuse.sshfs"),
-        ("zfs", "not provable (zfs has a cache of its own"),
-        ("overlay", "not provable (overlay is none of those known"),
-        (None, "not provable (an unknown file system is none of those known"),
+        ("zfs", "not provable (zfs has its own cache"),
+        ("overlay", "not provable (overlay is not known to read"),
+        (None, "not provable (an unknown file system is not known to read"),
     ],
 )
 def test_what_lies_beyond_the_page_cache_is_not_claimed(

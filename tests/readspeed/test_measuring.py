@@ -184,7 +184,7 @@ def test_too_little_space_is_said_before_anything_is_written(tmp_path):
         ({"threads": -1}, "threads=-1 is below 1"),
         ({"threads": 0}, "threads=0 is below 1"),
         ({"operation_bytes": 0}, "operation_bytes=0 is below 1"),
-        ({"direct": True, "operation_bytes": 1000}, "no multiple of 4096"),
+        ({"direct": True, "operation_bytes": 1000}, "not a multiple of 4096"),
         ({"operation_bytes": 2**30}, r"file.bin: 8,388,608 bytes, but 1 thread needs"),
         ({"total_bytes": 9, "threads": 2}, "total_bytes=9, but 2 threads need 1,048,"),
     ],
@@ -205,7 +205,7 @@ def test_whole_blocks_are_read_of_one_file_alone(file):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere is no folder"):
+    with pytest.raises(ConfigError, match="nowhere is not a folder"):
         measure(tmp_path / "nowhere")
 
 

@@ -16,12 +16,9 @@ from typing import Any, NamedTuple
 import psutil
 import websocket
 
-from tests.jupyter_process import (
-    environment_below,
-    free_port,
-    wait_until_it_answers,
-)
-from tests.waiting import wait_until
+from tests.jupyter_process import environment_below, wait_until_it_answers
+from tests.ports import free_port
+from tests.waiting import patient, wait_until
 
 TOKEN = "a-token-that-no-log-may-hold"
 STAND_IN = str(Path(__file__).with_name("stand_in_feed.py"))
@@ -195,7 +192,7 @@ def jupyter(
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(patient(20))
         finally:
             process.kill()
             process.wait()

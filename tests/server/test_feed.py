@@ -105,7 +105,7 @@ def test_a_fault_at_the_start_is_said_and_the_next_start_succeeds(
 
     assert [state for state, _ in states] == ["starting", "failed", "running"]
     assert words in states[1][1]
-    assert "started again in 0.05 s" in states[1][1]
+    assert "it restarts in 0.05 s" in states[1][1]
 
 
 def test_whoever_stops_it_a_second_time_waits_for_the_same_end():
@@ -182,4 +182,4 @@ def test_one_that_cannot_be_killed_keeps_no_file_and_has_no_other_beside_it(
     stuck = watched.states[3]
     assert stuck[0] == "failed"
     assert f"driver not answering: process {watched.pids[0]}" in stuck[1]
-    assert "looked at again in 0.05 s" in stuck[1]
+    assert "next check in 0.05 s" in stuck[1]

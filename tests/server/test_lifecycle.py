@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.server.jupyter import TOKEN, Jupyter
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 
 def test_nobody_watches_and_nothing_runs(start):
@@ -22,7 +22,7 @@ def test_nobody_watches_and_nothing_runs(start):
     assert server.sampler() is None
 
 
-def test_the_sampler_ends_within_ten_seconds_of_the_last_viewer(start):
+def test_the_sampler_ends_a_moment_after_the_last_viewer(start):
     server = start()
     with server.view() as first, server.view() as second:
         first.next("sample")
@@ -30,8 +30,8 @@ def test_the_sampler_ends_within_ten_seconds_of_the_last_viewer(start):
         sampler = server.wait_for_sampler()
         first.close()
         assert second.next("sample")
-    left = time.monotonic()
-    wait_until(lambda: not sampler.is_running(), "the sampler's end", 10)
+        left = time.monotonic()
+    wait_until(lambda: not sampler.is_running(), "the sampler's end")
 
     # It waits for a page that is being reloaded.
     assert time.monotonic() - left > 3
@@ -57,14 +57,15 @@ def test_a_sampler_that_is_killed_is_started_again_and_viewers_are_told(start):
     with server.view() as view:
         view.next("sample")
         server.wait_for_sampler().kill()
-        status = view.next("status")
-        again = view.next("status")
+        # Between the two there may be signs of life.
+        while (status := view.next("status"))["sampler"] != "failed":
+            pass
+        while (again := view.next("status"))["sampler"] != "running":
+            pass
         view.next("sample")
 
-    assert status["sampler"] == "failed"
     assert "signal 9, SIGKILL" in status["message"]
-    assert "started again in 1 s" in status["message"]
-    assert again["sampler"] == "running"
+    assert "it restarts in 1 s" in status["message"]
     assert again["message"] is None
 
 
@@ -78,7 +79,7 @@ def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
                 messages.append(status["message"])
 
     assert "exit code 3: the stand-in was told to fail" in messages[0]
-    assert "started again in 2 s" in messages[1]
+    assert "it restarts in 2 s" in messages[1]
     lines = [line for line in server.log.splitlines() if "nbkit: the sampler" in line]
     changes = ["ended", "runs again", "ended"]
     assert len(lines) == len(changes)
@@ -105,7 +106,7 @@ def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
         while (status := view.next("status"))["sampler"] != "failed":
             pass
 
-        assert "cannot be understood, JSONDecodeError" in status["message"]
+        assert "cannot be read, JSONDecodeError" in status["message"]
         assert server.request("nbkit/api/status").status == 200
 
 
@@ -120,7 +121,7 @@ def test_a_sampler_that_is_stopped_in_its_tracks_is_replaced(start):
         view.next("sample")
 
         assert server.wait_for_sampler() != sampler
-    assert "said nothing for 20 s" in status["message"]
+    assert "no output for 20 s" in status["message"]
 
 
 def test_the_sampler_ends_with_its_server(start):
@@ -138,7 +139,7 @@ def test_the_server_ends_in_order_while_somebody_watches(start):
         view.next("sample")
         sampler = server.wait_for_sampler()
         server.process.send_signal(signal.SIGTERM)
-        server.process.wait(20)
+        server.process.wait(patient(20))
 
     assert not sampler.is_running()
     assert "Traceback" not in server.log
@@ -153,11 +154,11 @@ def test_two_hundred_viewers_that_come_and_go_leave_nothing(start):
         files, threads = process.num_fds(), process.num_threads()
         come_and_go(server, 200)
 
-        assert process.num_fds() <= files
-        assert process.num_threads() <= threads
+        wait_until(lambda: process.num_fds() <= files, "no file more than before")
+        wait_until(lambda: process.num_threads() <= threads, "no thread more")
         assert stays.next("sample")
     sampler = server.sampler()
-    wait_until(lambda: not sampler or not sampler.is_running(), "no viewer left", 10)
+    wait_until(lambda: not sampler or not sampler.is_running(), "no viewer left")
 
 
 def come_and_go(server: Jupyter, times: int) -> None:

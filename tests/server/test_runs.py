@@ -106,7 +106,7 @@ def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, s
     assert look.rows[0]["state"] == "lost"
     # When it gave its last sign.
     assert look.rows[0]["ended"] > look.rows[0]["started"]
-    assert "without a last word" in look.rows[0]["cause"]
+    assert "wrote no final record" in look.rows[0]["cause"]
     assert look.active == []
 
 
@@ -267,7 +267,7 @@ def test_another_users_run_is_shown_and_not_stopped(some, monkeypatch):
 
     assert row["own"] is False
     assert status == 403
-    assert "another user's" in answer["message"]
+    assert "belongs to another user" in answer["message"]
     assert not RunPaths(folder).stop.exists()
 
 

@@ -1,8 +1,8 @@
 """What README.md tells each audience, done from nothing and timed: ``make audiences``.
 
-1. The first block of README's "Install" and that below each of its headings are typed
-   command by command, in a home of its own, with the wheel of this checkout. A report
-   is made of small runs on CPUs.
+1. The block of README's "Install" and the commands in the reader's row of its table are
+   typed one by one, in a separate home folder, with the wheel of this checkout. Reports
+   are made from small runs on CPUs.
 2. ``nbkit doctor`` says that all is well, and JupyterLab opens with the sidebar.
 3. ``make run`` in a fresh clone, twice.
 
@@ -36,7 +36,7 @@ AUDIENCES = {
     "JupyterHub": "jupyter lab --ServerApp.base_url=/user/ada/",
     "Slurm": "jupyter lab",
 }
-"""Headings of README's "Install", and how JupyterLab is opened there."""
+"""Rows of the table in README's "Install", and how JupyterLab is opened there."""
 
 CLONE = "Clone"
 """Who tries nbkit from a clone, with ``make run``."""
@@ -68,28 +68,24 @@ class Step:
 
 
 def commands_of(readme: str, audience: str) -> list[str]:
-    """Return the commands of "Install" for all, and of an audience's first block.
+    """Return the commands of "Install" for all, then those in an audience's row.
 
     Raises
     ------
     LookupError
-        If README has no such heading below "Install", or no block there.
+        If README's "Install" has no block, or its table no row for the audience.
     """
     install = re.search(r"^## Install\n(.*?)(?=^## |\Z)", readme, re.M | re.S)
-    heading = rf"^### {re.escape(audience)}\n(.*?)(?=^### |\Z)"
-    part = install and re.search(heading, install[1], re.M | re.S)
-    commands: list[str] = []
-    for text in (install and install[1].partition("\n### ")[0], part and part[1]):
-        found = re.search(r"^```sh\n(.*?)^```", text or "", re.M | re.S)
-        if not found:
-            message = (
-                f"README.md: no ```sh block in '## Install' before the first ###, or "
-                f"below '### {audience}'; write one."
-            )
-            raise LookupError(message)
-        lines = found[1].replace("\\\n", " ").splitlines()
-        commands += [line for line in lines if line.strip() and line[0] != "#"]
-    return commands
+    text = install[1] if install else ""
+    block = re.search(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    row = re.search(rf"^\| {re.escape(audience)} \|(.*?\|.*?)\|", text, re.M)
+    if not block or not row:
+        message = (
+            "README.md: '## Install' needs one ```sh block, and a row in its table "
+            f"'| {audience} | install | first commands |'; write both."
+        )
+        raise LookupError(message)
+    return [*block[1].splitlines(), *re.findall(r"`(.+?)`", row[1])]
 
 
 def typed(command: str) -> str:

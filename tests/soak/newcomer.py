@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.jupyter_process import free_port, wait_until_it_answers
+from tests.jupyter_process import wait_until_it_answers
+from tests.ports import free_port
 from tests.server.jupyter import TOKEN, Jupyter
 
 __all__ = ["Newcomer"]

@@ -123,7 +123,7 @@ def test_one_run_an_arm_shows_no_scatter_to_plan_with():
     needed = runs_needed([150.0], [100.0], seconds_per_run=60.0)
 
     assert (needed.runs, needed.more, needed.seconds) == (None, None, None)
-    assert "cannot be said from 1 run an arm" in needed.sentence
+    assert "is unknown from 1 run an arm" in needed.sentence
     assert "5 an arm at least" in needed.sentence
 
 

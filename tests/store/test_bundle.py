@@ -87,7 +87,7 @@ def test_a_run_comes_back_whole_and_its_pickle_is_not_loaded(
         "checkpoints": "checkpoints=False",
         ".reserve": "a temporary file",
         ".record.json.abc": "a temporary file",
-        "out": "a link, or no regular file",
+        "out": "a link, or not a regular file",
     }
     assert [path.name for path in runs_folder().iterdir()] == [run.run_id]
     # What the pickle of the entry would make.
@@ -139,7 +139,7 @@ def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsew
 
 def test_what_has_not_ended_is_not_exported(tmp_path):
     running = _run("running")
-    with pytest.raises(RunError, match="has no last word of its own"):
+    with pytest.raises(RunError, match="has no final record"):
         nbkit.export(running, tmp_path / "x.zip")
     me = ProcessIdentity.of().to_dict()
     record = {"attempt": 0, "state": "running", "supervisor": me}
@@ -173,12 +173,12 @@ def test_a_job_that_slurm_ended_in_the_queue_stays_where_that_is_known(
     write_json(study.study, {"runs": [{"run_id": r.run_id} for r in (done, cancelled)]})
 
     assert cancelled.state is RunState.STOPPED
-    with pytest.raises(RunError, match="has no last word of its own"):
+    with pytest.raises(RunError, match="has no final record"):
         nbkit.export(cancelled, tmp_path / "x.zip")
     with zipfile.ZipFile(nbkit.export(study.root.name, tmp_path / "y.zip")) as archive:
         manifest = json.loads(archive.read("bundle.json"))
     assert manifest["runs"] == [done.run_id]
-    why = "no last word of its own: lost, or ended by Slurm before it began"
+    why = "no final record: lost, or ended by Slurm before it began"
     assert {"path": f"runs/{cancelled.run_id}", "why": why} in manifest["left_out"]
 
 
@@ -255,24 +255,24 @@ def _under_way(contents, manifest, run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_leads("../../evil"), r"'\.\./\.\./evil' is no file of one of its runs"),
-        (_leads("/etc/evil"), "'/etc/evil' is no file of one of its runs"),
-        (_leads("RUN/../../evil"), r"/\.\./\.\./evil' is no file of one of its runs"),
-        (_leads("RUN/imported.json"), "imported.json' is no file of one of its runs"),
-        (_leads("RUN/imported.json/x"), "json/x' is no file of one of its runs"),
-        (_leads("RUN/code" + 600 * "/a"), "is no file of one of its runs"),
-        (_leads("runs/20200101-000000-b/x"), "-b/x' is no file of one of its runs"),
-        (_leads("studies/20200101-000000-s/study.json"), "/study.json' is no file of"),
+        (_leads("../../evil"), r"'\.\./\.\./evil' is not a file of one of its runs"),
+        (_leads("/etc/evil"), "'/etc/evil' is not a file of one of its runs"),
+        (_leads("RUN/../../evil"), r"/\.\./\.\./evil' is not a file of one of its"),
+        (_leads("RUN/imported.json"), "imported.json' is not a file of one of its"),
+        (_leads("RUN/imported.json/x"), "json/x' is not a file of one of its runs"),
+        (_leads("RUN/code" + 600 * "/a"), "is not a file of one of its runs"),
+        (_leads("runs/20200101-000000-b/x"), "-b/x' is not a file of one of its runs"),
+        (_leads("studies/20200101-000000-s/study.json"), "/study.json' is not a file"),
         (_leads("RUN/code/a\nb"), r"code/a\\nb' has a control character"),
-        (_leads("RUN/config.json/x"), "json/x' lies below another file"),
+        (_leads("RUN/config.json/x"), "json/x' is below another file"),
         (_not_announced, "is not in its manifest, or there twice"),
         (_missing, "it lacks '.*record.json'"),
         (_longer, r"has 1,00\d,\d{3} bytes, and \d,?\d* in its manifest"),
         (_other, "is not what was exported"),
-        (_newer, r"its schema 'nbkit.bundle/2' is not .*; import it by the version"),
+        (_newer, r"its schema 'nbkit.bundle/2' is not .*; import it with the version"),
         (_without_hash, "sha256 in bundle.json: Field required"),
         (_huge, "in its manifest"),
-        (_link, "is a link, or no regular file"),
+        (_link, "is a link, or not a regular file"),
         (_under_way, "has not ended"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

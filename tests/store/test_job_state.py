@@ -116,15 +116,15 @@ def test_a_record_has_the_last_word_and_slurm_the_first(
     [
         (None, True, "7|CANCELLED|N/A||None", "by ann, before its ranks were started"),
         (None, False, "7|CANCELLED|N/A||None", "stopped by Slurm (scancel), before"),
-        ("running", False, "7|CANCELLED|N/A|n1|None", "without a last word of its sup"),
+        ("running", False, "7|CANCELLED|N/A|n1|None", "wrote no final record"),
         (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1 (its script has failed)"),
         (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: the store must be on a fi"),
-        (None, False, "7|DEADLINE|N/A||None", "had not begun, and there is no /"),
-        (None, False, "", "job 7 has ended, and Slurm has forgotten how"),
+        (None, False, "7|DEADLINE|N/A||None", "had not started, and there is no /"),
+        (None, False, "", "job 7 has ended, and Slurm no longer knows how"),
         ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),
         ("running", False, "7|TIMEOUT|N/A|n1|TimeLimit", "its time limit was reached"),
         ("running", False, "7|OUT_OF_MEMORY|N/A|n1|None", "more memory than it had as"),
-        ("running", False, "7|PREEMPTED|N/A|n1|None", "make way for a job of higher"),
+        ("running", False, "7|PREEMPTED|N/A|n1|None", "preempted by a job of higher"),
         ("running", False, "7|PREEMPTED|N/A|n1|None", "it has no checkpoint: launch"),
     ],
 )
@@ -145,12 +145,12 @@ def test_a_job_that_has_said_something_names_its_log(run, slurm):
     log = run.paths.job_log("7")
     log.parent.mkdir(exist_ok=True)
     log.touch()
-    begun = "its supervisor had not begun"
+    begun = "its supervisor had not started"
 
-    assert f"{begun}; all that it printed is in {log}" in run.cause["message"]
+    assert f"{begun}; its output is in {log}" in run.cause["message"]
     said = "nbkit: status 127 of this setup line: module load cuda"
     log.write_text(f"bash: module: not found\n{said}\nslurmstepd: done\n")
-    assert f"{begun}: {said}; all that it" in run.cause["message"]
+    assert f"{begun}: {said}; its output" in run.cause["message"]
 
 
 def test_a_run_with_a_checkpoint_is_told_to_go_on_from_it(run, slurm):
@@ -159,7 +159,7 @@ def test_a_run_with_a_checkpoint_is_told_to_go_on_from_it(run, slurm):
     (run.paths.checkpoints / "10").mkdir(parents=True)
     (run.paths.checkpoints / "10" / "complete.json").touch()
 
-    assert "resume() goes on from the newest checkpoint" in run.cause["message"]
+    assert "resume() continues from the newest checkpoint" in run.cause["message"]
 
 
 def test_a_run_that_ends_between_the_two_looks_has_ended_properly(run, slurm, tmp_path):

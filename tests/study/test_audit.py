@@ -71,11 +71,11 @@ def test_clean_tables_pass():
 
 
 def test_what_cannot_be_audited_is_refused(store):
-    with pytest.raises(ConfigError, match="no publisher and no series"):
+    with pytest.raises(ConfigError, match="not a publisher or series"):
         nbkit.audit("NetAp")
     with pytest.raises(ConfigError, match="Did you mean 'NetApp'"):
         nbkit.audit("NetAp")
-    with pytest.raises(ConfigError, match="no run and no published row"):
+    with pytest.raises(ConfigError, match="not a run or published row"):
         nbkit.audit([1, 2])
     with pytest.raises(NotEnoughDataError, match="there are 0 results"):
         nbkit.audit([])

@@ -12,8 +12,8 @@ def test_formats_with_other_kernels_are_named():
 
     assert batch_norm_sentence(found) == (
         "Batch normalisation is computed by cuDNN in fp32; fp16, by torch's own "
-        "kernels in bf16: between these the kernels differ too, not the number format "
-        "alone."
+        "kernels in bf16: these arms differ in their kernels too, not only in the "
+        "number format."
     )
 
 

@@ -74,7 +74,7 @@ def test_what_the_images_are_and_what_cannot_be_judged_is_said_first(planned):
     made = planned()
 
     said = "\n".join(made.notes)
-    assert "drawn by a program, no X-rays" in said
+    assert "drawn by a program, not X-rays" in said
     assert "96 for training, 24 for evaluation, none in both" in said
     assert "Split into training and evaluation by: a fifth of the patients" in said
     assert made.labels.notes[0].startswith("rare: no evaluation image has it")
@@ -92,13 +92,11 @@ def test_what_the_images_cannot_teach_or_show_is_said(planned, tmp_path):
 
     said = "\n".join(made.notes)
     assert "by: its column 'split'." in said
-    assert "Columns that are no labels: age." in said
+    assert "Columns that are not labels: age." in said
     assert made.labels.notes == [
-        "odd: no evaluation image has it, so that it has no AUROC; it is trained all "
-        "the same.",
-        "one: no training image has it, so that nothing can be learnt of it.",
-        "one: 1 evaluation patient with it; the mean goes without labels of fewer than "
-        "10.",
+        "odd: no evaluation image has it, so it has no AUROC; it is trained anyway.",
+        "one: no training image has it, so it cannot be learned.",
+        "one: 1 evaluation patient with it; the mean excludes labels of fewer than 10.",
     ]
 
 

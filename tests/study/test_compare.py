@@ -50,7 +50,7 @@ def _refuses_what_cannot_be_compared(run):
     with pytest.raises(RunNotFoundError):
         nbkit.compare("nobody", run)
     for nothing in ([], 7, [7]):
-        with pytest.raises(ConfigError, match="no run, run id, or list of runs"):
+        with pytest.raises(ConfigError, match="not a run, run id, or list of runs"):
             nbkit.compare(nothing, run)
     bundle = ImportedBundle(("20200101-000000-a",), None, ())
     with pytest.raises(ConfigError, match='pass one of its runs: "20200101-000000-a"'):

@@ -94,8 +94,8 @@ def test_rounds_that_hardly_overlap_are_left_out_and_it_is_said():
     result = measured(late=6.0)
 
     assert cells(result.rounds, "1,1 (left out)", "1")["share"] == "40.0 %"
-    assert "1,1 at once: nothing is shown" in result.answer
-    left_out = "1,1: 5 of 5 rounds are left out"
+    assert "1,1 concurrently: no result" in result.answer
+    left_out = "1,1: 5 of 5 rounds are omitted"
     assert any(note.startswith(left_out) for note in result.table.notes)
     assert cells(result.table, "1,1 job 1")["slowdown"] is None
     assert cells(result.totals, "1,1")["over the sum"] is None
@@ -122,7 +122,7 @@ def test_a_job_that_is_not_finite_has_no_slowdown_and_its_round_no_verdict(which
     at_once = replace(one, jobs=(lost, *one.jobs[1:]))
     found = replace(result, measured=replace(result.measured, together=[at_once]))
 
-    assert found.answer.endswith("nothing is compared, because a job is not finite.")
+    assert found.answer.endswith("no comparison, because a job is not finite.")
     row = cells(found.table, first.arm)
     assert row["images/s"] is not None
     assert (row["slowdown"], row["verdict"]) == (None, None)
@@ -142,4 +142,4 @@ def test_the_jobs_of_a_study_that_are_not_finite_are_told_by_their_runs(store):
     found = jobs_result(study)
 
     assert [job.counts for job in found.together[0].jobs] == [False, True]
-    assert "nothing is compared" in found.answer
+    assert "no comparison" in found.answer

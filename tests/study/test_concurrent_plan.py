@@ -65,7 +65,7 @@ def test_on_cpus_two_jobs_are_measured_pinned_and_not(cpus):
     assert planned.control == "1 alone"
     assert planned.environment == {"OMP_NUM_THREADS": "4"}
     assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
-    assert "of jobs on GPUs the numbers say nothing" in planned.notes[0]
+    assert "say nothing about jobs on GPUs" in planned.notes[0]
     assert "14 starts, 18 runs" in planned.notes[1]
 
 
@@ -104,7 +104,7 @@ def test_pinned_jobs_on_gpus_have_cpus_of_the_numa_node_of_theirs(
     assert arms["1 alone (pinned)"].devices == ("GPU-a",)
     assert arms["2 alone (pinned)"].devices == ("GPU-a", "GPU-b")
     assert {arms[name].devices for name in arms if "pinned" not in name} == {None}
-    assert "name their GPUs, on whose NUMA nodes their CPUs are" in "".join(
+    assert "name their GPUs, and their CPUs are on the same NUMA nodes" in "".join(
         planned.notes
     )
 
@@ -148,14 +148,14 @@ def test_on_gpus_every_gpu_has_a_job_and_nothing_is_pinned(drive, cpus):
 
 
 def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
-    with pytest.raises(DeviceError, match=r"layout=4,8 needs 12 devices .* 8 usable"):
+    with pytest.raises(DeviceError, match=r"layout=4,8 needs 12 devices, .* 8 usable"):
         plan(parameters(layout=[4, 8]))
 
 
 def test_one_gpu_is_too_few_and_no_smaller_layout_is_offered(drive, cpus):
     drive(FakeGpu("GPU-a"))
 
-    said = "needs 2 devices at once, and there is 1 GPU; use a machine with 2"
+    said = "needs 2 devices, and there is 1 GPU; use a machine with 2"
     with pytest.raises(DeviceError, match=said):
         plan(parameters(device="auto"))
 
@@ -190,7 +190,7 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
     first, second = copies / "images-job-1", copies / "images-job-2"
     assert (second / "cat" / "1.txt").read_text() == "an image"
     assert "remove it when you are done" in said[0]
-    assert "is there already" in found.copy_data().sentences[0]
+    assert "already exists with the same data" in found.copy_data().sentences[0]
     arms = found.arms
     assert arms["1,1 job 1"].data == arms["1,1 job 2"].data == str(data)
     assert arms["1,1 job 1 (separate)"].data == str(first)
@@ -203,7 +203,7 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "data='synthetic' is none"),
+        ({}, "data='synthetic' is not one"),
         ({"data": "."}, "copies names 0 folders for the copies of 2 jobs"),
         ({"data": ".", "copies": ["a", "b", "c"]}, "copies names 3 folders"),
     ],

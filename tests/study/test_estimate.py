@@ -48,10 +48,10 @@ def test_a_short_run_tells_epochs_evaluations_and_start(short):
     assert found["range"] is None
     notes = " ".join(whole.table.notes)
     assert "no interval from a single run" in notes
-    assert "Here: synthetic images, so that no file is read, fp32, 100 images" in notes
+    assert "Here: synthetic images, which are not read from files, fp32, 100" in notes
     assert "those of the recipe's own global batch, 3264" in notes
-    assert "once and with everything cold" in notes
-    assert "than the recipe's fp16, so that the rates are not of the same" in notes
+    assert "which ran once with cold caches" in notes
+    assert "than the recipe's fp16, so the rates are not of the same" in notes
 
 
 def test_several_runs_have_a_range_and_published_rates_have_no_price(short):

@@ -199,7 +199,7 @@ def test_what_failed_and_whether_noise_was_measured_stand_below_the_trials():
     assert measured_twice.notes[-1] == "Trial 3 failed: no space left"
     assert "measured twice, differed from itself by 0.0 %" in measured_twice.notes[1]
     assert measured_twice.values["images_per_second"][2] is None
-    assert "noise not measured, differences up to 2.0 % decide nothing" in once.notes[1]
+    assert "noise not measured, differences up to 2.0 % are ignored" in once.notes[1]
 
 
 def test_the_report_keeps_measured_emulated_and_published_apart():

@@ -231,9 +231,9 @@ def test_two_runs_of_unknown_data_are_not_of_the_same_data(here):
     left_out = {paths.run_id for paths in (first, second, third)}
     assert not left_out & {run.run_id for run in machine.runs}
     assert f"Left out: run {first.run_id} of the store, " in "".join(notes)
-    data = [one for one in notes if "not known: fingerprint of the data." in one]
+    data = [one for one in notes if "does not record: fingerprint of the data." in one]
     assert len(data) == 2
-    assert any("not known: batch size." in one for one in notes)
+    assert any("does not record: batch size." in one for one in notes)
 
 
 def test_everything_that_cannot_be_used_is_named_at_once(tmp_path, store, monkeypatch):
@@ -302,10 +302,10 @@ def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
     ("values", "said"),
     [
         ({"bundles": [ONE]}, "all runs are of one machine"),
-        ({"a": "nowhere"}, "a='nowhere' is none of the machines here"),
+        ({"a": "nowhere"}, "a='nowhere' is not one of the machines here"),
         ({"a": "two-cpu-vm", "b": "two-cpu-vm"}, "a and b are both 'two-cpu-vm'"),
         ({"model": "resnet50"}, "0 training runs can be compared with model=resnet50"),
-        ({"published": ["A100"]}, "names 1 GPUs, two are compared"),
+        ({"published": ["A100"]}, "names 1 GPUs, but two are compared"),
         (
             {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},
             "are both read from bundles",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from decimal import Decimal
 
+import nbformat
 import pytest
+from papermill.parameterize import parameterize_notebook
+from papermill.translators import PythonTranslator
 
 from nbkit.errors import ParameterError
 from nbkit.study.parameters import check_parameters, papermill_command
@@ -45,6 +49,47 @@ def test_texts_become_the_annotated_types():
     assert checked.precision == ["fp32", "fp16"]
     assert isinstance(checked.learning_rate, float)
     assert checked.strict_gpus is True
+
+
+def by_papermill(values):
+    """Return the cells as papermill itself leaves them behind."""
+    declared = nbformat.v4.new_code_cell(DECLARED, metadata={"tags": ["parameters"]})
+    notebook = nbformat.v4.new_notebook(cells=[declared])
+    notebook.metadata["papermill"] = {}
+    made = parameterize_notebook(
+        notebook, values, kernel_name="python3", language="python"
+    )
+    return ["", *(cell.source for cell in made.cells), "nbkit.params()"]
+
+
+def test_papermill_may_begin_its_cell_with_other_words(monkeypatch):
+    comment = classmethod(lambda cls, text: f"# By papermill: {text}")
+    monkeypatch.setattr(PythonTranslator, "comment", comment)
+
+    cells = by_papermill({"gpus": 4, "learning_rate": math.inf})
+    checked = check_parameters(cells, {**DEFAULTS, "gpus": 4})
+
+    assert cells[2].startswith("# By papermill")
+    assert (checked.gpus, checked.origins["gpus"]) == (4, "papermill")
+    with pytest.raises(ParameterError, match="gpuz=8 is not a parameter"):
+        check_parameters(by_papermill({"gpuz": 8}), {**DEFAULTS, "gpuz": 8})
+
+
+@pytest.mark.parametrize("own", ["# My own\nseed = 3", "seed = 3", "# Nothing", ""])
+def test_a_cell_of_ones_own_behind_the_parameters_has_none(own, capsys):
+    cells = ["", DECLARED, own, "nbkit.params()"]
+
+    assert set(check_parameters(cells, {**DEFAULTS, "seed": 3})) == set(DEFAULTS)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_papermill_that_cannot_be_asked_is_named(monkeypatch, capsys):
+    monkeypatch.delattr("papermill.parameterize.parameterize_notebook")
+    cells = ["", DECLARED, "# By papermill\ngpuz = 8", "nbkit.params()"]
+
+    check_parameters(cells, {**DEFAULTS, "gpuz": 8})
+
+    assert "does not say how the cell begins" in capsys.readouterr().out
 
 
 def test_the_text_false_is_not_true():
@@ -200,7 +245,7 @@ def test_a_notebook_without_declarations_is_told_what_to_do():
         ("slurm = {'a': 1}", "write slurm: dict = {'a': 1}."),
         (
             "seed: np.int64 = 0",
-            "has the type np.int64, which no parameter has; write seed: int = 0.",
+            "has the type np.int64, which a parameter cannot be; write seed: int = 0.",
         ),
         ("seed: int", "seed: int (line 3) has no default; write seed: int = None."),
         ("seed: int = 2**3", "is computed; write a literal, or move it to another"),

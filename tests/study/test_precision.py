@@ -131,7 +131,7 @@ def test_a_suspect_answer_is_told_in_the_table_and_keeps_its_arm_from_the_headli
     assert "above the baseline's by 64 % of the first loss" in str(result.table.notes)
     assert cells(result.answer_table, compiled)["finding"] == "wrong answer?"
     assert result.answer.startswith("fp16, channels_last trains 2,400")
-    assert f"Not counted: {compiled}" in result.answer
+    assert f"not counted: {compiled}" in result.answer
 
 
 def test_a_loss_that_is_not_finite_is_said_so():
@@ -155,7 +155,7 @@ def test_the_layout_gives_no_speed_up_to_a_wrong_answer(wrong):
     assert isinstance(result.layout, Note)
     [said] = result.layout.sentences
     assert wrong in said
-    assert "left out" in said
+    assert "omitted" in said
     report = result.report()
     assert report.notes.count(said) == 1
     assert report.to_dict()["result"]["layouts"] == []
@@ -205,7 +205,7 @@ def test_every_arm_is_held_against_the_bound_of_its_kernels():
     ("facts", "said"),
     [
         ({"device_name": "Imaginary 9000"}, "peaks of Imaginary 9000 are not known"),
-        ({"device_type": "cpu"}, "none was measured"),
+        ({"device_type": "cpu"}, "no GPU was measured"),
     ],
 )
 def test_where_no_bound_is_known_it_is_said(facts, said):

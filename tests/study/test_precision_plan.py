@@ -101,7 +101,7 @@ def test_formats_that_a_gpu_is_too_old_for_are_left_out_and_it_is_said(old_gpu):
     planned = plan(parameters(device="auto"))
 
     assert {config.precision for config in planned.arms.values()} == {"fp32", "fp16"}
-    assert planned.notes[0].startswith("TF32 and BF16 are left out: Tesla V100")
+    assert planned.notes[0].startswith("TF32 and BF16 are skipped: Tesla V100")
     assert "compute capability 7.0" in planned.notes[0]
 
 

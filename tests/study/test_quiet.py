@@ -65,11 +65,11 @@ def utilization(driver, handle):
 
 
 def test_runs_of_another_machine_are_not_waited_for_here(small):
-    with pytest.raises(ConfigError, match="'manual' runs elsewhere; leave it out"):
+    with pytest.raises(ConfigError, match="'manual' runs elsewhere; omit it"):
         wait_for([small(), small(engine="manual")], 600, print)
 
 
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
 def test_a_patience_that_is_no_time_is_refused(patience):
-    with pytest.raises(ConfigError, match="pass a number from 0 on"):
+    with pytest.raises(ConfigError, match="pass a number of 0 or more"):
         wait_until_quiet(patience, print, looks({}))

@@ -45,7 +45,7 @@ def test_a_disturbed_start_is_made_once_more_and_never_again(small, capsys):
 
     study.run()
 
-    assert "1 run was disturbed, and made once more:" in capsys.readouterr().out
+    assert "1 run was disturbed and repeated:" in capsys.readouterr().out
     counted = study.runs_by_arm()["a"]
     assert counted[0].run_id == first[0].run_id
     [replaced] = study.replaced
@@ -55,7 +55,7 @@ def test_a_disturbed_start_is_made_once_more_and_never_again(small, capsys):
     )
     report = nbkit.report(study).report
     assert report.result["replaced"] == [replaced.to_dict()]
-    assert f"Disturbed, and made once more: {replaced.words}." in report.method
+    assert f"Disturbed and repeated: {replaced.words}." in report.method
     disturb(counted[1])
     assert study.disturbed == []
 

@@ -85,7 +85,7 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     assert conditions["model"] == "tiny"
     assert conditions["batch_size_per_gpu"] is None
     # One short run each: chance may make of the control what no answer survives.
-    carried, doubted = "CPU, functional: batch 4 / batch 2", "These runs cannot carry"
+    carried, doubted = "CPU, functional: batch 4 / batch 2", "These runs cannot support"
     assert there.report.answer.startswith(
         doubted if there.report.result.get("doubts") else carried
     )

@@ -14,7 +14,7 @@ from nbkit.errors import ConfigError, RunError
 from nbkit.store.record import write_json
 
 # Every module that this process has loaded is a source of a run.
-pytestmark = pytest.mark.filterwarnings("ignore:the bundle seems to hold secrets")
+pytestmark = pytest.mark.filterwarnings("ignore:the bundle may contain secrets")
 
 MODULE = """
 VALUE = {value}
@@ -70,7 +70,7 @@ def test_a_function_runs_again_with_the_code_of_now_and_with_that_of_then(
     _git(checkout, "commit", "-qam", "two")
     head, status = _git(checkout, "log"), _git(checkout, "status", "--porcelain")
 
-    with pytest.raises(RunError, match="leave strict out"):
+    with pytest.raises(RunError, match="omit strict"):
         nbkit.reproduce(original, strict=True)
     assert [run.run_id for run in nbkit.runs()] == [original.run_id]
     with pytest.warns(UserWarning, match=r"(?s)original +now.*commit.*mine_here"):

@@ -123,7 +123,7 @@ def test_bandwidth_names_its_best_message_and_one_device_has_none():
     assert bandwidth.table.rows == [["1 MiB", "1", "1 to 1", "1.05", "1.05"]]
     assert bandwidth.table.values["message_bytes"] == [2**20]
     assert len(bandwidth.figures) == 1
-    assert "nothing to reduce" in NO_EXCHANGE.note.to_text()
+    assert "only one device" in NO_EXCHANGE.note.to_text()
     assert NO_EXCHANGE.figures == []
 
 
@@ -152,7 +152,7 @@ def test_two_nodes_are_not_extended_and_the_report_says_what_would_be_needed():
     assert isinstance(result.projection, Note)
     assert any("No projection to 32 GPUs" in note for note in report.notes)
     assert any("measure on 2 and on 4 nodes" in note for note in report.notes)
-    assert report.next_step.startswith("on 4 nodes, to look beyond them: ")
+    assert report.next_step.startswith("on 4 nodes, to project further: ")
     assert report.next_step.endswith("-p nnodes 4 -p gpus 8")
 
 
@@ -236,7 +236,7 @@ def test_ranks_that_keep_up_are_said_to():
     )
 
     assert "No rank needs 5 % longer" in measured([1, 2], times=[even]).ranks.to_text()
-    assert "nobody to wait for" in measured([1]).ranks.to_text()
+    assert "does not wait for others" in measured([1]).ranks.to_text()
 
 
 def test_the_notes_say_which_images_and_what_on():

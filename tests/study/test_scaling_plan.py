@@ -233,7 +233,7 @@ def test_on_a_cluster_one_node_comes_first_and_then_whole_nodes(cluster):
     assert planned.notes[0] == (
         "Sizes: 1, 2, 4, 8, 2 x 8, 4 x 8 GPUs (nodes x processes of each) of a queue."
     )
-    assert "each start is a job of its own in partition big" in planned.notes[1]
+    assert "each start is a separate job in partition big" in planned.notes[1]
     assert "slurm_exclusive" in planned.notes[1]
     assert (planned.asked, planned.measured, planned.nnodes) == (32, 32, 4)
 
@@ -269,7 +269,7 @@ def test_all_else_of_slurm_is_one_parameter_and_is_checked_like_the_fields(clust
     assert "slurm_exclusive" not in " ".join(planned.notes)
     with pytest.raises(ConfigError, match="slurm_qoz"):
         plan(parameters(engine="slurm", slurm={"slurm_qoz": "high"}))
-    with pytest.raises(ConfigError, match="but slurm says 'a'; say it once"):
+    with pytest.raises(ConfigError, match="but slurm says 'a'; set it once"):
         plan(
             parameters(engine="slurm", slurm_account="b", slurm={"slurm_account": "a"})
         )

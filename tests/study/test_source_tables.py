@@ -51,7 +51,7 @@ def test_two_arms_stand_beside_each_other_with_their_ratio_by_each_statistic():
     ]
     assert table.values["value of bf16"] == [100.0, 250.0]
     assert "compute_ips: data wait excluded." in table.notes
-    assert "These runs do not say: mean GPU utilization." in table.notes
+    assert "Unknown for these runs: mean GPU utilization." in table.notes
     assert "bf16 over fp32" in table.notes[-1]
 
 

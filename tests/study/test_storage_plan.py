@@ -98,7 +98,7 @@ def test_a_control_is_the_first_arm_again(nas):
         ({"read_engine": "dd"}, "read_engine='dd' is not one of auto, own, fio"),
         ({"stages": "load,sing"}, "'sing' is not one of load, emulate, train"),
         ({"forms": "zip"}, "'zip' is not one of files"),
-        ({"engine": "slurm"}, "only this one's memory can be seen"),
+        ({"engine": "slurm"}, "only this machine's cache can be checked"),
         ({"replicate": 0}, "replicate=0 is below 1"),
         ({"read_repeats": 0}, "read_repeats=0 is below 1"),
         ({"batch_size_per_gpu": 12}, "1 steps of 12, but 1 steps are warm-up"),
@@ -162,7 +162,7 @@ def test_photographs_of_before_are_no_data_set(place):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"paths": "{place},{place}/none"}, "none is no folder"),
+        ({"paths": "{place},{place}/none"}, "none is not a folder"),
         ({"paths": "{place}", "batch_size_per_gpu": 99}, "1 steps are warm-up"),
         ({"paths": "{place}", "precision": "fp12", "stages": "train"}, "fp12"),
         ({"paths": "{place}", "read_repeats": 0}, "read_repeats=0"),
@@ -202,7 +202,7 @@ def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):
     memory = {"kind": "memory", "file_system": "tmpfs"}
     monkeypatch.setattr(storage_places, "describe_place", lambda path: memory)
 
-    with pytest.raises(ConfigError, match="nas lies on tmpfs, which is memory"):
+    with pytest.raises(ConfigError, match="nas is on tmpfs, which is memory"):
         plan(parameters(data=str(nas)))
 
     planned = plan(parameters(data=str(nas), cache="warm", read_repeats=1))
@@ -215,7 +215,7 @@ def test_two_places_of_one_name_are_refused(nas):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere is no folder"):
+    with pytest.raises(ConfigError, match="nowhere is not a folder"):
         plan(parameters(paths=f"nas={tmp_path / 'nowhere'}"))
 
 

@@ -72,7 +72,7 @@ def test_a_folder_gets_photographs_and_a_test_file_that_is_removed(
     assert (source.name, source.kind) == ("here, webdataset", "webdataset")
     assert source.images == 24
     said = " ".join(planned.notes)
-    assert "they stay for the next time" in said
+    assert "they are kept for the next study" in said
     assert re.search(r"-p replicate \d{4,} would make it a test of storage", said)
     assert [path.name for path in place.iterdir()] == ["nbkit-photos-2"]
     random = next(one for _, one in reads.found if one.pattern == "random")

@@ -164,7 +164,7 @@ def test_what_is_measured_once_comes_first_and_is_not_repeated(small):
 def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
     arms = {"a": small(), "a again": small()}
 
-    with pytest.raises(ConfigError, match="control='b' is none of the arms"):
+    with pytest.raises(ConfigError, match="control='b' is not an arm"):
         nbkit.Study.create("demo", arms, control="b")
     with pytest.raises(ConfigError, match="2 arms are called 'a again'"):
         nbkit.Study.create("demo", arms, control="a")
@@ -203,7 +203,7 @@ def test_nothing_to_run_is_refused(small):
     ("asked", "kind", "words"),
     [
         ({"data": "/nowhere"}, ConfigError, "is not a folder or CSV file"),
-        ({"nnodes": 2}, ConfigError, "engine='local' is one machine"),
+        ({"nnodes": 2}, ConfigError, "engine='local' uses one machine"),
         ({"device": "cuda"}, DeviceError, "GPU"),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_run_of_a_host_that_may_be_there_is_not_run_again(small):
     ):
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
-    with pytest.raises(RunError, match=r"is running: .* after 5 minutes without a"):
+    with pytest.raises(RunError, match=r"is running: .* 5 minutes after its last"):
         study.resume(progress=False, force=True)
     forget(run)
     study.resume(progress=False, force=True)

@@ -69,7 +69,7 @@ def test_a_seed_that_never_got_there_withholds_the_verdict_and_stays_in_the_tabl
 
     assert cells(result.table, 1)["reached"] == "4 of 5"
     assert cells(result.table, 1)["verdict"] == "withheld"
-    assert "4 of 5 seeds got there" in result.answer
+    assert "4 of 5 seeds reached it" in result.answer
     assert "verdict withheld, because 1 of 5 seeds of lars" in result.answer
     last = cells(result.seeds, 9)
     assert last["time to target"] == "not within 15.6 min"
@@ -82,7 +82,7 @@ def test_a_recipe_that_never_got_there_has_no_time_at_all():
 
     lars = cells(result.table, 1)
     assert (lars["median time"], lars["cost"], lars["epochs"]) == ("–", "–", None)
-    assert "lars did not get there in 5 seeds of" in result.answer
+    assert "lars did not reach it in 5 seeds of" in result.answer
 
 
 def test_cpus_are_functional_and_the_next_step_is_the_question_of_the_report():
@@ -124,7 +124,7 @@ def test_the_settings_say_what_differs_and_what_does_not():
     half = one.configs["lars"].model_copy(update={"precision": "fp16"})
     mixed = replace(one, configs={**one.configs, "lars": half})
     assert mixed.answer.endswith(
-        "also differ in number format (sgd fp32, lars fp16): that is part of the times."
+        "also differ in number format (sgd fp32, lars fp16), which affects the times."
     )
     alone = replace(one, recipes=one.recipes[:1])
     assert ["optimizer", "sgd"] in alone.settings.rows

@@ -84,7 +84,7 @@ def test_on_gpus_recipes_are_as_published_and_the_rate_follows_the_batch(drive):
     assert len(planned.once) == 3
     said = " ".join(planned.notes)
     assert "Changed here" not in said
-    assert "evaluated every 4 epochs behind epoch 3" in said
+    assert "evaluated every 4 epochs after epoch 3" in said
 
 
 def test_what_is_changed_of_a_recipe_is_said():
@@ -108,8 +108,8 @@ def test_gpus_of_which_nobody_published_a_rate_are_named():
     planned = plan(parameters(estimate_for=["T4", "A100", "B200"]))
 
     assert planned.estimate_for == ("T4", "A100", "B200")
-    assert "on T4, B200: nothing is projected there" in planned.notes[-1]
-    assert "Nobody published" not in " ".join(plan(parameters()).notes)
+    assert "on T4, B200 is published: nothing is projected there" in planned.notes[-1]
+    assert "is published: nothing" not in " ".join(plan(parameters()).notes)
 
 
 def test_synthetic_images_have_as_many_for_evaluation_as_the_plan_takes_them_to():
@@ -130,7 +130,7 @@ def test_recipes_of_different_things_are_not_compared():
         ({"recipes": ["adamw"]}, "recipe='adamw' is not a training recipe"),
         ({"estimate_recipe": "sgd"}, "is for any images"),
         ({"target_accuracy": 75.9}, "target_accuracy=75.9"),
-        ({"estimate_for": ["toaster"]}, "gpu='toaster' is no GPU"),
+        ({"estimate_for": ["toaster"]}, "gpu='toaster' is not a GPU"),
         ({"batch_size_per_gpu": 0}, "batch_size_per_gpu=0 is below 1"),
         ({"recipes": []}, "names 0 training recipes"),
         ({"data": "/no/such/folder"}, "is not a folder"),

@@ -152,7 +152,7 @@ def test_only_cpus_that_may_be_used_count(large, gpus):
     assert found[2].why_not == why
     cores = bound("cores", large(usable), 8, gpus)
     assert len({binding.cpus for binding in cores}) == 8
-    assert cores[0].why_not == f"cores of its own, but not by where its GPU is: {why}"
+    assert cores[0].why_not == f"its own cores, but not near its GPU: {why}"
 
 
 def test_a_rank_can_have_the_other_numa_node_of_its_socket(large, gpus):
@@ -212,7 +212,7 @@ def test_a_kernel_that_tells_nothing_leaves_ranks_unbound(tmp_path, gpus):
 
     assert binding.cpus == (0, 1)
     assert (binding.numa_nodes, binding.sockets) == (None, None)
-    assert binding.why_not == "the kernel tells of no NUMA nodes"
+    assert binding.why_not == "the kernel reports no NUMA nodes"
     assert cpu_sets(bound("cores", cpus, 2, gpus)) == [{0}, {1}]
 
 

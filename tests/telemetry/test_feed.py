@@ -156,7 +156,7 @@ def test_a_command_that_cannot_be_understood_is_said_and_changes_nothing(
     child.wait("sample")
 
     child.say_line(line)
-    wait_until(lambda: "is not understood" in child.errors, "the complaint")
+    wait_until(lambda: "is not valid" in child.errors, "the complaint")
 
     child.wait_for_next("sample")
     assert len(child.lines("inventory")) == 1

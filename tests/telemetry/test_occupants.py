@@ -252,7 +252,7 @@ def test_a_hidden_pid_is_maybe_the_kernels_outside_of_containers_too(
 def test_a_question_that_fails_is_no_answer_that_nobody_is_there(monkeypatch, asks):
     monkeypatch.setattr("nbkit.telemetry.occupants.sys.executable", "/bin/false")
 
-    assert "nobody knows who" in asks().ask(["GPU-a"])["GPU-a"]
+    assert "an unknown process" in asks().ask(["GPU-a"])["GPU-a"]
 
 
 def test_the_sampler_reads_the_gpu_that_contains_an_instance(drive):

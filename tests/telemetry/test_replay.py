@@ -244,7 +244,7 @@ def test_half_a_line_at_the_end_is_left_out(write, clock):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no line of it is a header"),
+        ("", "it has no header line"),
         ('{"kind": "header"}\n', "it holds no sample"),
         ('{"kind": "header"}\nnonsense\n', "line 2"),
         ('{"kind": "header"}\n{"kind": "dance"}\n', "'dance'"),

@@ -34,5 +34,5 @@ def test_equal_runs_are_said_to_be_equal():
 
     page = comparison_html(compare_arms([a], [b]))
 
-    assert "Nothing else that is recorded differs." in page
+    assert "No other recorded value differs." in page
     assert "<details>" not in page

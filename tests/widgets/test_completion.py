@@ -87,7 +87,9 @@ def test_a_kernel_completes_a_call_and_explains_it():
 
     assert fields["matches"] == ["learning_rate_warmup_epochs="]
     assert models["matches"] == ["vit_b_16", "vit_b_32"]
-    assert "Start a run and return its handle at once" in launch["data"]["text/plain"]
+    assert (
+        "Start a run and return its handle immediately" in launch["data"]["text/plain"]
+    )
     text = config["data"]["text/plain"]
     assert "gpus : int from 1 to 1024, default 1" in text
     assert "Side of the square training and evaluation image, in pixels." in text

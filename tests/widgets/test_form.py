@@ -176,7 +176,7 @@ def test_a_preset_fills_in_a_published_experiment(form):
         assert form.config == recipe(name).config(run or None)
         assert f'nbkit.recipe("{name}")' in said["text"]
         is_missing = form.config.data != "synthetic"
-        assert ("is not here: set data" in said["text"]) is is_missing
+        assert ("was not found: set data" in said["text"]) is is_missing
     assert len(form.panel.presets) > len(recipe_names()) > 0
 
 
@@ -302,7 +302,7 @@ def test_the_gpus_say_who_holds_them(monkeypatch, tmp_path):
         claim.close()
 
     assert found["replayed"]
-    assert found["text"].startswith("Replayed, not of this machine: 0 of 8 free")
+    assert found["text"].startswith("Replay, not this machine: 0 of 8 free")
     assert found["gpus"][7]["holders"] == ["run 20260101-me"]
     assert found["gpus"][4]["holders"] == ["kernel notes/explore.ipynb of ann"]
     assert gpus_of("eight-gpus")["gpus"][7]["is_free"]

@@ -40,7 +40,7 @@ def enter(form, **entered):
 @pytest.mark.parametrize(
     ("path", "entered", "said"),
     [
-        ("nnodes", "2", "2: engine='local' is one machine; use nnodes=1, or"),
+        ("nnodes", "2", "2: engine='local' uses one machine; use nnodes=1, or"),
         ("gpus", "1024", "1024 ranks: there is no GPU to use here"),
         ("data", "/nowhere", "'/nowhere' is not a folder or CSV file"),
         ("device", "replay", "'replay': GPUs cannot be read (driver not loaded)"),
@@ -111,9 +111,7 @@ def test_a_check_that_breaks_is_said_and_is_not_the_end(monkeypatch):
     checks.ask(nbkit.ExperimentConfig())
     checks.wait()
 
-    assert told == [
-        "Nobody knows if this can be launched: ZeroDivisionError: division by zero"
-    ]
+    assert told == ["Could not check the launch: ZeroDivisionError: division by zero"]
 
 
 def test_what_names_no_field_of_the_form_is_said_above_all():

@@ -98,7 +98,7 @@ def test_partitions_are_listed_with_their_free_gpus_once_the_engine_is_slurm(
     enter(form, engine="slurm")
 
     shown = form.panel.partitions
-    assert shown["text"] == "3 of this cluster."
+    assert shown["text"] == "3 in this cluster."
     assert shown["partitions"] == [
         {
             "name": "day",
@@ -134,7 +134,7 @@ def test_where_slurm_does_not_answer_a_partition_is_named_by_hand(form):
 
     shown = form.panel.partitions
     assert shown["partitions"] == []
-    assert "there is no sinfo on this machine. Name the partition by" in shown["text"]
+    assert "there is no sinfo on this machine. Enter one manually" in shown["text"]
     assert form.config.slurm.slurm_partition == "any"
 
 

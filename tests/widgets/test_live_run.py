@@ -122,6 +122,7 @@ def test_only_the_runs_own_gpus_and_instances_are_shown(tmp_path):
             "gpu_utilization_percent": 10 * index,
             "memory_used_bytes": index << 30,
             "memory_total_bytes": 80 << 30,
+            "memory_unified": True,
             "power_watts": None,
             "mig_instances": [{"uuid": f"MIG-{index}", "memory_used_bytes": 5 << 30}],
         }
@@ -138,6 +139,7 @@ def test_only_the_runs_own_gpus_and_instances_are_shown(tmp_path):
     shown = live.snapshot()
     assert [row["uuid"] for row in shown["devices"]] == ["GPU-b", "MIG-1"]
     assert shown["devices"][1]["gpu_utilization_percent"] is None
+    assert [row["memory_unified"] for row in shown["devices"]] == [True, False]
     assert shown["series"]["gpu_utilization_percent"] == [[100.0, 10, 10, 10]]
     assert shown["series"]["memory_used_gibibytes"] == [[100.0, 1, 5, 3]]
     assert "power_watts" not in shown["series"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from nbkit.widgets.view import RunView
 from tests.launch.conftest import plugins
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
+from tests.widgets.front import Front
 from tests.widgets.stored_run import WrittenRun
 
 __all__ = ["plugins"]
@@ -32,71 +32,6 @@ config = nbkit.ExperimentConfig(
     name="shown",
 )
 """
-
-
-class Front:
-    """A kernel as a page with widgets talks to it."""
-
-    def __init__(self, kernel: Any) -> None:
-        self._client = kernel.client
-        self.messages: list[dict[str, Any]] = []
-
-    def execute(self, code: str) -> str:
-        """Begin to execute a cell as JupyterLab does; return the request's id."""
-        content = {
-            "code": code,
-            "silent": False,
-            "store_history": True,
-            "user_expressions": {},
-            "allow_stdin": False,
-            "stop_on_error": True,
-        }
-        return self._send("execute_request", content, metadata={"cellId": "a-cell"})
-
-    def say(self, comm: str, subshell: str | None = None, **content: Any) -> None:
-        """Send a widget a message, to a subshell if one is named."""
-        data = {"method": "custom", "content": {"view": "a-view", **content}}
-        self._send("comm_msg", {"comm_id": comm, "data": data}, subshell=subshell)
-
-    def new_subshell(self) -> str:
-        """Let the kernel start a subshell."""
-        request = self._client.session.msg("create_subshell_request", {})
-        self._client.control_channel.send(request)
-        reply = self._client.get_control_msg(timeout=60)
-        return reply["content"]["subshell_id"]
-
-    def find(self, kind: str) -> list[dict[str, Any]]:
-        """Return contents of the kind that have come so far."""
-        try:
-            while True:
-                self.messages.append(self._client.get_iopub_msg(timeout=0.05))
-        except queue.Empty:
-            pass
-        return [
-            message["content"]
-            for message in self.messages
-            if message["msg_type"] == kind
-        ]
-
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        """Return what the view told its page so far, of one kind."""
-        contents = [content["data"] for content in self.find("comm_msg")]
-        told = [data["content"] for data in contents if data["method"] == "custom"]
-        return [content for content in told if content["kind"] == kind]
-
-    def _send(
-        self,
-        kind: str,
-        content: dict[str, Any],
-        metadata: dict[str, Any] | None = None,
-        subshell: str | None = None,
-    ) -> str:
-        session = self._client.session
-        message = session.msg(kind, content, metadata=metadata or {})
-        if subshell is not None:
-            message["header"]["subshell_id"] = subshell
-        self._client.shell_channel.send(message)
-        return message["header"]["msg_id"]
 
 
 def pictures(front: Front) -> list[str]:

@@ -324,7 +324,9 @@ def test_an_image_that_fails_after_it_was_looked_at_is_named(flat, dali, damage,
     one = dali(flat)
     damage(flat / "class 04" / "0.JPEG")
 
-    with pytest.raises(ConfigError, match=f"class 04/0.JPEG cannot be read.*{said}"):
+    with pytest.raises(
+        ConfigError, match=f"class 04/0.JPEG can no longer be read.*{said}"
+    ):
         list(one.train_batches(0))
 
 

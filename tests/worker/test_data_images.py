@@ -202,7 +202,9 @@ def test_an_image_that_fails_after_it_was_looked_at_is_named(
         path.write_bytes(path.read_bytes().ljust(len(before), b"\0"))
         assert path.stat().st_size == len(before)
 
-    with pytest.raises(ConfigError, match=f"class 04/0.JPEG cannot be read.*{said}"):
+    with pytest.raises(
+        ConfigError, match=f"class 04/0.JPEG can no longer be read.*{said}"
+    ):
         list(one.train_batches(0))
 
 

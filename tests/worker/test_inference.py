@@ -1,5 +1,8 @@
 """One process times a model by batch size, in every number format, and scores it."""
 
+import re
+import sys
+
 import pytest
 import torch
 
@@ -159,6 +162,21 @@ def test_a_model_that_is_mostly_not_int8_is_refused(monkeypatch):
 
     with pytest.raises(ConfigError, match=r"only 0\.\d % of the multiply-adds of res"):
         quantize(model, config, CPU, [])
+
+
+def test_where_torch_has_no_int8_of_its_own_torchao_is_asked_for(monkeypatch):
+    config = ExperimentConfig(task="inference", precision="int8", model="resnet18")
+    config = config.replace(image_size=32)
+    model = models.build(config, 8).eval()
+    for gone in ("torch.ao.quantization.quantize_fx", "torchao"):
+        monkeypatch.setitem(sys.modules, gone, None)
+
+    words = r"has no torch\.ao\.quantization .* torchao.*adds it, or use 'bf16'"
+    with pytest.raises(ConfigError, match=words) as caught:
+        quantize(model, config, CPU, [])
+
+    named = re.findall(r"torch (\d\S*)", str(caught.value))
+    assert named == [torch.__version__]  # nobody knows which one will be the last
 
 
 def test_on_a_gpu_int8_is_refused_unless_it_is_compiled(monkeypatch):

@@ -123,6 +123,26 @@ def test_lars_undoes_the_loss_scale():
     assert weight.tolist() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["grad_scale", "found_inf"])
+def test_lars_is_right_where_a_scaler_uses_other_names(monkeypatch, name):
+    def gone(_):
+        raise AttributeError(name)
+
+    other = property(gone, lambda _, value: None, lambda _: None)
+    monkeypatch.setattr(torch.optim.Optimizer, name, other, raising=False)
+    weight = nn.Parameter(torch.tensor([3.0, -4.0]))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(torch.zeros(()))
+    optimizer = lars(weight)
+
+    do_steps(optimizer, weight, GRADIENTS[:1], 1024.0, scaler)
+    do_steps(optimizer, weight, [[math.inf, 0.1]], 1.0, scaler)
+    do_steps(optimizer, weight, GRADIENTS[1:], 512.0, scaler)
+
+    expected = lars_by_hand([3.0, -4.0], GRADIENTS)
+    assert weight.tolist() == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 def test_lars_skips_a_step_that_overflowed_and_halves_the_scale(bad):
     weight = nn.Parameter(torch.tensor([3.0, -4.0]))

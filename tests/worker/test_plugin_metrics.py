@@ -53,7 +53,7 @@ def test_step_and_loss_of_the_run_stay_those_of_its_training(rank, log):
     ("values", "said"),
     [
         ({"loss": 1.0}, r"'loss'.*task='train' records that itself; log yours by "),
-        ({"spread": "wide"}, "spread='wide' is no number"),
+        ({"spread": "wide"}, "spread='wide' is not a number"),
     ],
 )
 def test_what_cannot_stand_there_is_refused(log, values, said):

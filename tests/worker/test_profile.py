@@ -9,9 +9,10 @@ import pytest
 from torch.autograd.profiler_util import FunctionEventAvg
 
 import nbkit
+from nbkit.analysis.diagnose_causes import Diagnosis
 from nbkit.errors import ConfigError
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
 from nbkit.worker.profile import StepProfile, self_times
 from tests.launch.conftest import plugins, small, store
@@ -78,6 +79,31 @@ def test_a_trace_that_is_cut_short_is_thrown_away(small, tmp_path):
 
     profile.close()
     profile.close()
+
+
+def test_a_training_goes_on_where_torch_has_other_names_for_times(
+    small, tmp_path, monkeypatch
+):
+    name = "self_cpu_time_total"
+
+    def gone(_):
+        raise AttributeError(name)
+
+    other = property(gone, lambda _, value: None)
+    monkeypatch.setattr(FunctionEventAvg, name, other, raising=False)
+
+    class Rank:
+        rank = 0
+        paths = RunPaths(tmp_path / "run")
+
+    profile = StepProfile(Rank(), small(profile=True, warmup_steps=0, steps=9), CPU)
+    for _ in range(9):
+        profile.between_steps()
+
+    assert Rank.paths.profile.is_file()
+    said = str(Diagnosis("run", [], profile=read_json(Rank.paths.operators)))
+    assert "Profile of rank 0: torch " in said
+    assert "(self_cpu_time_total); the trace is whole" in said
 
 
 def averaged(key, *, on_gpu=False, device=0.0, cpu=0.0, region=False):

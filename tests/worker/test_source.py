@@ -217,7 +217,7 @@ def test_files_that_are_passed_over_are_counted(flat, new_run, capsys):
     manifest = source.prepare(config, new_run())
 
     said = capsys.readouterr().out
-    assert "3 files are passed over: 2 *.gif, 1 *.\\x1b[31m\n" in said
+    assert "3 files are skipped: 2 *.gif, 1 *.\\x1b[31m\n" in said
     assert source.describe(config, manifest)["passed_over"] == {
         "count": 3,
         "kinds": {"*.gif": 2, "*.\x1b[31m": 1},

@@ -147,7 +147,7 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(rank, trained):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "is no run of .* and no checkpoint"),
+        (None, "is not a run of .* or a checkpoint"),
         (b"no weights", "cannot be loaded"),
         (
             {"a": Path("/x")},

@@ -19,10 +19,10 @@ _WHOLE_BYTES = 4 << 20
 """So much of a file's end is read when it is first seen: about a quarter of an hour of
 eight GPUs. A file of a day has hundreds of MB."""
 _EARLIER_SAMPLES = 500
-"""Of what lies before, so many samples are read, evenly spread."""
+"""Of what is before, so many samples are read, evenly spread."""
 _LEAST_BYTES = 1 << 16
 _LEAST_SAMPLES = 4
-"""Many hosts share both, but each has this much read of its end, and of what lies
+"""Many hosts share both, but each has this much read of its end, and of what is
 before."""
 _FEW_FILES = 25
 _FILES_PER_SECOND = 50
@@ -102,14 +102,14 @@ class LiveDevices:
                 if rows:
                     t = self._heard_at[path.stem] = sample["t"]
                     self._newest[path.stem] = rows
-                    # One host's samples are points of their own; of several hosts,
+                    # One host's samples are separate points; of several hosts,
                     # those of a second are one.
                     moment = t if len(paths) == 1 else float(math.floor(t))
                     self._waiting.setdefault(moment, []).extend(rows)
         self._draw(math.inf if is_over or len(paths) < 2 else self._told_by_all())
 
     def _told_by_all(self) -> float:
-        """Return until when all hosts that still tell have told."""
+        """Return the time up to which all hosts that still write have written."""
         newest = max(self._heard_at.values(), default=0.0)
         times = (t for t in self._heard_at.values() if t > newest - _SILENT_SECONDS)
         return float(math.floor(min(times, default=0.0)))
@@ -191,6 +191,7 @@ def own_rows(sample: Row, own: frozenset[str], host: str) -> Iterator[Row]:
                 "gpu_utilization_percent": gpu.get("gpu_utilization_percent"),
                 "memory_used_bytes": gpu.get("memory_used_bytes"),
                 "memory_total_bytes": gpu.get("memory_total_bytes"),
+                "memory_unified": gpu.get("memory_unified", False),
                 "power_watts": gpu.get("power_watts"),
                 "power_limit_watts": gpu.get("power_limit_watts"),
             }
@@ -204,6 +205,7 @@ def own_rows(sample: Row, own: frozenset[str], host: str) -> Iterator[Row]:
                     "gpu_utilization_percent": None,
                     "memory_used_bytes": instance.get("memory_used_bytes"),
                     "memory_total_bytes": instance.get("memory_total_bytes"),
+                    "memory_unified": False,
                     "power_watts": None,
                     "power_limit_watts": None,
                 }

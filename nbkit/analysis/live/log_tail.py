@@ -12,7 +12,7 @@ from nbkit.reading import open_regular
 __all__ = ["MOST_LINES", "LogTail"]
 
 MOST_LINES = 500
-"""More is kept by nobody: the file is there."""
+"""No more is kept: the file is there."""
 _MOST_CHARACTERS = 2000
 """A longer line is cut."""
 _BLOCK_BYTES = 1 << 18
@@ -48,7 +48,7 @@ class LogTail:
         Returns
         -------
         dict
-            ``lines``, at most 500, oldest first; ``open_line``, behind them;
+            ``lines``, at most 500, oldest first; ``open_line``, after them;
             ``size_bytes`` of the file; ``searched_bytes``, of its end.
 
         Raises

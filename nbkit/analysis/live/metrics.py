@@ -21,7 +21,7 @@ from nbkit.store.progress import RATE_STEPS, newest_rate
 __all__ = ["LiveMetrics", "final_rate"]
 
 _BLOCK_BYTES = 1 << 18
-"""Read at once: who reads 300 MB in a kernel lets others go on in between."""
+"""Read in one go: between two reads of 300 MB other threads of a kernel continue."""
 _PAUSE_SECONDS = 0.002
 _MOST_CHARTS = 12
 _MOST_NAMES = 100
@@ -190,7 +190,7 @@ class LiveMetrics:
                 again = self._restarts.begins(line)
                 if again is not None and again <= self._highest_step:
                     # The lines kept so far cannot be taken apart again; whatever else
-                    # begins anew is noted first.
+                    # begins again is noted first.
                     self._begin_again = True
                 if not self._begin_again:
                     self._take(line)

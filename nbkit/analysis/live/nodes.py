@@ -35,7 +35,7 @@ def newest_by_node(files: Sequence[Path], uuids: Sequence[str]) -> list[Row]:
         ``node``, its name; ``t``, Unix time in seconds by the node's clock;
         ``cpu_percent``, ``memory_used_bytes`` of the host; ``gpus``, as
         `nbkit.analysis.live.devices.own_rows` gives them; and ``gpus_unavailable``,
-        why there are none. All are None of a node that has told nothing yet, and
+        why there are none. All are None for a node that has written nothing yet, and
         ``gpus`` is empty.
 
     Raises

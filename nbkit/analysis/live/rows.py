@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 IMAGES_PER_SECOND = (
-    "median of the measured steps, warm-up left out; while a run goes on, of the last "
-    "20 of them"
+    "median of the measured steps, without warm-up; of the last 20 while a run "
+    "continues"
 )
-"""What images per second in a list of runs are, for who looks at one."""
+"""What images per second in a list of runs mean: a tooltip."""
 
 _MOST_RATES = 10_000
 
@@ -38,7 +38,7 @@ _MOST_UNREAD = 8
 _Stamp = tuple[int, int]
 
 _rates: dict[Path, tuple[_Stamp, float | None]] = {}
-"""Rates of ended runs, and the size and time of the file that has told them."""
+"""Rates of ended runs, and the size and time of the file that they are from."""
 
 _finite: dict[Path, tuple[int, FiniteFollower]] = {}
 """By file what its lines have said so far, and its inode: it is read on."""
@@ -138,7 +138,7 @@ def state_words(row: dict[str, Any]) -> str:
 def nonfinite_words(run: StoredRun) -> str | None:
     """Return where a run stopped being finite, in words; None if it did not.
 
-    The next call goes on where this one ended.
+    The next call continues where this one ended.
 
     Raises
     ------
@@ -177,8 +177,8 @@ def ended_rate(
     Returns
     -------
     dict
-        ``images_per_second``, as the summary has it; empty while the run goes on, and
-        where there was no time to read all of it: the next call goes on from there.
+        ``images_per_second``, as the summary has it; empty while the run continues, and
+        where there was no time to read all of it: the next call continues from there.
 
     Raises
     ------

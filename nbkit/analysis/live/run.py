@@ -249,7 +249,7 @@ class LiveRun:
         return values
 
     def _data_wait_share(self) -> float | None:
-        """Return the share over all ranks once they have told, else of rank 0."""
+        """Return the share over all ranks once they have written it, else of rank 0."""
         ranks = (self._worker.get("ranks") if self.state.is_final else None) or []
         if not ranks:
             return self.metrics.data_wait_share
@@ -268,7 +268,7 @@ class LiveRun:
             return {"bound_by": None, "try_first": None}
         facts = put_together(
             self._config,
-            # Till the end, the newest attempt's ranks have told nothing.
+            # Till the end, the newest attempt's ranks have written nothing.
             self._worker,
             self._record,
             steps=metrics.num_measured,

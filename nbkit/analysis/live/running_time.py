@@ -11,10 +11,9 @@ from nbkit.store.record import RunState
 __all__ = ["RUNNING_TIME", "RunningTime", "running_time", "unix"]
 
 RUNNING_TIME = (
-    "from the start of its ranks to their end, summed over all attempts; "
-    "time in the queue and between attempts is left out"
+    "running time of all attempts, without the queue and the time between attempts"
 )
-"""What the duration of a run means, for who looks at one."""
+"""What the duration of a run means: a tooltip."""
 
 
 class RunningTime(NamedTuple):
@@ -41,7 +40,7 @@ def running_time(record: Mapping[str, Any], state: RunState) -> RunningTime:
     record
         ``record.json``, or an empty object.
     state
-        Where the run stands: a lost one has not written its end, so that nobody knows
+        Where the run stands: a lost one has not written its end, so that it is unknown
         how long it ran.
     """
     times = record.get("time") or {}
@@ -71,7 +70,7 @@ def running_time(record: Mapping[str, Any], state: RunState) -> RunningTime:
 def unix(time: str | None) -> float | None:
     """Return a time of a record (ISO 8601) as Unix time in seconds.
 
-    None where it says none, or says what is no time.
+    None where it says none, or says what is not a time.
     """
     try:
         return datetime.datetime.fromisoformat(time or "").timestamp()

@@ -1,5 +1,5 @@
 // The form of an experiment. It shows and collects: what was typed goes to the kernel,
-// which says what is wrong with it and what it stands for.
+// which answers with errors, the memory estimate and commands.
 
 const HEARD_WITHIN_MILLISECONDS = 2000;
 
@@ -9,7 +9,7 @@ const LOST_AFTER_MILLISECONDS = 60000;
 const RESTARTED =
   'Nothing was done: the kernel of this form was restarted. Run its cell again.';
 const NOT_HEARD =
-  'Nothing was done: the kernel does not hear buttons now. It runs a cell (wait, or ' +
+  'Nothing was done: the kernel does not respond. It is running a cell (wait, or ' +
   'interrupt it), or it has ended.';
 
 /** The whole form in one place of a page. */
@@ -24,7 +24,7 @@ class Form {
       this._sections.flatMap(it => it.fields).map(field => [field.control.path, field])
     );
     this._trouble = make('div', { class: 'nbkf-trouble', role: 'alert' });
-    // What came of a button stands beside it.
+    // The result of a button is shown beside it.
     this._said = new Map(
       ['preset', 'refresh', 'partitions', 'launch'].map(of => [
         of,
@@ -74,7 +74,7 @@ class Form {
     return this._model.get('entered')[path];
   }
 
-  /** Enter something in the place of the visitor. */
+  /** Enter values for the user. */
   enter(changes) {
     for (const [path, entered] of Object.entries(changes)) {
       this._fields.get(path).show(entered);
@@ -82,9 +82,9 @@ class Form {
     this._typed();
   }
 
-  /** Ask the kernel for something, unless it does not hear; return whether it did. */
-  async press(kind, message, meanwhile) {
-    this._say(kind, meanwhile, false);
+  /** Send a request if the kernel responds; return whether it did. */
+  async press(kind, message, progress) {
+    this._say(kind, progress, false);
     const heard = await this._send('ask', {}, HEARD_WITHIN_MILLISECONDS);
     if (!heard) {
       this._say(kind, heard === null ? RESTARTED : NOT_HEARD, true);
@@ -95,14 +95,14 @@ class Form {
     return true;
   }
 
-  /** Look at what there is again and again, while somebody can see it. */
+  /** Refresh what the form offers, while it is in sight. */
   async _lookAgain() {
     while (!this._isGone) {
       await new Promise(resolve => setTimeout(resolve, LOOK_AGAIN_MILLISECONDS));
       if (this._isGone || document.hidden) {
         continue;
       }
-      // Not before it was heard: a busy kernel gets one question, not many.
+      // Not before the kernel answered: a busy one gets one request, not many.
       if (this._gpus.isInSight) {
         await this._send('refresh', {}, LOST_AFTER_MILLISECONDS);
       } else if (this._partitions.isInSight) {
@@ -133,7 +133,7 @@ class Form {
       'button',
       {
         type: 'button',
-        title: 'Put every field back to its default',
+        title: 'Reset every field to its default',
         onclick: () => this._resetAll()
       },
       'Reset all'
@@ -191,8 +191,8 @@ class Form {
     this._fields.forEach((field, path) => field.showError(checked.errors[path] ?? ''));
     this._sections.forEach(section => section.showCounts());
     const bad = Object.keys(checked.errors);
-    const mend = bad.length ? [`To mend: ${bad.join(', ')}.`] : [];
-    write(this._trouble, [...checked.general, ...mend].join('\n'));
+    const toFix = bad.length ? [`Fix: ${bad.join(', ')}.`] : [];
+    write(this._trouble, [...checked.general, ...toFix].join('\n'));
     this._meaning.show(checked);
   }
 

@@ -10,7 +10,7 @@ function write(node, text) {
   node.hidden = !text;
 }
 
-/** Return the parts of a name, which may be broken behind its underscores. */
+/** Return the parts of a name, which may be broken after its underscores. */
 function foldable(name) {
   return name.split(/(?<=_)/).flatMap(part => [part, make('wbr')]);
 }
@@ -27,7 +27,7 @@ class Field {
       {
         type: 'button',
         class: 'nbkf-reset',
-        title: `Back to ${this._shown(control.default)}`,
+        title: `Reset to ${this._shown(control.default)}`,
         'aria-label': `Reset ${control.path}`,
         onclick: () => {
           this.show(control.default);
@@ -39,7 +39,7 @@ class Field {
     );
     this.error = make('div', { class: 'nbkf-error', id: `${this.id}-error` });
     const name = control.path.split('.').pop();
-    const limits = control.limits ? ` Takes ${control.limits}.` : '';
+    const limits = control.limits ? ` Accepts ${control.limits}.` : '';
     const help = `${control.help}${limits}`;
     const label = make('label', { for: this.id, title: help }, ...foldable(name));
     const line = make('div', { class: 'nbkf-label' }, label, this.reset);
@@ -66,7 +66,7 @@ class Field {
     return this.entered !== this.control.default;
   }
 
-  /** Show what was entered elsewhere; what stands there already stays untouched. */
+  /** Show what was entered elsewhere; an equal text stays untouched. */
   show(entered) {
     if (this.control.kind === 'switch') {
       this.input.checked = entered === true;
@@ -108,7 +108,7 @@ class Field {
         rows: '2',
         autocomplete: 'off',
         spellcheck: 'false',
-        placeholder: kind === 'pairs' ? 'name=value, one a line' : 'one a line',
+        placeholder: kind === 'pairs' ? 'name=value, one per line' : 'one per line',
         oninput: input
       });
     }
@@ -179,10 +179,10 @@ class Folder {
   showCounts() {
     const changed = this._fields.filter(field => field.isChanged).length;
     const bad = this._fields.filter(field => field.error.textContent).length;
-    const texts = [changed && `${changed} changed`, bad && `${bad} to mend`];
+    const texts = [changed && `${changed} changed`, bad && `${bad} to fix`];
     write(this._counts, texts.filter(Boolean).join(', '));
     this._counts.classList.toggle('nbkf-mod-bad', bad > 0);
-    // What is wrong is in sight, until somebody folds it.
+    // Errors stay in sight until the user folds them.
     this.node.open ||= bad > 0 && !this._wasBad;
     this._wasBad = bad > 0;
     this._inner.forEach(group => group.showCounts());

@@ -1,5 +1,4 @@
-// What the form shows beside its fields: GPUs, partitions, and what was entered stands
-// for.
+// What the form shows beside its fields: GPUs, partitions, memory and commands.
 
 const PARTITION = 'slurm.slurm_partition';
 
@@ -13,7 +12,7 @@ class Offers {
     this._list = make('div', { class: 'nbkf-gpus-list' });
     const refresh = make(
       'button',
-      { type: 'button', onclick: () => form.press(kind, {}, 'Looking …') },
+      { type: 'button', onclick: () => form.press(kind, {}, 'Refreshing …') },
       'Refresh'
     );
     const head = make('div', { class: 'nbkf-line' }, make('h3', {}, title));
@@ -87,7 +86,7 @@ class Gpus extends Offers {
 
   _describe(gpu, button) {
     const held = gpu.holders.join('; ');
-    const state = gpu.is_free ? 'free' : held || 'not known';
+    const state = gpu.is_free ? 'free' : held || 'unknown';
     const title = [gpu.product, gpu.load, held && `held by ${held}`];
     this._write(button, gpu.is_free, title, [gpu.title, gpu.load, state]);
   }
@@ -139,7 +138,7 @@ class Partitions extends Offers {
   }
 }
 
-/** What the form stands for: memory, and commands to copy. */
+/** What the form results in: memory, and commands to copy. */
 class Meaning {
   constructor() {
     this._total = make('b');
@@ -147,19 +146,19 @@ class Meaning {
     const memory = make('p', { class: 'nbkf-memory' });
     memory.append('Memory per GPU (estimate): ', this._total, ' ', this._why);
     this._commands = make('div');
-    this.node = make('section', { 'aria-label': 'What it stands for' });
+    this.node = make('section', { 'aria-label': 'Memory and commands' });
     this.node.append(memory, this._commands);
   }
 
   show({ memory, commands }) {
-    // The same again would take away what somebody has selected to copy it.
+    // Writing the same again would clear the user's selection.
     const shown = JSON.stringify([memory, commands]);
     if (shown === this._shown) {
       return;
     }
     this._shown = shown;
     this._total.textContent = memory?.total ?? '–';
-    this._why.textContent = memory?.why ?? 'There is something to mend first.';
+    this._why.textContent = memory?.why ?? 'Fix the errors first.';
     const open = new Set(
       [...this._commands.querySelectorAll('details[open]')].map(it => it.dataset.title)
     );
@@ -180,7 +179,8 @@ class Meaning {
         type: 'button',
         'aria-label': `Copy ${title}`,
         onclick: async () => {
-          said.textContent = (await copied(text, code)) ? 'Copied.' : 'Selected: Ctrl+C.';
+          const isCopied = await copied(text, code);
+          said.textContent = isCopied ? 'Copied.' : 'Selected. Press Ctrl+C.';
         }
       },
       'Copy'

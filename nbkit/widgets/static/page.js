@@ -1,6 +1,6 @@
 // What every widget makes its page of.
 
-/** Elements that take keys, which are then no commands of the notebook's. */
+/** Elements that take keys, which then do not run commands of the notebook. */
 const TAKES_KEYS = new Set([
   'button',
   'input',
@@ -14,7 +14,7 @@ const TAKES_KEYS = new Set([
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   if (TAKES_KEYS.has(tag)) {
-    // Lab's commands look at the focused element first, and then around it.
+    // JupyterLab's commands check the focused element first, then its parents.
     element.setAttribute('data-lm-suppress-shortcuts', 'true');
   }
   for (const [name, value] of Object.entries(attributes)) {

@@ -11,7 +11,7 @@ const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
 const COLUMNS = [
   ['name', 'Name', row => row.name ?? '–'],
   ['state', 'State', row => stateWords(row)],
-  ['gpus', 'Ranks', row => figures(row.gpus), 'processes of all nodes'],
+  ['gpus', 'Ranks', row => figures(row.gpus), 'processes on all nodes'],
   ['started_at', 'Started', row => moment(row.started_at)],
   ['duration_seconds', 'Duration', row => duration(row.duration_seconds), RUNNING_TIME],
   [
@@ -33,9 +33,10 @@ const ASKED = [
 ];
 const WARNED = { class: 'nbkv-warning' };
 const BUSY =
-  'The kernel does not answer: it runs a cell (wait, or interrupt it), or it has ended.';
+  'The kernel does not respond. It is running a cell (wait, or interrupt it), or it ' +
+  'has ended.';
 const RESTARTED =
-  'The kernel of this table was restarted: run its cell again.';
+  'The kernel of this table was restarted. Run its cell again.';
 
 /** The state, and what is wrong with the run or its files, or where it came from. */
 function stateWords({ state, nonfinite, damage, imported_from: host }) {
@@ -259,7 +260,7 @@ class Table {
     return unread.length + this._numAsked;
   }
 
-  /** Sort; what is not known comes last, whichever way. */
+  /** Sort; unknown values come last, in both directions. */
   _order(rows) {
     const key = this._sortedBy;
     const sign = this._descending ? -1 : 1;
@@ -305,7 +306,7 @@ class Table {
     this._message.textContent = '';
     const sayInstead = () => {
       this._message.textContent =
-        'The kernel does not answer. To see this run in another cell or kernel: ' +
+        'The kernel does not respond. To show this run in another cell or kernel: ' +
         `nbkit.attach("${row.run_id}")`;
     };
     if (this._send({ kind: 'show', run: row.run_id })) {
@@ -315,7 +316,7 @@ class Table {
     }
   }
 
-  /** Send a message; return false if the kernel it was for is no more. */
+  /** Send a message; return false if its kernel was restarted. */
   _send(message) {
     try {
       this._model.send(message);

@@ -167,7 +167,7 @@ class View {
     this._silence.textContent = '';
     if (message.kind === 'failed') {
       this._hasFailed = true;
-      this._say(`This view cannot go on: ${message.message}`);
+      this._say(`This view has stopped: ${message.message}`);
     } else if (message.kind === 'all' && this._hasFailed) {
       this._hasFailed = false;
       this._say('');
@@ -260,7 +260,7 @@ class View {
     if (silent && !head.is_final) {
       const since = new Date(this._feed.heardAt).toLocaleTimeString();
       this._silence.textContent =
-        `The kernel has told nothing since ${since}. The run does not need it; ` +
+        `No message from the kernel since ${since}. The run continues without it; ` +
         `nbkit.attach("${head.run_id}") shows it again.`;
     }
   }
@@ -313,7 +313,7 @@ class View {
 
   _askToStop() {
     this._say('');
-    const keep = this._button('Keep it', () => {
+    const keep = this._button('Cancel', () => {
       this._closeQuestion();
       this._stop.hidden = false;
       this._stop.focus();
@@ -340,7 +340,7 @@ class View {
     this._question.replaceChildren();
   }
 
-  /** Do something, if the kernel hears this page now; say so if it does not. */
+  /** Do something if the kernel responds; show a message if it does not. */
   async _do(action) {
     this._say('');
     const heard = await this._request('ask', {}, ANSWER_MILLISECONDS);
@@ -352,8 +352,8 @@ class View {
           ? "Stop it in nbkit's sidebar, or when the cell has ended."
           : 'Try again when the cell has ended.';
       this._say(
-        'The kernel does not hear this button: it is busy, or was restarted by ' +
-          `somebody else (then run this cell again). ${instead}`
+        'The kernel does not respond: it is running a cell, or was restarted ' +
+          `elsewhere (then run this cell again). ${instead}`
       );
     } else {
       // Heard: it is being done, however long that takes.

@@ -70,7 +70,7 @@ function duration(seconds) {
 }
 
 /**
- * One line: its title, its newest value (or the `headline` that stands for it), and its
+ * One line: its title, its newest value (or the `headline` that replaces it), and its
  * points [x, low, high, mean].
  */
 class Chart {

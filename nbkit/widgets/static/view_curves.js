@@ -11,7 +11,7 @@ async function openCurves({ run_id, name, folder }, say) {
   if (!config) {
     say(
       "TensorBoard opens in JupyterLab and Notebook 7, with nbkit's extension. " +
-        `By hand: tensorboard --logdir "${folder}/tensorboard"`
+        `In a terminal: tensorboard --logdir "${folder}/tensorboard"`
     );
     return;
   }
@@ -19,7 +19,7 @@ async function openCurves({ run_id, name, folder }, say) {
   const page = window.open('', `nbkit-tensorboard-${run_id}`);
   if (!page) {
     say(
-      'TensorBoard did not open: let the browser open windows for this page.'
+      'TensorBoard did not open: allow pop-ups for this page.'
     );
     return;
   }
@@ -32,7 +32,7 @@ async function openCurves({ run_id, name, folder }, say) {
   }
 }
 
-/** Start a run's TensorBoard behind the page's server; return where it is. */
+/** Start a run's TensorBoard on the page's server; return its address. */
 async function curvesAddress({ baseUrl, token }, runId) {
   const id = encodeURIComponent(runId);
   const xsrf = document.cookie.match(/\b_xsrf=([^;]*)/)?.[1];
@@ -44,7 +44,7 @@ async function curvesAddress({ baseUrl, token }, runId) {
       ...(token ? { Authorization: `token ${token}` } : {})
     }
   });
-  // Without nbkit's extension, a server answers with a page of its own.
+  // Without nbkit's extension, the server's answer is not JSON.
   const answer = await response.json().catch(() => null);
   if (!response.ok) {
     const isUnknown = response.status === 404;

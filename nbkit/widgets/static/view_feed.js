@@ -1,5 +1,6 @@
-// What a page knows of the run: everything once, then numbered changes. Whoever misses
-// a number asks for everything again. All views of a model in a page share one feed.
+// What a page knows of the run: everything once, then numbered changes. After a gap in
+// the numbers it asks for everything again. All views of a model in a page share one
+// feed.
 
 const feeds = new WeakMap();
 
@@ -17,7 +18,7 @@ class Feed {
     this._onMessage = message => this._take(message);
     this.views = new Set();
     this.heardAt = Date.now();
-    /** State, numbers, GPUs and lines; null before the kernel has told. */
+    /** State, numbers, GPUs and lines; null before the kernel's first answer. */
     this.values = null;
     model.on('msg:custom', this._onMessage);
   }
@@ -39,7 +40,7 @@ class Feed {
 
   _change({ number, values }) {
     if (this._number === null || number <= this._number) {
-      return; // It is in what was or will be told as a whole.
+      return; // The message with everything contains it.
     }
     if (number > this._number + 1) {
       this._number = null;

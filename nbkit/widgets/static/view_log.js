@@ -96,7 +96,7 @@ class LogPanel {
         ? `the last ${size(searched_bytes)} of ${size(size_bytes)}`
         : size(size_bytes);
     const found = this._filter.value ? `${lines.length} lines in ` : '';
-    this._told = `${found}${part}`;
+    this._range = `${found}${part}`;
     this._isEmpty = !size_bytes;
     this._showStatus();
     this._show(true);
@@ -108,7 +108,7 @@ class LogPanel {
     this._openLine = open_line;
     if (this._isEmpty) {
       this._isEmpty = false;
-      this._told = '';
+      this._range = '';
       this._showStatus();
     }
     this._show(false);
@@ -122,7 +122,7 @@ class LogPanel {
 
   _showStatus() {
     const nothing = this._hasEnded ? 'nothing written' : 'nothing written yet';
-    const words = this._isEmpty ? nothing : (this._told ?? '');
+    const words = this._isEmpty ? nothing : (this._range ?? '');
     if (this._status.textContent !== words) {
       this._status.textContent = words;
     }
@@ -130,7 +130,7 @@ class LogPanel {
 
   _show(toEnd) {
     const box = this._text;
-    // Who has scrolled up reads there, and is not carried away.
+    // A user who has scrolled up keeps the place.
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 24;
     const open = this._openLine ? [this._openLine] : [];
     box.textContent = [...this._lines, ...open].join('\n');

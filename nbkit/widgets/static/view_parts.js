@@ -20,6 +20,8 @@ const OVER_TIME = new Set([
   'power_watts'
 ]);
 
+const UNIFIED = "The GPU uses the host's memory: the total is the host's.";
+
 function title(name) {
   return TITLES[name] ?? name;
 }
@@ -42,7 +44,7 @@ class Facts {
     this._values = new Map();
   }
 
-  /** Show pairs in this order; what is no longer among them goes. */
+  /** Show pairs in this order; others are removed. */
   show(pairs) {
     const names = pairs.map(([name]) => name);
     if ([...this._values.keys()].join('\n') !== names.join('\n')) {
@@ -63,7 +65,7 @@ class Facts {
   }
 }
 
-/** The rate that stands for a run: of all measured steps once it has ended. */
+/** The rate of a run: of all measured steps after it has ended. */
 function rateOf({ measured, images_per_second }) {
   return measured?.n ? measured.median : images_per_second;
 }
@@ -74,11 +76,11 @@ function rateWords(numbers) {
   const all = numbers.measured?.n;
   const steps = all || numbers.rate_steps;
   if (!steps) {
-    const hint = rate === '–' ? 'no measured step' : 'the last that was logged';
+    const hint = rate === '–' ? 'no measured step' : 'the last logged value';
     return ['Images/s', rate, hint];
   }
   const of = all ? counted(all, 'step', 's') : `the last ${counted(steps, 'step', 's')}`;
-  return [`Images/s (median of ${of})`, rate, 'measured steps: warm-up is left out'];
+  return [`Images/s (median of ${of})`, rate, 'measured steps, without warm-up'];
 }
 
 function keyFacts(head, numbers) {
@@ -92,7 +94,7 @@ function keyFacts(head, numbers) {
     facts.push(['Loss', figures(numbers.loss)]);
   }
   if (numbers.updates_skipped !== null) {
-    const hint = 'gradients beyond the range of 16 bits; a few at the start are usual';
+    const hint = 'gradients outside the FP16 range; a few at the start are normal';
     facts.push(['Updates skipped (fp16)', figures(numbers.updates_skipped), hint]);
   }
   if (numbers.accuracy_name) {
@@ -100,12 +102,12 @@ function keyFacts(head, numbers) {
     facts.push([title(numbers.accuracy_name), percent(numbers.accuracy), hint]);
   }
   if (head.task === 'train' || head.task === 'load') {
-    const hint = 'share of the measured time in which input was waited for';
+    const hint = 'share of the measured time spent waiting for input';
     facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
   }
   if (numbers.bound_by) {
     const first = numbers.try_first ? `Try first: ${numbers.try_first} ` : '';
-    const hint = `${first}From the times of its steps; run.diagnose() reads everything.`;
+    const hint = `${first}From step times only; use run.diagnose() for details.`;
     facts.push(['Bound by (from step times)', numbers.bound_by, hint]);
   }
   if (numbers.checkpoint_step !== null) {
@@ -159,10 +161,10 @@ function progressWords(head, numbers, now) {
       numbers.read_step === null
         ? ''
         : `: read up to step ${figures(numbers.read_step)}`;
-    words.push(`reading what it has recorded${step}…`);
+    words.push(`reading its records${step}…`);
   }
   if (numbers.damaged_lines) {
-    words.push(`${numbers.damaged_lines} damaged lines are left out`);
+    words.push(`${numbers.damaged_lines} damaged lines skipped`);
   }
   return words.join(' · ');
 }
@@ -173,7 +175,7 @@ function deviceTable(devices, more) {
     const share = device.gpu_utilization_percent;
     const memory = `${gibibytes(device.memory_used_bytes)} / ${gibibytes(
       device.memory_total_bytes
-    )}`;
+    )}${device.memory_unified ? ' unified' : ''}`;
     const power =
       device.power_watts === null
         ? '–'
@@ -187,7 +189,7 @@ function deviceTable(devices, more) {
         `${device.index} ${device.name ?? ''} on ${device.host}`
       ),
       make('td', {}, share === null ? '–' : `${share} %`),
-      make('td', {}, memory),
+      make('td', { title: device.memory_unified ? UNIFIED : '' }, memory),
       make('td', {}, power)
     );
   });

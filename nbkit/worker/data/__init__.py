@@ -17,7 +17,7 @@ __all__ = ["Batch", "Data", "EvaluationBatch", "Placement", "load"]
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """Images (float, shape (N, 3, H, W), normalised, in the configured layout) and labels,
 both on the device. Labels are int64 of shape (N,); or, where an image can have several
-at once, 0 or 1 for each, float, of shape (N, labels)."""
+labels, 0 or 1 for each, float, of shape (N, labels)."""
 EvaluationBatch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """As `Batch`, with a mask (bool, shape (N,)) that is False for padding."""
 

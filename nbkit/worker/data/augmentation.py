@@ -30,7 +30,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 class Crop:
     """A part of an image as it is meant to be seen, and whether it is mirrored.
 
-    In pixels; those of an evaluation may lie between two.
+    In pixels; those of an evaluation may be between two.
     """
 
     left: float
@@ -38,7 +38,7 @@ class Crop:
     width: float
     height: float
     flip: bool
-    """Mirrored left to right, behind everything else."""
+    """Mirrored left to right, after everything else."""
 
     def box_in_file(self, decoding: Decoding) -> Box:
         """Return the same part in the pixels as the file stores them.

@@ -2,7 +2,7 @@
 
 Which images there are, the manifest says. Their order, their labels, which part of each
 is shown, and what is padding are decided here, so that they are equal whatever the
-loader. An order follows from the seed and the epoch: a resumed epoch goes on with the
+loader. An order follows from the seed and the epoch: a resumed epoch continues with the
 same batches.
 """
 
@@ -54,7 +54,7 @@ class Request(NamedTuple):
 class Requests:
     """A rank's batches of one epoch, in order, each made when it is asked for.
 
-    Several threads may iterate over it at once.
+    Several threads may iterate over it concurrently.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Requests:
 class ImageData(ABC):
     """One rank's part of a set of images; see `nbkit.worker.data.Data`.
 
-    A loader is a subclass with a `_pixels` of its own.
+    A loader is a subclass with its own `_pixels`.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class ImageData(ABC):
         self._to_device = DeviceCopy(placement.device)
         self._normalise = Normalise(config, placement.device)
 
-    # What a loader has of its own
+    # What each loader has itself
 
     @abstractmethod
     def _pixels(
@@ -181,7 +181,7 @@ class ImageData(ABC):
 
         Only the newest iterator may be used: one epoch is loaded at a time. Nothing is
         done before the first batch is asked for, not even what an epoch begins with:
-        whoever trains then sees that time as waiting for data.
+        the training then sees that time as waiting for data.
         """
         before = tuple(self._streams)
         return self._opened(self._train_stream(epoch, first_batch, before))

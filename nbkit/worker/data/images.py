@@ -48,7 +48,7 @@ def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch
     Raises
     ------
     Exception
-        Of many kinds, as Pillow's decoders chose them, if this is no whole image any
+        Of many kinds, as Pillow's decoders chose them, if this is not a whole image any
         more; a ValueError if it is another one than the manifest knows.
     """
     part = decode_whole(data, decoding).resize(
@@ -84,26 +84,25 @@ def decode_whole(data: bytes, decoding: Decoding) -> Image.Image:
 
 
 def unreadable_message(place: str, error: Exception) -> str:
-    """Return what to say of an image that the manifest holds and nobody can read.
+    """Return what to say of an image that the manifest holds and that cannot be read.
 
     Parameters
     ----------
     place
-        Where it lies; see `Samples.place`.
+        Where it is; see `Samples.place`.
     error
         Why.
     """
     if isinstance(error, MemoryError):
         return (
-            f"{place} cannot be decoded for want of memory; use fewer "
+            f"{place} cannot be decoded: out of memory; use fewer "
             "loader_config.num_workers, or a smaller image."
         )
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     said = text.splitlines()[0]
     return (
-        f"{place} cannot be read any more as an image ({said}), but could when the "
-        "data were looked at; leave the data in place while a run uses it, or mend the "
-        "file and start a new run."
+        f"{place} can no longer be read as an image ({said}); leave the data in place "
+        "while a run uses it, or fix the file and start a new run."
     )
 
 

@@ -64,7 +64,7 @@ class Normalise:
 
 
 class _Memory:
-    """Memory of the host for batches, used again when nobody holds the last one.
+    """Memory of the host for batches, used again when nothing holds the last one.
 
     New memory would cost the processor more than the arithmetic does: a page fault for
     every 4 KiB.
@@ -91,7 +91,7 @@ class _Memory:
 class DeviceCopy:
     """Copies batches to a device, beside the computation of the step before.
 
-    The copy is queued on a stream of its own, as soon as the host asks for the batch;
+    The copy is queued on a separate stream, as soon as the host asks for the batch;
     the device is then still busy with the steps that the host has queued before.
     """
 

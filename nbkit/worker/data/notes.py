@@ -12,7 +12,7 @@ __all__ = ["say"]
 def say(text: str) -> None:
     """Write a line, whatever names it quotes.
 
-    A name on disk is bytes: those that are no UTF-8, as the log is, are spelt out.
+    A name on disk is bytes: those that are not UTF-8, as the log is, are escaped.
     """
     encoding = sys.stdout.encoding or "utf-8"
     line = f"data: {visible(text)}\n".encode(encoding, "backslashreplace")

@@ -1,6 +1,6 @@
 """Before training: what the data consist of, decided once and the same for every rank.
 
-Rank 0 lists the data. If nobody has looked at them yet as they are now, it decodes
+Rank 0 lists the data. If they were not looked at yet as they are now, it decodes
 every image once and writes a manifest into the store; later runs find it there. The run
 gets the manifest into its own folder, where the other ranks wait for it. There is no
 collective operation in this: looking at a million images may take longer than one of
@@ -104,7 +104,7 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
     dict
         ``fingerprint``; ``unreadable`` with the ``count`` of images left out and the
         first of them by ``name``, ``split`` and ``reason``; ``passed_over`` with the
-        ``count`` of files that are no part of the data, and of the most frequent by
+        ``count`` of files that are not part of the data, and of the most frequent by
         suffix in ``kinds``; ``deep`` with the ``count`` of greyscale images of more
         than 8 bits, of how many few levels are left (``coarse``), and the names of the
         ``first`` of these.
@@ -174,7 +174,7 @@ def _place(known: Path, target: Path) -> None:
 
 
 class _Progress:
-    """Shows the supervisor, and a reader of the log, that looking goes on."""
+    """Shows the supervisor, and a reader of the log, that looking continues."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -189,21 +189,21 @@ class _Progress:
 
 
 def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
-    """Return why a run cannot go on for unreadable images; None if it can."""
+    """Return why unreadable images end a run; None if they do not."""
     if not manifest.unreadable:
         return None
     have = f"data={config.data!r} has {len(manifest.unreadable):,} unreadable images"
     if config.unreadable_images == "stop":
         return (
             f"{have}, but unreadable_images='stop' allows none: {_first(manifest)}; "
-            "mend or remove them, or leave them out with unreadable_images='skip'."
+            "fix or remove them, or skip them with unreadable_images='skip'."
         )
     train = manifest.train
     if len(train) and (manifest.is_multi_label or _has_two_classes(train)):
         return None
     what = "training images of 1 class" if len(train) else "no training image"
     return (
-        f"{have}, and {what} without them: {_first(manifest)}; mend them, or name "
+        f"{have}, and {what} without them: {_first(manifest)}; fix them, or name "
         "other data."
     )
 
@@ -230,7 +230,7 @@ def _deep(manifest: Manifest) -> str:
 
 def _passed_over(manifest: Manifest) -> str:
     count = sum(manifest.passed_over.values())
-    return f"{count:,} files are passed over: {in_words(manifest.passed_over)}"
+    return f"{count:,} files are skipped: {in_words(manifest.passed_over)}"
 
 
 def _first(manifest: Manifest) -> str:
@@ -252,7 +252,7 @@ def _changed(
     listing: Listing,
     fingerprint: Fingerprint,
 ) -> str:
-    """Return what to say to a run that would go on with other data."""
+    """Return what to say to a run that would continue with other data."""
     before = {one.name for one in manifest.unreadable}
     for split in (manifest.train, manifest.evaluation):
         before.update(map(split.name, range(len(split))))
@@ -268,12 +268,12 @@ def _changed(
     what = "; ".join(found) or "the sizes of single files, or the labels"
     return (
         f"data={config.data!r} has changed since the run began ({what}), and a resumed "
-        "run must go on with the same images; put them back, or launch a new run."
+        "run must use the same images; restore them, or launch a new run."
     )
 
 
 def _check_several_labels(config: ExperimentConfig, manifest: Manifest) -> None:
-    """Refuse what means nothing where an image can have several labels at once."""
+    """Refuse what means nothing where an image can have several labels."""
     if not manifest.is_multi_label:
         return
     count = len(manifest.classes)

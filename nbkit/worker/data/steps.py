@@ -52,7 +52,7 @@ def shuffle(
 def interleave(
     files: Iterable[Iterable[T]], cycle_length: int
 ) -> Generator[T, None, None]:
-    """Yield from several files in turn; the next file takes the place of one that ends.
+    """Yield from several files in turn; the next file replaces one that ends.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def parallel_map(
     Parameters
     ----------
     function
-        Called in several threads at once.
+        Called in several threads concurrently.
     stream
         Asked for elements in the thread that asks for results.
     threads
@@ -145,16 +145,16 @@ def map_and_batch(
     new_batch: Callable[[], torch.Tensor],
     threads: int,
 ) -> Generator[torch.Tensor, None, None]:
-    """Yield whole batches, of which every thread makes a part where it will lie.
+    """Yield whole batches, of which every thread makes a part in its final place.
 
     Parameters
     ----------
     function
-        Makes an image of an element; called in several threads at once.
+        Makes an image of an element; called in several threads concurrently.
     stream, batch_size, new_batch
         As for `batch`.
     threads
-        Parts of a batch, all in work at once; with 0, a batch is one part, made when it
+        Parts of a batch, made concurrently; with 0, a batch is one part, made when it
         is asked for.
     """
     part_size = -(-batch_size // max(1, threads))

@@ -6,7 +6,7 @@ Which images there are, their labels and crops are the manifest's, as for every 
 Their order is the pipeline's own: it follows from the seed, the epoch and the files.
 
 A rank's order is worked out without reading anything before an epoch begins, so that a
-resumed epoch goes on with the same images and reads none again that were shown.
+resumed epoch continues with the same images and reads none again that were shown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ORDERING = ("shard", "shuffle", "read", "interleave")
 _SHUFFLE_BUFFER = 500
 _FEWEST_BUFFERS = 10
 """The report's old pipeline shuffles within 500 of 112,120 images. Of a small set less:
-a buffer that holds a large part of an epoch is filled while everybody waits."""
+a buffer that holds a large part of an epoch is filled while all ranks wait."""
 
 Record: TypeAlias = tuple[int, bytes]
 """Place of an image in the manifest, and its file."""
@@ -175,7 +175,7 @@ class _Order:
         self._data = data
         self._epoch = epoch
         self._most_images = most_images
-        # Behind this step it is known which images come, and in which order.
+        # After this step it is known which images come, and in which order.
         self._settled = max(
             place for place, step in enumerate(data.steps) if step in _ORDERING
         )
@@ -277,7 +277,7 @@ class _Evaluation(_Stream):
 
 
 class _Images:
-    """What the steps do with single images; called in several threads at once.
+    """What the steps do with single images; called in several threads concurrently.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ class TorchData(ImageData):
     def close(self) -> None:
         """End the loading processes; a second call does nothing."""
         super().close()
-        # A DataLoader ends its processes when nobody refers to its iterator any more.
+        # A DataLoader ends its processes when nothing refers to its iterator any more.
         self._train_loader = None
 
     def _settings(self) -> dict[str, Any]:
@@ -140,8 +140,8 @@ class TorchData(ImageData):
             persistent_workers=persistent and processes,
             pin_memory=self._pin_memory,
             worker_init_fn=_leave_signals_to_the_rank,
-            # Without one of its own it would draw from the generator of the training,
-            # and a resumed run would go on with other random numbers.
+            # Without its own generator it would draw from the training's, and a resumed
+            # run would continue with other random numbers.
             generator=torch.Generator(),
         )
 

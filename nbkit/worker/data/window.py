@@ -24,7 +24,7 @@ class Window:
     right: int
     lower: int
     part_left: float
-    """Where in these the part itself lies."""
+    """Where in these the part itself is."""
     part_top: float
     part_right: float
     part_lower: float
