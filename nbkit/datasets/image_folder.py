@@ -73,7 +73,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str]]:
         if split_of(evaluation) == "validation":
             _check_known(root, evaluation, train, classes)
         tested = _samples(root, files, root / evaluation, classes, may_be_empty=True)
-    passed_over = files.passed_over + _outside(root, train, evaluation)
+    passed_over = files.passed_over + _outside(root, train, evaluation, classes)
     return Contents(classes, training, tested), passed_over
 
 
@@ -303,8 +303,13 @@ def _is_link(path: str) -> bool:
     return os.path.islink(path)  # noqa: PTH114 - of text
 
 
-def _outside(root: Path, train: str, evaluation: str) -> Counter[str]:
-    """Count images outside the classes that are used; not all the way down."""
+def _outside(
+    root: Path, train: str, evaluation: str, classes: list[str]
+) -> Counter[str]:
+    """Count images outside the classes that are used; not all the way down.
+
+    A folder that holds folders of these classes may be a split whose name is misspelt.
+    """
     counts: Counter[str] = Counter()
     splits = [name for name in (train, evaluation) if name]
     for name in (".", *splits):
@@ -313,8 +318,9 @@ def _outside(root: Path, train: str, evaluation: str) -> Counter[str]:
         if name in splits or (root / name).is_symlink():
             continue
         folders = [root / name]
-        if split_of(name):
-            folders += (root / name / one for one in _subfolders(root / name))
+        inside = _subfolders(root / name)
+        if split_of(name) or not set(classes).isdisjoint(inside):
+            folders += (root / name / one for one in inside)
         images = (image for folder in folders for image in _images_in(folder))
         counts.update(f"{kind_of(image)} in {name}/" for image in images)
     return counts

@@ -150,6 +150,12 @@ def an_empty_folder_of_another_name_of_a_split(root):
     (root / "val").mkdir()
 
 
+@folder(Read(below("train"), passed_over={"*.jpg in vall/": 2}))
+def a_split_whose_name_is_misspelt(root):
+    two(root, "train/")
+    two(root, "vall/")
+
+
 @folder(Read(below("train"), passed_over={"*.jpg in test/": 2}))
 def a_test_of_other_folders(root):
     two(root, "train/")
