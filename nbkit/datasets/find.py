@@ -96,11 +96,28 @@ def _layouts(root: Path) -> dict[str, str]:
     """Return what a folder could be read as, and the first file that says so.
 
     A folder of images in folders alone could be nothing else, and is not named.
+
+    Raises
+    ------
+    ConfigError
+        If nothing can be read, but something is called like a shard.
     """
     layouts: dict[str, str] = {}
     for name, (is_shard, _) in _PACKED.items():
         if shards := shards_below(root, is_shard):
             layouts[name] = f"{name}: {shards[0]}"
-    if layouts and has_images_in_folders(root):
+    if not layouts:
+        _check_shards(root)
+    elif has_images_in_folders(root):
         layouts["images"] = "images in folders"
     return layouts
+
+
+def _check_shards(root: Path) -> None:
+    """Name what is called like a shard, but cannot be read, where nothing else is."""
+    try:
+        for is_shard, _ in _PACKED.values():
+            shards_below(root, is_shard, is_pack=True)
+    except ConfigError:
+        if not has_images_in_folders(root):
+            raise

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from nbkit.datasets.folders import (
+    check_links,
+    check_splits,
+    files_below,
+    names_in,
+    subfolders,
+)
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing, is_one_by_link
-from nbkit.datasets.passed_over import kind_of, remedy
+from nbkit.datasets.passed_over import is_archive, kind_of, remedy
 from nbkit.datasets.samples import Sample
 from nbkit.datasets.splits import TRAINING, split_of, splits_in
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 
 __all__ = ["has_images_in_folders", "list_image_folder"]
 
@@ -25,7 +34,7 @@ def list_image_folder(root: Path) -> Listing:
     alone, which has no evaluation images. The splits may have any of their usual names,
     in any case; test is for evaluation where there is no val, and it has no other
     classes than train. Folders inside a class belong to it, and links are followed.
-    Names that begin with a dot are skipped.
+    Names that begin with a dot are skipped, and ``lost+found``.
 
     Parameters
     ----------
@@ -36,7 +45,8 @@ def list_image_folder(root: Path) -> Listing:
     ------
     ConfigError
         If the folder is missing, unreadable, or not laid out as above, if a class
-        looks like a split, or if links make images count more than once.
+        looks like a split, if links make images count more than once, or if what may be
+        a class or split is a link that cannot be followed.
     """
     if not root.is_dir():
         found = "is a file" if root.exists() else "does not exist"
@@ -58,13 +68,16 @@ def list_image_folder(root: Path) -> Listing:
 
 def has_images_in_folders(root: Path) -> bool:
     """Tell whether any subfolder holds an image; stops at the first."""
-    return any(_holds_image(root / name) for name in _subfolders(root))
+    return any(_holds_image(root / name) for name in subfolders(root))
 
 
 def _list(root: Path) -> tuple[Contents, Counter[str]]:
+    check_splits(root)
     train, evaluation = _splits(root)
     base = root / train if train else root
-    classes = _subfolders(base)
+    for folder in (base, root / evaluation) if evaluation else (base,):
+        check_links(root, folder, lambda name: not _is_data(name))
+    classes = subfolders(base)
     _check_classes(root, base, classes)
     files = _Files(root)
     training = _samples(root, files, base, classes)
@@ -80,7 +93,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str]]:
 def _splits(root: Path) -> tuple[str, str]:
     """Return the folders for training and evaluation; nothing for those not there."""
     found: dict[str | None, list[str]] = {}
-    for name in _subfolders(root):
+    for name in subfolders(root):
         found.setdefault(split_of(name), []).append(name)
     others = found.pop(None, [])
     for split, folders in found.items():
@@ -94,7 +107,7 @@ def _splits(root: Path) -> tuple[str, str]:
         found.get(split, [""])[0] for split in ("train", "validation", "test")
     )
     evaluation = [name for name in tested if name]
-    if train and _subfolders(root / train):
+    if train and subfolders(root / train):
         if not evaluation:
             _check_is_split(root, train, others)
         return train, _evaluation(root, train, evaluation)
@@ -110,7 +123,7 @@ def _splits(root: Path) -> tuple[str, str]:
 
 def _check_is_split(root: Path, train: str, others: list[str]) -> None:
     """Refuse classes beside a folder that may be one itself, with folders in it."""
-    if len(_subfolders(root / train)) > 1 and not _images_in(root / train):
+    if len(subfolders(root / train)) > 1 and not _images_in(root / train):
         return
     beside = [name for name in others if _holds_image(root / name)]
     if beside:
@@ -135,10 +148,10 @@ def _is_class(root: Path, names: list[str], others: list[str]) -> bool:
 def _evaluation(root: Path, train: str, names: list[str]) -> str:
     """Return the first folder that has classes; those of a test may be others."""
     for name in names:
-        folders = _subfolders(root / name)
+        folders = subfolders(root / name)
         if split_of(name) == "test":
             tested = {one for one in folders if _holds_image(root / name / one)}
-            if tested and tested <= set(_subfolders(root / train)):
+            if tested and tested <= set(subfolders(root / train)):
                 return name
             continue
         if folders:
@@ -152,11 +165,11 @@ def _evaluation(root: Path, train: str, names: list[str]) -> str:
 def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
     if len(classes) < 2:
         there = (base, *(base / name for name in classes))
-        counts = Counter(kind_of(name) for here in there for name in _names_in(here)[1])
+        counts = Counter(kind_of(name) for here in there for name in names_in(here)[1])
         message = (
-            f"data={str(root)!r} has {len(classes)} class folders in {base}, but "
-            f"a classifier needs 2 or more{remedy(counts)}; put the images of each "
-            "class into its own subfolder, or into train/<class>/ and "
+            f"data={str(root)!r} has {plural(len(classes), 'class folder')} in "
+            f"{base}, but a classifier needs 2 or more{remedy(counts)}; put the images "
+            "of each class into its own subfolder, or into train/<class>/ and "
             "val/<class>/."
         )
         raise ConfigError(message)
@@ -180,19 +193,20 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[:_NAMED_IN_MESSAGE]) + more
 
 
-def _subfolders(folder: Path) -> list[str]:
-    return sorted(_names_in(folder)[0])
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # A link to itself is none, and not an error.
-    if entry.is_symlink():
-        return os.path.isdir(entry.path)  # noqa: PTH112 - a million entries
-    return entry.is_dir()
-
-
 def _is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _is_data(name: str) -> bool:
+    return _is_image(name) or is_archive(name)
+
+
+def _images_in(folder: Path) -> list[str]:
+    return [name for _, name in files_below(folder, further=False) if _is_image(name)]
+
+
+def _holds_image(folder: Path) -> bool:
+    return any(_is_image(name) for _, name in files_below(folder))
 
 
 class _Files:
@@ -228,7 +242,7 @@ class _Files:
         while waiting:
             here = waiting.pop()
             self._see(here)
-            folders, files = _names_in(here)
+            folders, files = names_in(here)
             waiting += (f"{here}/{name}" for name in folders)
             if len({split_of(name) for name in folders} - {None}) > 1:
                 problem = f"{here} looks like a class, but holds splits"
@@ -260,70 +274,35 @@ def _identity(folder: Path | str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _names_in(folder: Path | str) -> tuple[list[str], list[str]]:
-    """Return the names of folders, and of everything else."""
-    folders: list[str] = []
-    files: list[str] = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith("."):
-                (folders if _is_folder(entry) else files).append(entry.name)
-    return folders, files
-
-
-def _images_in(folder: Path) -> list[str]:
-    """Return the names of images directly in a folder that may be none of the data's.
-
-    One that may not be read, such as ``lost+found``, or has just gone, has none.
-    """
-    with suppress(PermissionError, FileNotFoundError):
-        return list(filter(_is_image, _names_in(folder)[1]))
-    return []
-
-
-def _holds_image(folder: Path) -> bool:
-    """Tell whether there is an image in a folder or further down, as `_images_in`.
-
-    Links further down are not followed, which may lead anywhere.
-    """
-    top = str(folder)
-    waiting = [top]
-    while waiting:
-        here = waiting.pop()
-        with suppress(PermissionError, FileNotFoundError):
-            folders, files = _names_in(here)
-            if any(map(_is_image, files)):
-                return True
-            below = [f"{here}/{name}" for name in folders]
-            waiting += (one for one in below if here == top or not _is_link(one))
-    return False
-
-
-def _is_link(path: str) -> bool:
-    return os.path.islink(path)  # noqa: PTH114 - of text
-
-
 def _outside(
     root: Path, train: str, evaluation: str, classes: list[str]
 ) -> Counter[str]:
-    """Count images outside the classes that are used; not all the way down.
+    """Count images and archives outside the classes that are used.
 
-    A folder that holds folders of these classes may be a split whose name is misspelt.
+    Splits that are not used count all the way down, and so does a folder that holds
+    folders of these classes: it may be a split whose name is misspelt.
     """
     counts: Counter[str] = Counter()
     splits = [name for name in (train, evaluation) if name]
     for name in (".", *splits):
-        counts.update(f"{kind_of(one)} in {name}/" for one in _images_in(root / name))
-    for name in _subfolders(root) if splits else ():
-        if name in splits or (root / name).is_symlink():
+        counts.update(_counted(root, name, further=False))
+    for name in subfolders(root) if splits else ():
+        is_split = split_of(name) is not None
+        if name in splits or (not is_split and (root / name).is_symlink()):
             continue
-        folders = [root / name]
-        inside = _subfolders(root / name)
-        if split_of(name) or not set(classes).isdisjoint(inside):
-            folders += (root / name / one for one in inside)
-        images = (image for folder in folders for image in _images_in(folder))
-        counts.update(f"{kind_of(image)} in {name}/" for image in images)
+        inside: list[str] = []
+        with suppress(PermissionError, FileNotFoundError):
+            inside = subfolders(root / name)
+        further = is_split or not set(classes).isdisjoint(inside)
+        counts.update(_counted(root, name, further=further))
     return counts
+
+
+def _counted(root: Path, name: str, *, further: bool) -> Iterator[str]:
+    """Yield as what each image or archive in a folder is counted."""
+    for _, one in files_below(root / name, further=further):
+        if _is_data(one):
+            yield f"{kind_of(one)} in {name}/"
 
 
 def _samples(
@@ -345,9 +324,10 @@ def _samples(
             empty.append(name)
     if empty and not may_be_empty:
         message = (
-            f"data={str(root)!r} has {len(empty)} classes without images "
-            f"({_few(empty)}), but each needs 1 or more ({' '.join(IMAGE_SUFFIXES)})"
-            f"{remedy(files.passed_over)}; add images or remove them."
+            f"data={str(root)!r} has {plural(len(empty), 'class', 'classes')} without "
+            f"images ({_few(empty)}), but each needs 1 or more "
+            f"({' '.join(IMAGE_SUFFIXES)}){remedy(files.passed_over)}; add images or "
+            "remove them."
         )
         raise ConfigError(message)
     samples.sort(key=lambda sample: sample.name)
@@ -355,10 +335,11 @@ def _samples(
 
 
 def _check_known(root: Path, evaluation: str, train: str, classes: list[str]) -> None:
-    unknown = sorted(set(_subfolders(root / evaluation)) - set(classes))
+    unknown = sorted(set(subfolders(root / evaluation)) - set(classes))
     if unknown:
         message = (
-            f"data={str(root)!r}: {evaluation}/ has {len(unknown)} classes that "
-            f"{train}/ has not ({_few(unknown)}); use the same class folders in both."
+            f"data={str(root)!r}: {evaluation}/ has "
+            f"{plural(len(unknown), 'class', 'classes')} that {train}/ has not "
+            f"({_few(unknown)}); use the same class folders in both."
         )
         raise ConfigError(message)

@@ -16,7 +16,7 @@ from typing import Any
 
 from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.samples import Decoding, Sample, Samples
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import read_file
 
 __all__ = [
@@ -152,7 +152,7 @@ class Listing:
         Raises
         ------
         ConfigError
-            If a file has gone since the listing.
+            If a file has gone since the listing, or is not a regular one.
         """
         files = self.files
         tasks = [
@@ -176,6 +176,10 @@ class Listing:
                 content = hashlib.sha256(read_file(self.root / name, None)).digest()
                 contents.update(os.fsencode(name) + b"\0" + content)
                 stamp.update(os.fsencode(name) + b"\0" + content)
+        except StoreError as error:
+            # A list of names that is a pipe, or may not be read: the text says which.
+            message = f"data={str(self.root)!r}: {error}"
+            raise ConfigError(message) from error
         except OSError as error:
             message = (
                 f"data={str(self.root)!r}: {error.filename} is gone "

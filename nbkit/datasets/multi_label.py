@@ -20,6 +20,7 @@ from nbkit.datasets.patients import (
 from nbkit.datasets.samples import Sample
 from nbkit.datasets.splits import EVALUATION, TRAINING
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 from nbkit.reading import open_regular
 
 __all__ = ["check_patients", "list_multi_label", "missing_files", "read_columns"]
@@ -154,10 +155,10 @@ def check_patients(
     both = patients_in_both(splits, patients) if patients else []
     if both:
         message = (
-            f"data={str(csv_path)!r} has {len(both)} patients with images both for "
-            "training and for evaluation, limit 0: a model recognises them; move all "
-            "images of a patient to one side, or remove the split, and nbkit splits "
-            "by patient."
+            f"data={str(csv_path)!r} has {plural(len(both), 'patient')} with images "
+            "both for training and for evaluation, limit 0: a model recognises them; "
+            "move all images of a patient to one side, or remove the split, and nbkit "
+            "splits by patient."
         )
         raise ConfigError(message)
 
@@ -271,7 +272,9 @@ def _check_table(
         raise _unusable(csv_path, "lists no image")
     for line, row in rows.items():
         if len(row) != len(columns):
-            problem = f"has {len(row)} values in line {line}, not {len(columns)}"
+            problem = (
+                f"has {plural(len(row), 'value')} in line {line}, not {len(columns)}"
+            )
             raise _unusable(csv_path, problem)
 
 

@@ -28,6 +28,7 @@ from nbkit.datasets.multi_label import check_patients, read_columns
 from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, evaluation_patients
 from nbkit.datasets.samples import Sample
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 from nbkit.reading import LINE_BYTES, open_regular, read_file
 
 __all__ = ["NIH_KIND", "NIH_LABELS", "is_nih", "list_nih", "nih_table"]
@@ -103,7 +104,9 @@ def list_nih(csv_path: Path) -> Listing:
     missing: list[str] = []
     for line, row in rows.items():
         if len(row) < len(columns):
-            problem = f"has {len(row)} values in line {line}, not {len(columns)}"
+            problem = (
+                f"has {plural(len(row), 'value')} in line {line}, not {len(columns)}"
+            )
             raise _unusable(csv_path, problem)
         image, findings, patient = (row[place].strip() for place in places)
         name = _only_one(csv_path, image, where)

@@ -22,7 +22,8 @@ from nbkit.datasets.passed_over import kind_of, remedy
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
 from nbkit.datasets.shards import shards_below, shards_elsewhere, use_of
 from nbkit.datasets.splits import EVALUATION
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, StoreError
+from nbkit.plural import plural
 from nbkit.reading import read_file
 
 __all__ = [
@@ -161,6 +162,9 @@ def _readable(root: Path) -> Iterator[None]:
     """Say what to do when something cannot be read."""
     try:
         yield
+    except StoreError as error:
+        message = f"data={str(root)!r}: {error}"
+        raise ConfigError(message) from error
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
@@ -222,7 +226,7 @@ def _contents(
     found = [images for _, _, images in shards]
     if not any(found):
         message = (
-            f"data={str(root)!r} has no image in {len(shards)} {kind} files"
+            f"data={str(root)!r} has no image in {plural(len(shards), f'{kind} file')}"
             f"{remedy(passed_over)}; pack images with their labels."
         )
         raise ConfigError(message)
@@ -238,9 +242,10 @@ def _contents(
             samples[use].append(_sample(name, image, number, is_multi_label))
     if not samples["train"]:
         message = (
-            f"data={str(root)!r} has no training images: none in {len(shards)} {kind} "
-            f"files but those named {', '.join(EVALUATION)}; give the folder that "
-            "holds the training files too."
+            f"data={str(root)!r} has no training images: none in "
+            f"{plural(len(shards), f'{kind} file')} but those named "
+            f"{', '.join(EVALUATION)}; give the folder that holds the training files "
+            "too."
         )
         raise ConfigError(message)
     for images in samples.values():
@@ -296,8 +301,8 @@ def _classes(
     known = len(description.classes)
     if known < count or (is_multi_label and known != count):
         message = (
-            f"data={str(root)!r}: the files have {count} classes, but {DESCRIPTION} "
-            f"names {known}; it belongs to other files: remove it."
+            f"data={str(root)!r}: the files have {plural(count, 'class', 'classes')}, "
+            f"but {DESCRIPTION} names {known}; it belongs to other files: remove it."
         )
         raise ConfigError(message)
     return list(description.classes)

@@ -8,7 +8,14 @@ from pathlib import PurePath
 
 from nbkit.visible import visible
 
-__all__ = ["COMPRESSED", "in_words", "kind_of", "most_frequent", "remedy"]
+__all__ = [
+    "COMPRESSED",
+    "in_words",
+    "is_archive",
+    "kind_of",
+    "most_frequent",
+    "remedy",
+]
 
 COMPRESSED = (".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst", ".zlib", ".7z", ".rar")
 _SHOWN = 5
@@ -33,6 +40,11 @@ def _says_a_kind(suffix: str) -> bool:
     """Tell a suffix from a number or the end of a sentence."""
     letters = suffix.removeprefix(".")
     return len(letters) <= _LONGEST_SUFFIX and not letters.isdigit()
+
+
+def is_archive(name: str) -> bool:
+    """Tell by its name whether a file may hold images: packed, or compressed."""
+    return name.lower().endswith((*COMPRESSED, *_SHARDS, *_RECORDS))
 
 
 def most_frequent(counts: Mapping[str, int]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nbkit.datasets.folders import check_splits, files_below, names_in
 from nbkit.datasets.instead import HEAD_BYTES, instead_of
 from nbkit.datasets.listing import is_one_by_link, leads_nowhere
 from nbkit.datasets.passed_over import COMPRESSED, kind_of
@@ -58,8 +59,11 @@ def shards_below(
     Raises
     ------
     ConfigError
-        If a pack has something named like a shard that is not a regular file.
+        If a pack has something named like a shard that is not a regular file, or the
+        folder of a split is a link that cannot be followed.
     """
+    if is_pack:
+        check_splits(root)
     folders = [path for path in root.iterdir() if split_of(path.name) and path.is_dir()]
     shards = [
         path
@@ -137,20 +141,24 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
 
 
 def shards_elsewhere(root: Path, is_shard: Callable[[str], bool]) -> Counter[str]:
-    """Count what is called like a shard, but compressed or one folder down."""
-    counts: Counter[str] = Counter()
-    for path in root.iterdir():
-        name = path.name
-        if name.startswith("."):
-            continue
-        if not path.is_dir():
-            is_tgz = path.suffix.lower() == ".tgz"
-            unpacked = f"{path.stem}.tar" if is_tgz else path.stem
-            packed = name.lower().endswith(COMPRESSED) and is_shard(unpacked)
-            counts[kind_of(name)] += packed
-        elif not split_of(name):
-            # Of others: lost+found is root's alone.
-            with suppress(PermissionError, FileNotFoundError):
-                below = [one.name for one in path.iterdir() if is_shard(one.name)]
-                counts.update(f"{kind_of(one)} in {name}/" for one in below)
-    return +counts
+    """Count what is called like a shard, but compressed or too far down.
+
+    All the way down in folders of splits; in others what is directly there.
+    """
+    folders, files = names_in(root)
+    counts = Counter(kind_of(name) for name in files if _is_packed(name, is_shard))
+    for folder in folders:
+        top = root / folder
+        is_split = split_of(folder) is not None
+        for here, name in files_below(top, further=is_split):
+            is_read = is_split and here == str(top)
+            if _is_packed(name, is_shard) or (is_shard(name) and not is_read):
+                counts[f"{kind_of(name)} in {folder}/"] += 1
+    return counts
+
+
+def _is_packed(name: str, is_shard: Callable[[str], bool]) -> bool:
+    """Tell by its name whether a file is a compressed shard."""
+    path = Path(name)
+    unpacked = f"{path.stem}.tar" if path.suffix.lower() == ".tgz" else path.stem
+    return name.lower().endswith(COMPRESSED) and is_shard(unpacked)

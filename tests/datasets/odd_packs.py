@@ -113,7 +113,7 @@ def texts_without_an_image(root):
     fill(root, "train.tar", data=tar_bytes(*members, *ONE, *OTHER))
 
 
-@packed(r"has no image in 1 webdataset files; found 1 \*\.ten, 1 \*\.txt; pack images")
+@packed(r"has no image in 1 webdataset file; found 1 \*\.ten, 1 \*\.txt; pack images")
 def a_tar_file_without_images(root):
     fill(root, "train.tar", data=tar_bytes(("1.ten", b"1"), ("1.txt", b"2")))
 
@@ -164,6 +164,31 @@ def a_shard_that_is_a_link_to_nothing(root):
     (root / "b.tar").symlink_to("c.tar")
 
 
+@packed(r"a\.tar is not a regular file, but a link to nothing; remove it")
+def shards_that_are_all_links_to_nothing(root):
+    (root / "a.tar").symlink_to("gone/a.tar")
+    (root / "b.tar").symlink_to("gone/b.tar")
+
+
+@packed(r"train is a link to '/gone/train', which cannot be followed")
+def a_split_of_shards_that_is_a_link_to_nothing(root):
+    fill(root, "a.tar", data=PAIR)
+    (root / "train").symlink_to("/gone/train")
+
+
+@packed(
+    Read(
+        BOTH,
+        BOTH,
+        {"*.tar.gz in train/": 1, "*.tar in train/": 1, "*.tgz in val/": 1},
+    )
+)
+def shards_that_are_not_read_in_folders_of_splits(root):
+    fill(root, "train/0.tar", "val/0.tar", data=PAIR)
+    fill(root, "train/1.tar.gz", "train/more/deep/2.tar", "val/deep/1.tgz")
+    fill(root, "train/more/notes.txt", "val/notes.gz")
+
+
 @packed(r"b\.tar is not a regular file, but a pipe or device; remove it")
 def a_shard_that_is_a_pipe(root):
     fill(root, "a.tar", data=PAIR)
@@ -205,6 +230,12 @@ def a_list_with_an_empty_line(root):
 def a_list_of_other_records(root):
     fill(root, "x.rec", data=REC)
     fill(root, "x.lst", data=b"0\t1\tdog/1.jpg\n1\t0\tcat/0.jpg\n")
+
+
+@packed(r"x\.lst cannot be read \(not a regular file, but a folder, pipe or device\)")
+def a_list_that_is_a_pipe(root):
+    fill(root, "x.rec", data=REC)
+    os.mkfifo(root / "x.lst")
 
 
 @packed(r"x\.rec: the record at byte 0 holds numbers as Amazon SageMaker writes them")

@@ -91,7 +91,7 @@ def test_images_without_class_folders_are_refused(tmp_path):
 def test_a_class_without_images_is_named(folder):
     (folder / "train" / "empty one").mkdir()
 
-    with pytest.raises(ConfigError, match=r"1 classes without images \(empty one\)"):
+    with pytest.raises(ConfigError, match=r"1 class without images \(empty one\)"):
         list_image_folder(folder)
 
 
@@ -108,5 +108,5 @@ def test_a_class_without_evaluation_images_is_none_of_them(folder, has_folder):
 def test_an_evaluation_class_that_training_has_not_is_named(folder):
     (folder / "val" / "apple").rename(folder / "val" / "another")
 
-    with pytest.raises(ConfigError, match=r"1 classes that train/ has not \(another\)"):
+    with pytest.raises(ConfigError, match=r"1 class that train/ has not \(another\)"):
         list_image_folder(folder)

@@ -78,7 +78,7 @@ def test_another_label_changes_the_fingerprint(table):
         (["1.png,exam,1"], "file,split,a", "split='exam' in line 2"),
         (["1.png,val,1"], "file,split,a", "no image for training"),
         (["1.png,1", "1.png,0"], "file,sick", "'1.png' more than once"),
-        (["1.png,1", "2.png"], "file,sick", "1 values in line 3, not 2"),
+        (["1.png,1", "2.png"], "file,sick", "1 value in line 3, not 2"),
     ],
 )
 def test_a_table_that_cannot_be_used_says_why(tmp_path, rows, columns, said):

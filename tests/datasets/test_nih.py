@@ -86,7 +86,7 @@ def test_a_patient_on_both_sides_is_refused(nih):
     names = [*ROWS]
     lists(nih, names[:1], names[1:])
 
-    with pytest.raises(ConfigError, match=r"1 patients .* evaluation, limit 0"):
+    with pytest.raises(ConfigError, match=r"1 patient with .* evaluation, limit 0"):
         find(str(nih))
 
 

@@ -9,8 +9,9 @@ from nbkit.datasets import pack
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import read_manifest, write_manifest
 from nbkit.errors import ConfigError
-from tests.datasets import odd_layouts, odd_packs
+from tests.datasets import odd_layouts, odd_packs, odd_splits
 from tests.datasets.odd_layouts import JPEG, counted, fill
+from tests.hostile.strangers import as_stranger, needs_root
 
 DEEP = sys.getrecursionlimit() + 100
 LAYOUTS = {**odd_layouts.FOLDERS, **odd_layouts.PACKS}
@@ -68,6 +69,32 @@ def test_folders_lie_within_folders_however_many(tmp_path):
             inner.rename(top)
 
     assert found == ["a/1.jpg", f"a/{'n/' * DEEP}1.jpg", "b/2.jpg"]
+
+
+@needs_root
+def test_folders_of_others_beside_splits_are_skipped(tmp_path):
+    odd_layouts.two(tmp_path / "data", "train/")
+    for name in ("lost+found", "private"):
+        (tmp_path / "data" / name).mkdir(mode=0o700)
+
+    with as_stranger(tmp_path / "data"):
+        listing = find(str(tmp_path / "data"))
+
+    assert dict(listing.passed_over) == {}
+    assert len(listing.train) == 2
+
+
+@needs_root
+def test_a_class_by_a_link_into_a_folder_of_others_is_refused(tmp_path):
+    odd_splits.what_a_disk_has_in_its_top_folder(tmp_path / "data")
+    fill(tmp_path, "closed/c/1.jpg")
+    (tmp_path / "closed").chmod(0o700)
+    (tmp_path / "data" / "c").symlink_to("../closed/c")
+
+    with as_stranger(tmp_path / "data"), pytest.raises(ConfigError) as raised:
+        find(str(tmp_path / "data"))
+
+    assert "which cannot be followed (Permission denied)" in str(raised.value)
 
 
 def test_links_to_nothing_are_left_out_with_their_reason(tmp_path):

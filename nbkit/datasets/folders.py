@@ -1,0 +1,102 @@
+"""The names in folders, of a data set and of what is beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from nbkit.datasets.splits import split_of
+from nbkit.errors import ConfigError
+
+__all__ = ["check_links", "check_splits", "files_below", "names_in", "subfolders"]
+
+_OF_THE_DISK = "lost+found"
+"""In the top folder of a disk; only root may read it."""
+
+
+def names_in(folder: Path | str) -> tuple[list[str], list[str]]:
+    """Return the names of folders, and of everything else."""
+    folders: list[str] = []
+    files: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not _is_hidden(entry.name):
+                (folders if _is_folder(entry) else files).append(entry.name)
+    return folders, files
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Return the names of folders, sorted."""
+    return sorted(names_in(folder)[0])
+
+
+def files_below(top: Path, *, further: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield the files in a folder that may be none of the data's, and further down.
+
+    Each with the folder that it is in. A folder that may not be read, or has just gone,
+    has none. Links further down are not followed, which may lead anywhere.
+    """
+    waiting = [str(top)]
+    while waiting:
+        here = waiting.pop()
+        with suppress(PermissionError, FileNotFoundError):
+            folders, files = names_in(here)
+            yield from ((here, name) for name in files)
+            below = [f"{here}/{name}" for name in folders] if further else []
+            waiting += (one for one in below if here == str(top) or not _is_link(one))
+
+
+def check_splits(root: Path) -> None:
+    """Refuse a split that is a link to nothing."""
+    check_links(root, root, lambda name: split_of(name) is not None)
+
+
+def check_links(root: Path, folder: Path, matters: Callable[[str], bool]) -> None:
+    """Refuse a link that cannot be followed: a folder of the data would be missing.
+
+    Parameters
+    ----------
+    root
+        The folder of the data set, for the message.
+    folder
+        Where links are looked for.
+    matters
+        Tells by its name whether a link may be that of a class or split.
+
+    Raises
+    ------
+    ConfigError
+        If there is one.
+    """
+    with os.scandir(folder) as entries:
+        links = [entry for entry in entries if entry.is_symlink()]
+    for link in sorted(links, key=lambda link: link.name):
+        if _is_hidden(link.name) or not matters(link.name):
+            continue
+        try:
+            link.stat()
+        except OSError as error:
+            message = (
+                f"data={str(root)!r}: {link.path} is a link to "
+                f"{os.readlink(link.path)!r}, which cannot be followed "  # noqa: PTH115
+                f"({error.strerror}), so that a class or split may be missing; restore "
+                "what it leads to, or remove the link."
+            )
+            raise ConfigError(message) from error
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == _OF_THE_DISK
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    # A link to itself is none, and not an error.
+    if entry.is_symlink():
+        return os.path.isdir(entry.path)  # noqa: PTH112 - a million entries
+    return entry.is_dir()
+
+
+def _is_link(path: str) -> bool:
+    return os.path.islink(path)  # noqa: PTH114 - of text
