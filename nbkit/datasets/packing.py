@@ -15,11 +15,13 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.packed import Description
+from nbkit.datasets.passed_over import in_words
 from nbkit.datasets.recordio import RecordIOWriter
 from nbkit.datasets.samples import Sample, Samples
 from nbkit.datasets.tfrecord import TFRecordWriter
 from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
 from nbkit.errors import ConfigError, StoreError
+from nbkit.plural import plural
 
 __all__ = ["Format", "pack"]
 
@@ -53,7 +55,8 @@ def pack(
     """Write the images of a data set into a few large files.
 
     Images keep their bytes, names, labels and split. Those for training are shuffled,
-    always in the same way, for readers that take a file from front to back.
+    always in the same way, for readers that take a file from front to back. Files that
+    are not part of the data, which training would skip, are counted in a line.
 
     Parameters
     ----------
@@ -94,6 +97,8 @@ def pack(
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
         temporary.mkdir(parents=True)
+        if on_progress is None:
+            _tell_what_is_left(listing)
         _write(listing, temporary, format, shard_bytes, on_progress or _Lines())
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
@@ -204,13 +209,24 @@ def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> byt
                 "file again."
             )
             raise ConfigError(message)
-        return images.read(number)
+        data = images.read(number)
+    except StoreError as error:
+        message = f"{images.place(number)} cannot be packed: {error}"
+        raise ConfigError(message) from error
     except OSError as error:
         message = (
             f"{images.place(number)} cannot be read ({error.strerror}); fix it or "
             "remove it from the data."
         )
         raise ConfigError(message) from error
+    if sample.size_bytes not in (None, len(data)):
+        # Python raises nothing when it reads past the end of a file.
+        message = (
+            f"{images.place(number)} cannot be packed: it has {len(data):,} bytes now "
+            f"and had {sample.size_bytes:,}; leave the data in place meanwhile."
+        )
+        raise ConfigError(message)
+    return data
 
 
 class _Shards:
@@ -263,6 +279,14 @@ class _Shards:
         return TFRecordWriter(path, self._classes)
 
 
+def _tell_what_is_left(listing: Listing) -> None:
+    """Print how many files are not part of the data, and so of the pack."""
+    if left := listing.passed_over:
+        files = plural(sum(left.values()), "file")
+        sys.stdout.write(f"not packed, as not part of the data: {files} ")
+        sys.stdout.write(f"({in_words(left)})\n")
+
+
 class _Lines:
     """Prints how far it is, now and then."""
 
@@ -275,7 +299,8 @@ class _Lines:
             return
         self._said = now
         rate = done / max(now - self._began, 1e-6)
-        sys.stdout.write(f"packed {done:,} of {total:,} images, {rate:,.0f} a second\n")
+        images = plural(total, "image")
+        sys.stdout.write(f"packed {done:,} of {images}, {rate:,.0f} a second\n")
         sys.stdout.flush()
 
 

@@ -57,8 +57,8 @@ def list_webdataset(
     -------
     Listing
         To read it raises `ConfigError` if a file is damaged, an image has no
-        label or a label no image, two images share a stem, or a member is sparse or a
-        link that cannot be followed.
+        label or a label no image, two images share a stem, or a member is there twice,
+        sparse, or a link that cannot be followed.
 
     Raises
     ------
@@ -111,16 +111,19 @@ class _Parts:
 
 
 def _read(path: Path) -> Iterator[Packed | str]:
+    seen: set[str] = set()
     with path.open("rb") as file:
         for parts in _neighbours(path, file):
             if parts.image is not None:
-                yield Packed(
-                    parts.image.name.removeprefix("./"),
-                    _labels(path, file, parts),
-                    ((parts.image.offset, parts.image.size),),
-                )
-                continue
-            _check_has_no_label(path, file, parts)
+                name = parts.image.name.removeprefix("./")
+                if name in seen:
+                    raise _twice(path, name)
+                seen.add(name)
+                place = parts.image.offset, parts.image.size
+                yield Packed(name, _labels(path, file, parts), (place,))
+                parts.others.pop("cls" if "cls" in parts.others else "json")
+            else:
+                _check_has_no_label(path, file, parts)
             yield from (member.name for member in parts.others.values())
 
 
@@ -134,8 +137,11 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             if parts is not None:
                 yield parts
             parts = _Parts(stem)
+        kind = extension.lower()
+        if kind in parts.others or (parts.image and parts.image.name == member.name):
+            raise _twice(path, member.name)
         if not is_image(extension):
-            parts.others[extension.lower()] = member
+            parts.others[kind] = member
         elif parts.image is None:
             parts.image = member
         else:
@@ -146,6 +152,13 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             raise ConfigError(message)
     if parts is not None:
         yield parts
+
+
+def _twice(path: Path, name: str) -> ConfigError:
+    return ConfigError(
+        f"{path} holds {name!r} twice, as after tar --append, so that it would count "
+        "twice or have two labels; unpack it, which keeps the last, and pack it again."
+    )
 
 
 def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:

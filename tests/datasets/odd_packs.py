@@ -118,6 +118,28 @@ def a_tar_file_without_images(root):
     fill(root, "train.tar", data=tar_bytes(("1.ten", b"1"), ("1.txt", b"2")))
 
 
+@packed(Read(BOTH, passed_over={"*.txt": 1, "*.json": 1}))
+def texts_beside_an_image(root):
+    members = (("1.txt", b"a cat"), *ONE, ("1.json", b'{"caption": "a cat"}'), *OTHER)
+    fill(root, "train.tar", data=tar_bytes(*members))
+
+
+@packed(r"train\.tar holds '1\.jpg' twice, as after tar --append, .* unpack it, which")
+def an_image_that_is_there_twice(root):
+    again = (("./1.jpg", JPEG), ("./1.cls", b"0"))
+    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, *again))
+
+
+@packed(r"train\.tar holds '1\.jpg' twice")
+def an_image_that_is_there_twice_in_a_row(root):
+    fill(root, "train.tar", data=tar_bytes(*ONE, *ONE, *OTHER))
+
+
+@packed(r"train\.tar holds '1\.cls' twice")
+def a_label_that_is_there_twice(root):
+    fill(root, "train.tar", data=tar_bytes(*ONE, ("1.cls", b"1"), *OTHER))
+
+
 @packed(r"'1\.json' holds b'\[+', but a label is the index of a class")
 def brackets_without_end(root):
     members = (("1.jpg", JPEG), ("1.json", b"[" * 200_000))

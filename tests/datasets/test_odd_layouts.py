@@ -10,6 +10,7 @@ from nbkit.datasets.find import find
 from nbkit.datasets.manifest import read_manifest, write_manifest
 from nbkit.errors import ConfigError
 from tests.datasets import odd_layouts, odd_packs, odd_splits
+from tests.datasets.images import write_folder
 from tests.datasets.odd_layouts import JPEG, counted, fill
 from tests.hostile.strangers import as_stranger, needs_root
 
@@ -171,3 +172,50 @@ def test_a_record_cut_short_since_the_listing_is_said_to_be(tmp_path, changed):
 def test_a_record_with_another_checksum_is_not_packed_anew(tmp_path, changed):
     with pytest.raises(ConfigError, match=r"1.jpg in .* cannot be packed \(its record"):
         pack(changed, tmp_path / "packed", "webdataset", on_progress=lambda *_: None)
+
+
+def test_packing_tells_how_many_files_it_leaves_out(tmp_path, capsys):
+    odd_layouts.a_test_beside_val(tmp_path / "data")
+    fill(tmp_path / "data", "train/a/1.gif")
+
+    pack(tmp_path / "data", tmp_path / "packed", "tfrecord")
+
+    said = "not packed, as not part of the data: 3 files (2 *.jpg in test/, 1 *.gif)"
+    assert capsys.readouterr().out.splitlines()[0] == said
+
+
+def test_a_pack_of_a_pack_is_told_what_is_left_out(tmp_path, capsys):
+    odd_packs.texts_beside_an_image(tmp_path / "data")
+
+    pack(tmp_path / "data", tmp_path / "packed", "recordio")
+
+    said = capsys.readouterr().out
+    assert "data: 2 files (1 *.txt, 1 *.json)\n" in said
+
+
+@pytest.mark.parametrize("format", ["recordio", "webdataset"])
+def test_a_shard_that_is_cut_short_meanwhile_is_not_packed(tmp_path, packed, format):
+    data = write_folder(tmp_path / "data")
+    first = packed(data, format)
+    (shard,) = (one for one in first.glob("val*") if one.suffix in (".rec", ".tar"))
+
+    with pytest.raises(
+        ConfigError, match=r"packed: it has \d+ bytes now and had \d+; l"
+    ):
+        pack(
+            first,
+            tmp_path / "second",
+            "tfrecord",
+            on_progress=lambda *_: os.truncate(shard, 2_000),
+        )
+
+    assert not (tmp_path / "second").exists()
+
+
+def test_an_image_that_is_a_pipe_is_not_packed(tmp_path):
+    odd_layouts.a_pipe(tmp_path / "data")
+
+    with pytest.raises(
+        ConfigError, match=r"pipe 1\.jpg cannot be packed: .*a regular f"
+    ):
+        pack(tmp_path / "data", tmp_path / "packed", "tfrecord")
