@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.passed_over import kind_of, remedy
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
-from nbkit.datasets.shards import shards_below, shards_elsewhere, use_of
+from nbkit.datasets.shards import shards_below, shards_elsewhere, shards_missing, use_of
 from nbkit.datasets.splits import EVALUATION
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
@@ -63,6 +63,8 @@ class Description:
 
     classes: Sequence[str]
     is_multi_label: bool
+    images: Mapping[str, int] = field(default_factory=dict)
+    """How many there are for ``train`` and ``evaluation``; nothing in older packs."""
 
     def write(self, folder: Path) -> None:
         """Put it into a pack's folder."""
@@ -70,6 +72,7 @@ class Description:
             {
                 "schema": _SCHEMA,
                 "is_multi_label": self.is_multi_label,
+                "images": dict(self.images),
                 "classes": list(self.classes),
             },
             indent=1,
@@ -91,10 +94,12 @@ class Description:
             if entries["schema"] != _SCHEMA:
                 message = f"schema {entries['schema']!r}, not {_SCHEMA!r}"
                 raise ValueError(message)
-            return cls(list(entries["classes"]), bool(entries["is_multi_label"]))
+            images = {split: int(n) for split, n in entries.get("images", {}).items()}
+            is_multi_label = bool(entries["is_multi_label"])
+            return cls(list(entries["classes"]), is_multi_label, images)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = (
                 f"{path} does not describe a pack ({error}); remove it, and classes "
                 "are named by their numbers."
@@ -141,7 +146,7 @@ def list_packed(
         use = use_of(root, there)
         shards = [shard for shard in there if use[shard]]
         unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
-        unused += shards_elsewhere(root, is_shard)
+        unused += shards_elsewhere(root, is_shard) + shards_missing(shards)
         described_by = [DESCRIPTION]
         if beside is not None:
             described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]
@@ -240,6 +245,8 @@ def _contents(
         for index, image in enumerate(images):
             name = image.name or f"{shard}/{index}"
             samples[use].append(_sample(name, image, number, is_multi_label))
+    if description is not None:
+        _check_whole(root, description, samples)
     if not samples["train"]:
         message = (
             f"data={str(root)!r} has no training images: none in "
@@ -260,6 +267,23 @@ def _contents(
         is_multi_label,
         passed_over=passed_over,
     )
+
+
+def _check_whole(
+    root: Path,
+    description: Description,
+    samples: Mapping[str | None, Sequence[Sample]],
+) -> None:
+    """Refuse a pack of which files are missing, as after a copy that was ended."""
+    for split, images in description.images.items():
+        found = len(samples.get(split, ()))
+        if found < images:
+            message = (
+                f"data={str(root)!r} has {plural(found, 'image')} for {split}, but "
+                f"{DESCRIPTION} says {images:,}: packed files are missing; copy them "
+                f"all, or remove 'images' from {DESCRIPTION}."
+            )
+            raise ConfigError(message)
 
 
 def _check_several(root: Path, train: list[Sample], classes: list[str]) -> None:

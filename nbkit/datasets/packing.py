@@ -88,6 +88,8 @@ def pack(
         If the folder cannot be written.
     """
     folder = Path(folder).expanduser().absolute()
+    if folder.is_symlink():
+        folder = folder.resolve()  # nothing can be renamed to a link's name
     _check_arguments(folder, format, shard_megabytes)
     listing = find(str(data))
     _check_names(listing, format)
@@ -124,6 +126,12 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
         message = (
             f"shard_megabytes={shard_megabytes} is below 1; leave it out for files of "
             f"{_SHARD_MEGABYTES}."
+        )
+        raise ConfigError(message)
+    if folder.is_mount():
+        message = (
+            f"folder={str(folder)!r} is where a file system is mounted, which a pack "
+            "cannot replace; name a folder in it."
         )
         raise ConfigError(message)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -197,7 +205,8 @@ def _write(
                 shards.close()
     finally:
         images.close()
-    Description(listing.classes, listing.is_multi_label).write(folder)
+    counts = {split: len(samples) for split, samples in listing.splits()}
+    Description(listing.classes, listing.is_multi_label, counts).write(folder)
 
 
 def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> bytes:

@@ -75,15 +75,16 @@ def is_recordio(name: str) -> bool:
     return name.lower().endswith(SUFFIX)
 
 
-def _read(path: Path) -> Iterator[Packed]:
+def _read(path: Path) -> Iterator[Packed | str]:
     list_path = path.with_suffix(_LIST_SUFFIX)
-    listed = _listed(list_path)
+    listed, found = _listed(list_path), set[int]()
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         offset = 0
         while offset < size:
             pieces, following = _record(path, file.fileno(), offset, size)
             labels, number, pieces = _open(path, file.fileno(), offset, pieces)
+            found.add(number)
             name, expected = listed.get(number, (None, ()))
             # im2rec may list several labels and keep the first alone.
             if expected and expected[: len(labels)] != labels:
@@ -95,6 +96,8 @@ def _read(path: Path) -> Iterator[Packed]:
                 raise ConfigError(message)
             yield Packed(name, labels, pieces)
             offset = following
+    # im2rec leaves out what it cannot read, and ends early where it is killed.
+    yield from (name for number, (name, _) in listed.items() if number not in found)
 
 
 def _shown(labels: Sequence[float]) -> str:

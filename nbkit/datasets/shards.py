@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +16,16 @@ from nbkit.datasets.splits import split_of, splits_in
 from nbkit.errors import ConfigError
 from nbkit.reading import open_regular
 
-__all__ = ["damaged", "shards_below", "shards_elsewhere", "use_of"]
+__all__ = [
+    "damaged",
+    "shards_below",
+    "shards_elsewhere",
+    "shards_missing",
+    "use_of",
+]
+
+_OF = re.compile(r"(.*)-(\d+)-of-(\d+)(.*)", re.DOTALL)
+"""Names of shards that say how many there are."""
 
 
 def damaged(path: Path, offset: int, what: str) -> ConfigError:
@@ -155,6 +165,20 @@ def shards_elsewhere(root: Path, is_shard: Callable[[str], bool]) -> Counter[str
             if _is_packed(name, is_shard) or (is_shard(name) and not is_read):
                 counts[f"{kind_of(name)} in {folder}/"] += 1
     return counts
+
+
+def shards_missing(shards: Sequence[str]) -> Counter[str]:
+    """Count the shards that are not there by what the names of others say."""
+    numbers: dict[tuple[str, str, str], set[int]] = {}
+    for shard in shards:
+        if named := _OF.fullmatch(shard):
+            before, number, total, after = named.groups()
+            numbers.setdefault((before, total, after), set()).add(int(number))
+    missing = {
+        f"{before}-*-of-{total}{after} that are not there": int(total) - len(found)
+        for (before, total, after), found in numbers.items()
+    }
+    return +Counter(missing)
 
 
 def _is_packed(name: str, is_shard: Callable[[str], bool]) -> bool:

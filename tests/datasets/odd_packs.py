@@ -254,6 +254,12 @@ def a_list_of_other_records(root):
     fill(root, "x.lst", data=b"0\t1\tdog/1.jpg\n1\t0\tcat/0.jpg\n")
 
 
+@packed(Read({"cat/0.jpg": 0, "dog/1.jpg": 1}, passed_over={"*.jpg": 1}))
+def a_list_of_more_than_was_packed(root):
+    fill(root, "x.rec", data=REC)
+    fill(root, "x.lst", data=b"0\t0\tcat/0.jpg\n1\t1\tdog/1.jpg\n2\t1\tdog/2.jpg\n")
+
+
 @packed(r"x\.lst cannot be read \(not a regular file, but a folder, pipe or device\)")
 def a_list_that_is_a_pipe(root):
     fill(root, "x.rec", data=REC)
@@ -285,6 +291,11 @@ TFRECORD = labelled(packed_integers(0)) + labelled(packed_integers(1), b"2.jpg")
 @packed(Read(BOTH))
 def a_whole_tfrecord(root):
     fill(root, "x.TFRecord", data=TFRECORD)
+
+
+@packed(Read(BOTH, passed_over={"train-*-of-00003 that are not there": 2}))
+def a_part_of_the_tfrecords(root):
+    fill(root, "train-00001-of-00003", data=TFRECORD)
 
 
 @packed(r"x\.tfrecord is compressed \(gzip\); unpack it")

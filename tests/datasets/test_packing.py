@@ -151,6 +151,39 @@ def test_a_folder_that_holds_something_is_refused(folder, tmp_path):
     assert find(str(tmp_path / "empty")).kind == "webdataset"
 
 
+def test_a_pack_may_be_made_where_a_link_leads(folder, tmp_path):
+    (tmp_path / "link").symlink_to("empty")
+    for exists in (False, True):
+        if exists:
+            (tmp_path / "empty").mkdir()
+
+        target = pack(folder, tmp_path / "link", "webdataset")
+
+        assert find(str(target)).kind == find(str(tmp_path / "link")).kind
+        shutil.rmtree(tmp_path / "empty")
+
+
+def test_a_pack_needs_a_folder_that_can_be_replaced(folder):
+    with pytest.raises(ConfigError, match=r"'/proc' is where a file system is mounted"):
+        pack(folder, "/proc", "webdataset")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("lost", "split"), [("train", "train"), ("val", "evaluation")])
+def test_a_pack_of_which_a_file_is_missing_is_refused(
+    folder, packed, format, lost, split
+):
+    target = packed(folder, format)
+    for path in target.glob(f"{lost}*"):
+        path.unlink()
+
+    said = (
+        rf"has 0 images for {split}, but dataset.json says \d+: packed files are miss"
+    )
+    with pytest.raises(ConfigError, match=said):
+        find(str(target)).read()
+
+
 def test_a_folder_that_cannot_be_written_is_named(folder):
     with pytest.raises(StoreError, match=r"/proc/pack cannot be written \("):
         pack(folder, "/proc/pack", "webdataset")
