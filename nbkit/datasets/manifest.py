@@ -41,7 +41,7 @@ __all__ = [
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
 
-_RULES = "rules 2"
+_RULES = "rules 3"
 """By which images are looked at: another number as soon as others follow."""
 _NAMED_COARSE = 100
 

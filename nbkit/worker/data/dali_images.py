@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from nbkit.datasets.samples import Decoding, Samples
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.image_data import NO_IMAGE, Requests, read_image
 from nbkit.worker.data.images import decode_whole, unreadable_message
@@ -98,7 +99,8 @@ class Images:
         """
         encoded = [one for batch in batches for one in batch if not one.is_bare]
         numbers = {one.number for one in encoded if self._is_refused(one)}
-        what = f"nvImageCodec does not decode {len(numbers - self._refused):,} images"
+        count = len(numbers - self._refused)
+        what = f"nvImageCodec does not decode {plural(count, 'image')}"
         if not numbers and self._on_gpu:
             numbers = {one.number for one in encoded}
             what = (
