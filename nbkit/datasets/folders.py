@@ -81,7 +81,7 @@ def check_links(root: Path, folder: Path, matters: Callable[[str], bool]) -> Non
             message = (
                 f"data={str(root)!r}: {link.path} is a link to "
                 f"{os.readlink(link.path)!r}, which cannot be followed "  # noqa: PTH115
-                f"({error.strerror}), so that a class or split may be missing; restore "
+                f"({error.strerror}), so that a part of the data is missing; restore "
                 "what it leads to, or remove the link."
             )
             raise ConfigError(message) from error

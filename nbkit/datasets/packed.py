@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nbkit.datasets.folders import check_links
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.passed_over import kind_of, remedy
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
@@ -145,6 +146,7 @@ def list_packed(
         there = shards_below(root, is_shard, is_pack=True)
         use = use_of(root, there)
         shards = [shard for shard in there if use[shard]]
+        check_links(root, root, DESCRIPTION.__eq__)
         unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
         unused += shards_elsewhere(root, is_shard) + shards_missing(shards)
         described_by = [DESCRIPTION]
@@ -235,6 +237,8 @@ def _contents(
             f"{remedy(passed_over)}; pack images with their labels."
         )
         raise ConfigError(message)
+    empty = (shard for _, shard, images in shards if not images)
+    passed_over += Counter(f"{kind_of(shard)} without an image" for shard in empty)
     description = Description.read(root)
     if description is not None:
         is_multi_label = description.is_multi_label

@@ -84,8 +84,9 @@ def _read(path: Path) -> Iterator[Packed | str]:
         while offset < size:
             pieces, following = _record(path, file.fileno(), offset, size)
             labels, number, pieces = _open(path, file.fileno(), offset, pieces)
-            found.add(number)
             name, expected = listed.get(number, (None, ()))
+            if name is not None:
+                found.add(number)
             # im2rec may list several labels and keep the first alone.
             if expected and expected[: len(labels)] != labels:
                 message = (

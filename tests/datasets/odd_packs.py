@@ -260,6 +260,12 @@ def a_list_of_more_than_was_packed(root):
     fill(root, "x.lst", data=b"0\t0\tcat/0.jpg\n1\t1\tdog/1.jpg\n2\t1\tdog/2.jpg\n")
 
 
+@packed(r"dataset\.json is a link to 'gone', which cannot be followed")
+def a_description_that_is_a_link_to_nothing(root):
+    fill(root, "x.rec", data=REC)
+    (root / "dataset.json").symlink_to("gone")
+
+
 @packed(r"x\.lst cannot be read \(not a regular file, but a folder, pipe or device\)")
 def a_list_that_is_a_pipe(root):
     fill(root, "x.rec", data=REC)
@@ -296,6 +302,12 @@ def a_whole_tfrecord(root):
 @packed(Read(BOTH, passed_over={"train-*-of-00003 that are not there": 2}))
 def a_part_of_the_tfrecords(root):
     fill(root, "train-00001-of-00003", data=TFRECORD)
+
+
+@packed(Read(BOTH, passed_over={"*.tfrecord without an image": 1}))
+def a_tfrecord_without_records(root):
+    fill(root, "x.tfrecord", data=TFRECORD)
+    fill(root, "y.tfrecord", data=b"")
 
 
 @packed(r"x\.tfrecord is compressed \(gzip\); unpack it")

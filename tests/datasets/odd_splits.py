@@ -25,7 +25,7 @@ def a_class_of_the_evaluation_that_is_a_link_to_nothing(root):
     (root / "val" / "b").symlink_to("/gone/b")
 
 
-@folder(r"val is a link to '/gone/val', .* a class or split may be missing; restore")
+@folder(r"val is a link to '/gone/val', .* a part of the data is missing; restore")
 def a_split_that_is_a_link_to_nothing(root):
     two(root, "train/")
     (root / "val").symlink_to("/gone/val")
