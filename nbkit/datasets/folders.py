@@ -36,16 +36,20 @@ def files_below(top: Path, *, further: bool = True) -> Iterator[tuple[str, str]]
     """Yield the files in a folder that may be none of the data's, and further down.
 
     Each with the folder that it is in. A folder that may not be read, or has just gone,
-    has none. Links further down are not followed, which may lead anywhere.
+    has none. Links may lead anywhere: of those in the top folder, which may be classes,
+    only the files directly in theirs are yielded, and others are not followed.
     """
-    waiting = [str(top)]
+    waiting = [(str(top), further)]
     while waiting:
-        here = waiting.pop()
+        here, goes_on = waiting.pop()
         with suppress(PermissionError, FileNotFoundError):
             folders, files = names_in(here)
             yield from ((here, name) for name in files)
-            below = [f"{here}/{name}" for name in folders] if further else []
-            waiting += (one for one in below if here == str(top) or not _is_link(one))
+            for name in folders if goes_on else ():
+                path = f"{here}/{name}"
+                is_link = _is_link(path)
+                if here == str(top) or not is_link:
+                    waiting.append((path, not is_link))
 
 
 def check_splits(root: Path) -> None:

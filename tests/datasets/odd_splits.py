@@ -77,6 +77,15 @@ def a_test_that_is_not_used_by_a_link(root):
     (root / "test").symlink_to(".elsewhere")
 
 
+@folder(Read(below("train"), below("val"), {"*.jpg in test/": 1}))
+def a_test_that_is_not_used_with_links(root):
+    two(root, "train/")
+    two(root, "val/")
+    fill(root, ".elsewhere/1.jpg", ".elsewhere/deep/2.jpg", "test/y/notes.txt")
+    for name in ("test/x", "test/y/x"):
+        (root / name).symlink_to(root / ".elsewhere")
+
+
 @folder(Read(TWO))
 def what_a_disk_has_in_its_top_folder(root):
     two(root)
