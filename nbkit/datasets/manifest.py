@@ -23,6 +23,7 @@ from typing import Any
 
 from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
+from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.rgb import decoder_version
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
@@ -87,7 +88,8 @@ class Manifest:
     """Images that are left out; their run says whether that ends it."""
     deep: Deep = field(default_factory=Deep)
     passed_over: Mapping[str, int] = field(default_factory=dict)
-    """How many files are not part of the data, by their suffix."""
+    """How many files are not part of the data, by their suffix; of a manifest in the
+    store, those in packed files alone."""
 
 
 def manifest_name(fingerprint: Fingerprint) -> str:
@@ -179,8 +181,8 @@ def write_manifest(
         **counts,
         "unreadable": unreadable,
         "deep": asdict(Deep(deep, len(coarse), coarse[:_NAMED_COARSE])),
-        # As of now: later runs find these counts too, though such files come and go.
-        "passed_over": listing.passed_over,
+        # Files beside images or shards come and go: each run counts them itself.
+        "passed_over": most_frequent(listing.contents.passed_over),
     }
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"

@@ -128,13 +128,14 @@ def test_files_that_are_passed_over_make_no_other_manifest(tmp_path):
     assert find(str(tmp_path)).fingerprint() == before
 
 
-def test_the_manifest_counts_files_that_are_passed_over(tmp_path):
+def test_the_manifest_counts_files_in_packed_files_that_are_passed_over(tmp_path):
     odd_packs.texts_without_an_image(tmp_path / "data")
     fill(tmp_path / "data", "train-1.tar.gz")
 
     manifest = looked_at(tmp_path / "data", tmp_path / "manifest")
 
-    assert manifest.passed_over == {"*.txt": 1, "*.json": 1, "*.tar.gz": 1}
+    # Each run counts those beside them itself.
+    assert manifest.passed_over == {"*.txt": 1, "*.json": 1}
 
 
 @pytest.fixture

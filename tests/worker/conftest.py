@@ -6,8 +6,10 @@ import psutil
 import pytest
 
 from nbkit.config import ExperimentConfig
+from nbkit.store.paths import RunPaths
 from nbkit.worker import data
 from nbkit.worker.data import Placement
+from nbkit.worker.rank import Rank
 from tests.training import process_kept
 from tests.worker.images import CPU, manifest_of, write_classes
 
@@ -48,6 +50,19 @@ def opened(tmp_path_factory):
     yield load
     for one in all_data:
         one.close()
+
+
+@pytest.fixture
+def new_run(tmp_path, monkeypatch):
+    """Make the rank of a new run, by its number, in a store of its own."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+
+    def make(name="run", rank=0, board=None):
+        folder = tmp_path / "store" / "runs" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return Rank(RunPaths(folder), rank, rank, rank + 1, rank + 1, 0, board)
+
+    return make
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import random
 
 import torch
 
+from nbkit.config import ExperimentConfig
 from nbkit.datasets.check import look_at
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import read_manifest, write_manifest
@@ -24,6 +25,14 @@ def write_classes(root, images_per_class=1, classes=CLASSES):
             path = root / f"class {label:02d}" / f"{number}.JPEG"
             picture(100 * label + number).save(path)
     return root
+
+
+def config_of(root, **fields):
+    return ExperimentConfig(data=str(root), **fields)
+
+
+def names(samples):
+    return [samples.name(index) for index in range(len(samples))]
 
 
 def manifest_of(data, folder):

@@ -12,43 +12,10 @@ import pytest
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import HeartbeatBoard
-from nbkit.store.paths import RunPaths, manifests_folder
-from nbkit.store.record import read_json
+from nbkit.store.paths import manifests_folder
 from nbkit.worker.data import source
-from nbkit.worker.rank import Rank
 from tests.datasets.odd_files import odd_files
-from tests.worker.images import CLASSES, picture
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def new_run(store):
-    """Make the rank of a new run, by its number."""
-
-    def make(name="run", rank=0, board=None):
-        folder = store / "runs" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return Rank(RunPaths(folder), rank, rank, rank + 1, rank + 1, 0, board)
-
-    return make
-
-
-def config_of(root, **fields):
-    return ExperimentConfig(data=str(root), **fields)
-
-
-def names(samples):
-    return [samples.name(index) for index in range(len(samples))]
-
-
-def broken(root, *numbers):
-    for number in numbers:
-        (root / f"class {number:02d}" / "0.JPEG").write_bytes(b"no image")
+from tests.worker.images import CLASSES, config_of, names, picture
 
 
 def test_synthetic_images_need_no_manifest(new_run):
@@ -121,50 +88,6 @@ def test_a_store_without_hard_links_gets_a_copy(flat, new_run, monkeypatch):
     assert list(rank.paths.root.iterdir()) == [rank.paths.manifest]
 
 
-def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
-    broken(flat, 1, 3, 4, 8)
-    rank = new_run()
-
-    with pytest.raises(ConfigError) as raised:
-        source.prepare(config_of(flat), rank)
-
-    said = str(raised.value)
-    assert "4 unreadable images" in said
-    assert "class 01/0.JPEG (not a format that Pillow knows)" in said
-    assert "class 04/0.JPEG" in said
-    assert "class 08" not in said
-    assert "unreadable_images='skip'" in said
-    recorded = read_json(rank.paths.worker)["data"]["unreadable"]
-    assert recorded["count"] == 4
-    assert [one["name"][:8] for one in recorded["images"]] == [
-        "class 01", "class 03", "class 04", "class 08",
-    ]  # fmt: skip
-    with pytest.raises(ConfigError, match="4 unreadable images"):
-        source.prepare(config_of(flat), new_run(rank=1))
-
-
-def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
-    broken(flat, 1)
-    config = config_of(flat, unreadable_images="skip")
-
-    manifest = source.prepare(config, new_run())
-
-    assert "class 01/0.JPEG" not in names(manifest.train)
-    assert [manifest.train.label(index) for index in range(2)] == [0, 2]
-    described = source.describe(config, manifest)
-    assert described["fingerprint"]["files"] == CLASSES
-    assert described["unreadable"] == {
-        "count": 1,
-        "images": [
-            {
-                "name": "class 01/0.JPEG",
-                "split": "train",
-                "reason": "not a format that Pillow knows",
-            }
-        ],
-    }
-
-
 def test_a_name_that_is_no_utf8_is_spelt_out_in_the_log(flat, new_run, monkeypatch):
     (flat / "class 01" / os.fsdecode(b"caf\xe9\x1b.jpg")).write_bytes(b"no image")
     log = io.BytesIO()
@@ -194,62 +117,6 @@ def test_greyscale_of_more_than_8_bits_is_counted_in_log_and_record(
     assert described == {"count": 2, "coarse": 1, "first": ["class 01/1.tif"]}
 
 
-def test_the_record_names_no_more_than_a_hundred_unreadable_images(tmp_path, new_run):
-    for number in range(150):
-        folder = tmp_path / "data" / f"class {number % 2}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number}.png").write_bytes(b"no image")
-        picture(number % 2).save(folder / "whole.png")
-    config = config_of(tmp_path / "data", unreadable_images="skip")
-
-    unreadable = source.describe(config, source.prepare(config, new_run()))[
-        "unreadable"
-    ]
-
-    assert (unreadable["count"], len(unreadable["images"])) == (150, 100)
-
-
-def test_files_that_are_passed_over_are_counted(flat, new_run, capsys):
-    for name in ("1.gif", "2.gif", "notes.\x1b[31m"):
-        (flat / "class 01" / name).write_bytes(b"")
-    config = config_of(flat)
-
-    manifest = source.prepare(config, new_run())
-
-    said = capsys.readouterr().out
-    assert "3 files are skipped: 2 *.gif, 1 *.\\x1b[31m\n" in said
-    assert source.describe(config, manifest)["passed_over"] == {
-        "count": 3,
-        "kinds": {"*.gif": 2, "*.\x1b[31m": 1},
-    }
-
-
-@pytest.mark.parametrize(
-    ("left", "said"),
-    [(0, "and no training image without"), (1, "and training images of 1 class")],
-)
-def test_fewer_than_two_classes_of_readable_images_are_refused(
-    flat, new_run, left, said
-):
-    broken(flat, *range(left, CLASSES))
-    rank = new_run()
-
-    with pytest.raises(ConfigError, match=rf"{CLASSES - left} unreadable .*{said}"):
-        source.prepare(config_of(flat, unreadable_images="skip"), rank)
-    recorded = read_json(rank.paths.worker)["data"]["unreadable"]
-    assert recorded["count"] == CLASSES - left
-
-
-def test_names_of_unreadable_images_are_shown_without_control_characters(
-    flat, new_run, capsys
-):
-    (flat / "class 01" / "\x1b[31m\n.png").write_bytes(b"no image")
-
-    source.prepare(config_of(flat, unreadable_images="skip"), new_run())
-
-    assert "class 01/\\x1b[31m\\x0a.png (not" in capsys.readouterr().out
-
-
 def test_a_resumed_run_keeps_its_manifest_while_the_images_stay(flat, new_run):
     source.prepare(config_of(flat), new_run())
     # Written again, as they were: another time, the same images.
@@ -265,7 +132,7 @@ def test_a_resumed_run_keeps_its_manifest_while_the_images_stay(flat, new_run):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("remove", r"1 images gone \(class 02/0.JPEG\)"),
+        ("remove", r"1 image gone \(class 02/0.JPEG\)"),
         ("add", r"2 images new \(class 02/1.JPEG, \.\.\.\)"),
         ("replace", r"[\d,]+ bytes before and [\d,]+ now"),
     ],

@@ -23,6 +23,7 @@ from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.worker.data import Batch, EvaluationBatch, Placement
 from nbkit.worker.data.augmentation import Augmentation
+from nbkit.worker.data.left_out import in_words
 from nbkit.worker.data.normalise import DeviceCopy, Normalise
 
 __all__ = [
@@ -287,13 +288,24 @@ class ImageData(ABC):
             )
             raise ConfigError(message)
         if config.evaluation_period_epochs is not None and not self.evaluation_images:
-            message = (
-                f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
-                f"data={config.data!r} has no evaluation images; lay it out as "
+            raise ConfigError(self._no_evaluation_images())
+
+    def _no_evaluation_images(self) -> str:
+        config = self.config
+        asked = f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
+        found = [one for one in self.manifest.unreadable if one.split == "evaluation"]
+        if not found:
+            return (
+                f"{asked}data={config.data!r} has no evaluation images; lay it out as "
                 "train/<class>/ and val/<class>/, or in a CSV file add a column "
                 "'split' or 'patient_id', or set evaluation_period_epochs=None."
             )
-            raise ConfigError(message)
+        several = f"all {len(found):,} evaluation images of data={config.data!r} are"
+        one = f"the only evaluation image of data={config.data!r} is"
+        return (
+            f"{asked}{one if len(found) == 1 else several} unreadable: "
+            f"{in_words(found)}; fix them, or set evaluation_period_epochs=None."
+        )
 
     def _too_few_images(self, images: int) -> str:
         accumulation = self.config.gradient_accumulation_steps

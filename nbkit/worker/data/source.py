@@ -13,8 +13,9 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.worker.data.left_out import by_reason
+from nbkit.worker.data.left_out import in_words as reasons_in_words
 from nbkit.worker.data.notes import say
 from nbkit.worker.rank import Rank
 
@@ -86,12 +89,8 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
             write_json(rank.paths.worker, {"completed": False, "data": data})
         raise ConfigError(problem)
     if rank.rank == 0:
-        if manifest.unreadable:
-            say(_left_out(manifest))
-        if manifest.passed_over:
-            say(_passed_over(manifest))
-        if manifest.deep.count:
-            say(_deep(manifest))
+        for note in _notes(config, manifest):
+            say(note)
     _check_several_labels(config, manifest)
     return manifest
 
@@ -103,25 +102,28 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
     -------
     dict
         ``fingerprint``; ``unreadable`` with the ``count`` of images left out and the
-        first of them by ``name``, ``split`` and ``reason``; ``passed_over`` with the
-        ``count`` of files that are not part of the data, and of the most frequent by
-        suffix in ``kinds``; ``deep`` with the ``count`` of greyscale images of more
-        than 8 bits, of how many few levels are left (``coarse``), and the names of the
-        ``first`` of these.
+        first of them by ``name``, ``split`` and ``reason``, of each reason one before
+        all others; ``passed_over`` with the ``count`` of files that are not part of the
+        data, and of the most frequent by suffix in ``kinds``; ``deep`` with the
+        ``count`` of greyscale images of more than 8 bits, of how many few levels are
+        left (``coarse``), and the names of the ``first`` of these.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
         nothing = dict.fromkeys(("unreadable", "passed_over", "deep"))
         return {"fingerprint": fingerprint | unknown, **nothing}
-    first = manifest.unreadable[:_LISTED_IN_RECORD]
+    # The first image of each reason comes first: no reason is cut off.
+    groups = by_reason(manifest.unreadable)
+    ordered = [group[0] for group in groups]
+    ordered += (one for group in groups for one in group[1:])
     return {
         "fingerprint": manifest.fingerprint,
         "unreadable": {
             "count": len(manifest.unreadable),
             "images": [
                 {"name": one.name, "split": one.split, "reason": one.reason}
-                for one in first
+                for one in ordered[:_LISTED_IN_RECORD]
             ],
         },
         "deep": asdict(manifest.deep),
@@ -143,7 +145,7 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         manifest = read_manifest(rank.paths.manifest)
         if manifest.fingerprint["sha256"] != fingerprint.sha256:
             raise ConfigError(_changed(config, manifest, listing, fingerprint))
-        return manifest
+        return _counted_now(manifest, listing)
     known = manifests_folder() / manifest_name(fingerprint)
     if known_manifest(known, listing) is None:
         write_manifest(
@@ -155,7 +157,13 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         )
     _place(known, rank.paths.manifest)
     # Another run may have replaced the store's meanwhile: all ranks read the run's.
-    return read_manifest(rank.paths.manifest)
+    return _counted_now(read_manifest(rank.paths.manifest), listing)
+
+
+def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
+    """Return a manifest with the files beside the data, which come and go."""
+    counts = Counter(manifest.passed_over) + Counter(listing.beside)
+    return replace(manifest, passed_over=most_frequent(counts))
 
 
 def _place(known: Path, target: Path) -> None:
@@ -192,19 +200,21 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     """Return why unreadable images end a run; None if they do not."""
     if not manifest.unreadable:
         return None
-    have = f"data={config.data!r} has {len(manifest.unreadable):,} unreadable images"
+    count = len(manifest.unreadable)
+    have = f"data={config.data!r} has {count:,} unreadable image{'s' * (count != 1)}"
+    reasons = reasons_in_words(manifest.unreadable)
+    them = "it" if count == 1 else "them"
     if config.unreadable_images == "stop":
         return (
-            f"{have}, but unreadable_images='stop' allows none: {_first(manifest)}; "
-            "fix or remove them, or skip them with unreadable_images='skip'."
+            f"{have}, but unreadable_images='stop' allows none: {reasons}; "
+            f"fix or remove {them}, or skip {them} with unreadable_images='skip'."
         )
     train = manifest.train
     if len(train) and (manifest.is_multi_label or _has_two_classes(train)):
         return None
     what = "training images of 1 class" if len(train) else "no training image"
     return (
-        f"{have}, and {what} without them: {_first(manifest)}; fix them, or name "
-        "other data."
+        f"{have}, and {what} without {them}: {reasons}; fix {them}, or name other data."
     )
 
 
@@ -214,36 +224,34 @@ def _has_two_classes(images: Samples) -> bool:
     return any(images.label(index) != first for index in range(1, len(images)))
 
 
-def _left_out(manifest: Manifest) -> str:
-    count = len(manifest.unreadable)
-    return f"{count:,} unreadable images are left out: {_first(manifest)}"
+def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
+    """Yield what is not read, or not shown as it is."""
+    if count := len(manifest.unreadable):
+        what = "image is" if count == 1 else "images are"
+        reasons = reasons_in_words(manifest.unreadable)
+        yield f"{count:,} unreadable {what} left out: {reasons}"
+    if count := sum(manifest.passed_over.values()):
+        what = "file is" if count == 1 else "files are"
+        yield f"{count:,} {what} skipped: {in_words(manifest.passed_over)}"
+    if manifest.deep.count:
+        yield _deep(manifest)
+    never = config.task == "train" and config.evaluation_period_epochs is None
+    if never and (count := len(manifest.evaluation)):
+        what = "image is" if count == 1 else "images are"
+        why = "evaluation_period_epochs=None"
+        yield f"{count:,} evaluation {what} not used: {why}"
 
 
 def _deep(manifest: Manifest) -> str:
     deep = manifest.deep
-    said = f"{deep.count:,} greyscale images of more than 8 bits are shown in 8"
+    images, are = ("image", "is") if deep.count == 1 else ("images", "are")
+    said = f"{deep.count:,} greyscale {images} of more than 8 bits {are} shown in 8"
     if not deep.coarse:
         return said
-    names = _listed(deep.first, deep.coarse)
+    shown = ", ".join(deep.first[:_LISTED_IN_MESSAGE])
+    more = deep.coarse - _LISTED_IN_MESSAGE
+    names = f"{shown} and {more:,} more" if more > 0 else shown
     return f"{said}, {deep.coarse:,} of them in 16 levels or fewer: {names}"
-
-
-def _passed_over(manifest: Manifest) -> str:
-    count = sum(manifest.passed_over.values())
-    return f"{count:,} files are skipped: {in_words(manifest.passed_over)}"
-
-
-def _first(manifest: Manifest) -> str:
-    named = manifest.unreadable[:_LISTED_IN_MESSAGE]
-    return _listed(
-        [f"{one.name} ({one.reason})" for one in named], len(manifest.unreadable)
-    )
-
-
-def _listed(first: Sequence[str], count: int) -> str:
-    shown = ", ".join(first[:_LISTED_IN_MESSAGE])
-    more = count - _LISTED_IN_MESSAGE
-    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _changed(
@@ -258,7 +266,8 @@ def _changed(
         before.update(map(split.name, range(len(split))))
     now = {sample.name for _, samples in listing.splits() for sample in samples}
     found = [
-        f"{len(names)} images {what} ({min(names)}{', ...' if len(names) > 1 else ''})"
+        f"{len(names)} image{'s' * (len(names) > 1)} {what} "
+        f"({min(names)}{', ...' * (len(names) > 1)})"
         for what, names in (("gone", before - now), ("new", now - before))
         if names
     ]

@@ -1,0 +1,225 @@
+"""What a run does not read: it is counted, named with its reason, or refused."""
+
+import shutil
+
+import pytest
+
+from nbkit.datasets import pack
+from nbkit.datasets.manifest import Unreadable
+from nbkit.errors import ConfigError
+from nbkit.store.record import read_json
+from nbkit.worker.data import source
+from nbkit.worker.data.left_out import in_words
+from tests.worker.images import CLASSES, config_of, names, picture
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+
+
+def broken(root, *numbers):
+    for number in numbers:
+        (root / f"class {number:02d}" / "0.JPEG").write_bytes(b"no image")
+
+
+def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
+    broken(flat, 1, 3, 4, 8)
+    rank = new_run()
+
+    with pytest.raises(ConfigError) as raised:
+        source.prepare(config_of(flat), rank)
+
+    said = str(raised.value)
+    assert "4 unreadable images" in said
+    assert "class 01/0.JPEG and 3 more (not a format that Pillow knows); fix" in said
+    assert "unreadable_images='skip'" in said
+    recorded = read_json(rank.paths.worker)["data"]["unreadable"]
+    assert recorded["count"] == 4
+    assert [one["name"][:8] for one in recorded["images"]] == [
+        "class 01", "class 03", "class 04", "class 08",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="4 unreadable images"):
+        source.prepare(config_of(flat), new_run(rank=1))
+
+
+def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
+    broken(flat, 1)
+    config = config_of(flat, unreadable_images="skip")
+
+    manifest = source.prepare(config, new_run())
+
+    assert "class 01/0.JPEG" not in names(manifest.train)
+    assert [manifest.train.label(index) for index in range(2)] == [0, 2]
+    described = source.describe(config, manifest)
+    assert described["fingerprint"]["files"] == CLASSES
+    assert described["unreadable"] == {
+        "count": 1,
+        "images": [
+            {
+                "name": "class 01/0.JPEG",
+                "split": "train",
+                "reason": "not a format that Pillow knows",
+            }
+        ],
+    }
+
+
+def test_the_record_names_no_more_than_a_hundred_unreadable_images(tmp_path, new_run):
+    for number in range(150):
+        folder = tmp_path / "data" / f"class {number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(b"no image")
+        picture(number % 2).save(folder / "whole.png")
+    config = config_of(tmp_path / "data", unreadable_images="skip")
+
+    unreadable = source.describe(config, source.prepare(config, new_run()))[
+        "unreadable"
+    ]
+
+    assert (unreadable["count"], len(unreadable["images"])) == (150, 100)
+
+
+def test_files_that_are_passed_over_are_counted(flat, new_run, capsys):
+    for name in ("1.gif", "2.gif", "notes.\x1b[31m"):
+        (flat / "class 01" / name).write_bytes(b"")
+    config = config_of(flat)
+
+    manifest = source.prepare(config, new_run())
+
+    said = capsys.readouterr().out
+    assert "3 files are skipped: 2 *.gif, 1 *.\\x1b[31m\n" in said
+    assert source.describe(config, manifest)["passed_over"] == {
+        "count": 3,
+        "kinds": {"*.gif": 2, "*.\x1b[31m": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [(0, "and no training image without"), (1, "and training images of 1 class")],
+)
+def test_fewer_than_two_classes_of_readable_images_are_refused(
+    flat, new_run, left, said
+):
+    broken(flat, *range(left, CLASSES))
+    rank = new_run()
+
+    with pytest.raises(ConfigError, match=rf"{CLASSES - left} unreadable .*{said}"):
+        source.prepare(config_of(flat, unreadable_images="skip"), rank)
+    recorded = read_json(rank.paths.worker)["data"]["unreadable"]
+    assert recorded["count"] == CLASSES - left
+
+
+def test_names_of_unreadable_images_are_shown_without_control_characters(
+    flat, new_run, capsys
+):
+    (flat / "class 01" / "\x1b[31m\n.png").write_bytes(b"no image")
+
+    source.prepare(config_of(flat, unreadable_images="skip"), new_run())
+
+    assert "class 01/\\x1b[31m\\x0a.png (not" in capsys.readouterr().out
+
+
+def test_every_reason_is_told_once_with_its_first_image_and_its_count(
+    flat, new_run, capsys
+):
+    broken(flat, 0, 1)
+    (flat / "class 02" / "0.JPEG").write_bytes(b"")
+    (flat / "class 03" / "1.JPEG").symlink_to("nothing")
+    (flat / "class 04" / "0.JPEG").write_bytes(LFS)
+    config = config_of(flat, unreadable_images="skip")
+
+    manifest = source.prepare(config, new_run())
+
+    assert (
+        "data: 5 unreadable images are left out: class 00/0.JPEG and 1 more (not a "
+        "format that Pillow knows), class 02/0.JPEG (the file is empty), "
+        "class 03/1.JPEG (a link to nothing), class 04/0.JPEG (a Git LFS pointer, not "
+        "the file itself; run 'git lfs pull' where it was cloned)\n"
+    ) in capsys.readouterr().out
+    images = source.describe(config, manifest)["unreadable"]["images"]
+    assert [one["name"][:8] for one in images] == [
+        "class 00", "class 02", "class 03", "class 04", "class 01",
+    ]  # fmt: skip
+
+
+def test_files_that_lack_different_bytes_have_one_reason():
+    lacking = [Unreadable(f"{n}.jpg", "train", f"lacks {n:,} bytes") for n in range(2)]
+
+    assert in_words(lacking) == "0.jpg and 1 more (lacks 0 bytes)"
+
+
+def test_many_reasons_are_cut_and_counted():
+    letters = "abcdefghij"
+    many = [Unreadable(f"{one}.jpg", "train", f"reason {one}") for one in letters]
+
+    said = in_words([*many, many[-1]])
+
+    assert said.startswith("j.jpg and 1 more (reason j), a.jpg (reason a), ")
+    assert said.endswith("g.jpg (reason g), 2 more for 2 other reasons")
+
+
+@pytest.mark.parametrize("format", [None, "webdataset"])
+def test_files_that_are_passed_over_are_counted_for_each_run(
+    flat, tmp_path, new_run, format
+):
+    root = flat
+    if format is not None:
+        root = tmp_path / "packed"
+        pack(flat, root, format, on_progress=lambda *_: None)
+
+    def counted(name):
+        manifest = source.prepare(config_of(root), new_run(name))
+        return dict(manifest.passed_over)
+
+    suffix = ".gif" if format is None else ".tar.gz"
+    place = flat / "class 01" if format is None else root
+    before = counted("first")
+    (place / f"1{suffix}").write_bytes(b"")
+
+    assert counted("second") == before | {f"*{suffix}": 1}
+    assert counted("first") == before | {f"*{suffix}": 1}  # as a resumed run
+    (place / f"1{suffix}").unlink()
+    assert counted("third") == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_said"),
+    [({}, True), ({"evaluation_period_epochs": 1}, False), ({"task": "load"}, False)],
+)
+def test_evaluation_images_that_no_evaluation_reads_are_told(
+    split, new_run, capsys, fields, is_said
+):
+    source.prepare(config_of(split, **fields), new_run())
+
+    said = (
+        "data: 10 evaluation images are not used: evaluation_period_epochs=None\n"
+        in capsys.readouterr().out
+    )
+    assert said is is_said
+
+
+def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
+    for folder in (split / "val").iterdir():
+        (folder / "0.JPEG").write_bytes(LFS)
+
+    with pytest.raises(ConfigError) as raised:
+        opened(split, evaluation_period_epochs=1)
+
+    assert (
+        "are unreadable: val/class 00/0.JPEG and 9 more (a Git LFS pointer, not the "
+        "file itself; run 'git lfs pull' where it was cloned); fix them, or set "
+    ) in str(raised.value)
+
+
+def test_one_image_and_one_file_are_told_in_the_singular(flat, new_run, capsys):
+    broken(flat, 1)
+    (flat / "class 02" / "1.gif").write_bytes(b"")
+    shutil.copytree(flat / "class 00", flat.parent / "split" / "val" / "class 00")
+    flat.rename(flat.parent / "split" / "train")
+    config = config_of(flat.parent / "split", unreadable_images="skip")
+
+    source.prepare(config, new_run())
+
+    said = capsys.readouterr().out
+    assert "data: 1 unreadable image is left out: train/class 01/0.JPEG (" in said
+    assert "data: 1 file is skipped: 1 *.gif\n" in said
+    assert "data: 1 evaluation image is not used: " in said
