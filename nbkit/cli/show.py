@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nbkit.cli.command import Commands, add_command
@@ -17,6 +17,7 @@ __all__ = ["add_to"]
 
 _LOG_LINES = 20
 _MOST_DEVICES = 16
+_MOST_IMAGES = 16
 
 
 def add_to(commands: Commands) -> None:
@@ -29,7 +30,8 @@ def add_to(commands: Commands) -> None:
         description="Show one run: its state and why it ended, its progress and rates "
         "(images per second, the median with quartiles and n, the number of measured "
         "steps), the fields of its configuration that are not at their defaults, its "
-        "devices, and after a failure the end of the log of the first failed rank.",
+        "data with what of them is not read and why, its devices, and after a failure "
+        "the end of the log of the first failed rank.",
         example="nbkit show k3f9",
     )
     parser.add_argument("run", metavar="RUN", help="a run's id, or the end of it")
@@ -70,9 +72,12 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     live.read()
     lines = picture(live)["text/plain"].splitlines()
     changed = changed_fields(read_json(run.paths.config) or {})
-    lines += _block("Not at the default", changed)
-    lines += _block("Devices", _devices(run.worker))
-    lines += _block("Slurm", _job(run))
+    lines += _block("Not at the default", changed.items())
+    data = run.worker.get("data") or {}
+    lines += _block("Data", _data(data))
+    lines += _block("Unreadable images", _unreadable(data))
+    lines += _block("Devices", _devices(run.worker).items())
+    lines += _block("Slurm", _job(run).items())
     lines += ["", f"Folder: {run.paths.root} (output of ranks: logs/)"]
     if live.snapshot()["head"]["can_resume"]:
         lines.append(f"Next: nbkit.attach({run.run_id!r}).resume() continues from its ")
@@ -80,11 +85,50 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     return [*lines, *_log(live, log_lines)]
 
 
-def _block(title: str, values: Mapping[str, Any]) -> list[str]:
+def _block(title: str, values: Collection[tuple[str, Any]]) -> list[str]:
     if not values:
         return []
-    rows = [(f"  {name}", str(value)) for name, value in values.items()]
+    rows = [(f"  {name}", str(value)) for name, value in values]
     return ["", f"{title}:", *aligned(rows)]
+
+
+def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a run reads, and how much it does not."""
+    from nbkit.datasets.passed_over import in_words
+
+    rows: list[tuple[str, str]] = []
+    if source := data.get("fingerprint"):
+        kind = f" ({source['kind']})" if source["kind"] else ""
+        rows.append(("source", f"{source['source']}{kind}"))
+    # A plug-in's loader may describe less.
+    if train := data.get("train_images"):
+        dropped = data.get("dropped_images")
+        few = f", {dropped:,} dropped (fewer than a global batch)" if dropped else ""
+        rows.append(("training images", f"{train:,} an epoch{few}"))
+    if evaluation := data.get("evaluation_images"):
+        rows.append(("evaluation images", f"{evaluation:,}"))
+    if count := _count(data, "unreadable"):
+        rows.append(("unreadable images", f"{count:,}"))
+    if count := _count(data, "passed_over"):
+        kinds = in_words(data["passed_over"]["kinds"])
+        rows.append(("skipped files", f"{count:,} ({kinds})"))
+    return rows
+
+
+def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return names of images and why they are not read; the record has others."""
+    if not (count := _count(data, "unreadable")):
+        return []
+    images = data["unreadable"]["images"][:_MOST_IMAGES]
+    rows = [(one["name"], one["reason"]) for one in images]
+    if more := count - len(rows):
+        rows.append(("more", f"{more:,} (worker.json names the first)"))
+    return rows
+
+
+def _count(data: Mapping[str, Any], what: str) -> int:
+    """Return how many there are; synthetic images have no such record."""
+    return (data.get(what) or {"count": 0})["count"]
 
 
 def _devices(worker: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
+from nbkit.cli.main import main
 from nbkit.store.record import RunState
 from nbkit.study.sources import questions
 from tests.cli.conftest import COMMAND
@@ -82,6 +83,59 @@ def test_a_failed_run_is_shown_with_its_cause_and_the_log_of_its_rank(
         {"model": "resnet18", "precision": "bf16", "steps": "1000", "gpus": "2"}
     )
     assert lines[-3:] == ["Last lines of rank 1:", "  second", "  third"]
+
+
+def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys):
+    images = [
+        {"name": f"a/{n}\x1b.jpg", "split": "train", "reason": f"reason {n}"}
+        for n in range(100)
+    ]
+    data = {
+        "fingerprint": {"source": "/photos", "kind": "image folder"},
+        "train_images": 12_000,
+        "dropped_images": 34,
+        "evaluation_images": 500,
+        "unreadable": {"count": 1200, "images": images},
+        "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
+    }
+    written.run.paths.worker.write_text(json.dumps({"data": data}))
+
+    assert main(["show", "aaaa"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    block = lines[lines.index("Data:") :]
+    assert block[: block.index("") + 4] == [
+        "Data:",
+        "  source             /photos (image folder)",
+        "  training images    12,000 an epoch, 34 dropped (fewer than a global batch)",
+        "  evaluation images  500",
+        "  unreadable images  1,200",
+        "  skipped files      3 (2 *.gif, 1 *.txt)",
+        "",
+        "Unreadable images:",
+        r"  a/0\x1b.jpg   reason 0",
+        r"  a/1\x1b.jpg   reason 1",
+    ]
+    assert r"  a/15\x1b.jpg  reason 15" in block
+    assert "  more          1,184 (worker.json names the first)" in block
+    assert not any("reason 16" in line for line in block)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, {"unreadable": {"count": 1, "images": [{"name": "a", "reason": "b"}]}}],
+)
+def test_a_run_without_data_or_with_none_that_can_be_read_is_shown(
+    written, capsys, data
+):
+    written.run.paths.worker.write_text(json.dumps({"data": data}))
+
+    assert main(["show", "aaaa"]) == 0
+
+    said = capsys.readouterr().out
+    unreadable = "\nData:\n  unreadable images  1\n\nUnreadable images:\n  a  b\n"
+    assert (unreadable in said) is bool(data)
+    assert ("Data:" in said) is bool(data)
 
 
 def test_a_traceback_is_shown_once_unless_lines_are_asked_for(written, nbkit_command):
