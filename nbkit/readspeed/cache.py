@@ -17,6 +17,8 @@ https://man7.org/linux/man-pages/man2/mincore.2.html
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import functools
 import mmap
 import os
@@ -114,7 +116,7 @@ def resident_share(
     float or None
         0 to 1; None where the kernel does not tell: it does so only to those who may
         write a file or own it (Linux 5.2 on), and reports every page as resident to
-        others.
+        others; or the file system has no ``mmap``.
     """
     ends = extents or {}
     counted = _of_all(
@@ -179,7 +181,8 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
         raise NotColdError(message)
     if share is None:
         reason = (
-            "only users who may write a file can see which of its pages are in memory"
+            "only users who may write a file can see which of its pages are in memory, "
+            "and on some file systems no user can"
         )
         return Coldness("not provable", False, reason, None)
     for path, storage in storages.items():
@@ -296,18 +299,37 @@ def _count_resident(path: Path, end: int | None = None) -> tuple[int, int] | Non
     """
     descriptor = descriptor_of(path)
     try:
-        found = os.fstat(descriptor)
-        is_own = os.geteuid() in (0, found.st_uid)
-        if not is_own and not os.access(path, os.W_OK, effective_ids=True):
+        if not _may_own(descriptor) and not os.access(
+            path, os.W_OK, effective_ids=True
+        ):
             return None
-        size = found.st_size if end is None else min(found.st_size, end)
+        size = os.fstat(descriptor).st_size
+        size = size if end is None else min(size, end)
         resident = sum(
             _resident_pages(descriptor, start, min(_WINDOW_BYTES, size - start))
             for start in range(0, size, _WINDOW_BYTES)
         )
+    except OSError as error:
+        if error.errno == errno.ENODEV:  # a file system without mmap, such as some FUSE
+            return None
+        raise
     finally:
         os.close(descriptor)
     return resident, -(-size // _PAGE_BYTES)
+
+
+def _may_own(descriptor: int) -> bool:
+    """Tell whether the kernel takes this process for a file's owner.
+
+    Root may not be: in a container, or without its capabilities. The kernel asks the
+    same for O_NOATIME as for ``mincore``.
+    """
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NOATIME)
+    except PermissionError:
+        return False
+    return True
 
 
 def _resident_pages(descriptor: int, offset: int, length: int) -> int:

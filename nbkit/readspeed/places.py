@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -30,9 +31,9 @@ _NETWORK = {
 # ZFS keeps files in its ARC, of which the page cache says nothing.
 _OWN_CACHE = {"zfs"}
 
-# Devices that are files of another file system, or memory: what they deliver may never
-# have been on a disk.
-_NO_DISKS = ("loop", "ram", "zram")
+# Devices, or their partitions, that are files of another file system, memory, or served
+# by another machine: what they deliver may never have been on a disk.
+_NO_DISK = re.compile(r"(loop|ram|zram|nbd|rbd)\d")
 
 
 def kind_of(file_system: str | None) -> Kind:
@@ -84,9 +85,12 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
         # Btrfs numbers its volumes itself.
         device = Path("/sys/class/block") / Path(source).resolve().name
     names = [] if device is None else _under(device.resolve())
-    found = [name for name in names if name.rstrip("0123456789") in _NO_DISKS]
+    found = [name for name in names if _NO_DISK.match(name)]
     if found:
-        return f"{found[0]} is a device in memory or in a file, with a cache below it"
+        return (
+            f"{found[0]} is a device in memory, in a file or on a server, with a cache "
+            "below it"
+        )
     return None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,6 +128,30 @@ def test_who_may_not_write_a_file_is_not_told_and_nothing_is_guessed():
     assert "only users who may write a file" in str(known)
 
 
+def test_root_that_is_not_told_is_told_nothing_wrong(file):
+    # In a user namespace, files of users outside it are nobody's; the kernel then
+    # reports all pages as in memory.
+    theirs = Path("/etc/passwd")
+    if os.geteuid() == 0:
+        os.chown(file, 1234, 1234)
+        theirs = file
+    program = (
+        "import os, sys, pathlib; from nbkit.readspeed import resident_share\n"
+        "print(os.geteuid(), resident_share(pathlib.Path(sys.argv[1])))"
+    )
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", program]
+
+    done = subprocess.run([*command, theirs], capture_output=True, text=True)
+
+    if "unshare failed" in done.stderr:
+        pytest.skip("this machine has no user namespaces for this user")
+    assert done.stdout == "0 None\n"
+
+
+def test_a_file_system_without_mmap_is_not_told():
+    assert resident_share(Path("/sys/devices/system/cpu/online")) is None
+
+
 @contextmanager
 def _ordinary_user() -> Iterator[None]:
     """Be somebody to whom a system file does not belong."""
@@ -179,18 +205,19 @@ def test_kinds_of_file_systems(file_system, kind):
     assert kind_of(file_system) == kind
 
 
-def test_a_device_that_is_a_file_proves_nothing(file, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["loop7", "loop7p1", "nbd0", "rbd1p2", "zram0"])
+def test_a_device_that_is_no_disk_proves_nothing(file, tmp_path, monkeypatch, name):
     # Root alone can have a loop device; the names in /sys decide.
-    volume, loop = tmp_path / "dm-0", tmp_path / "loop7"
+    volume, loop = tmp_path / "dm-0", tmp_path / name
     (volume / "slaves").mkdir(parents=True)
     loop.mkdir()
-    (volume / "slaves" / "loop7").symlink_to(loop)
+    (volume / "slaves" / name).symlink_to(loop)
     ext4 = {"file_system": "ext4"}
     assert unproven_because(ext4, file) is None
 
     monkeypatch.setattr(places, "block_device", lambda path: volume)
 
-    assert str(unproven_because(ext4, file)).startswith("loop7 is a device in memory")
+    assert str(unproven_because(ext4, file)).startswith(f"{name} is a device in memory")
 
 
 def test_every_file_system_of_the_files_is_looked_at(file):
