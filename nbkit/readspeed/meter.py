@@ -30,8 +30,9 @@ _SECTOR_BYTES = 512
 """The unit of the counters, whatever the device has."""
 
 
-_Look: TypeAlias = tuple[float, int, int]
-"""When, operations so far, and bytes."""
+_Look: TypeAlias = tuple[float, int, int, int]
+"""When, operations so far, bytes, and of which process; 0 is the device."""
+_LOOK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Meter:
         self._period_seconds = period_seconds
         self._pid = os.getpid()
         self._looks: list[_Look] = []
+        self._own = 0, 0
+        """Operations and bytes of this process with which its counters were read."""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -83,7 +86,7 @@ class Meter:
             (before, now)
             for before, now in itertools.pairwise(self._looks)
             # The reading process may have changed between two looks.
-            if now[0] > before[0] and now[1] >= before[1] and now[2] >= before[2]
+            if now[0] > before[0] and now[1] >= before[1] and now[3] == before[3]
         ]
         busy = [n for n, (before, now) in enumerate(pairs) if now[1] > before[1]]
         if not busy:
@@ -101,6 +104,7 @@ class Meter:
     def watch(self, pid: int) -> None:
         """Say which process reads, if it is not this one."""
         self._pid = pid
+        self._look()
 
     def __enter__(self) -> Self:
         self._look()
@@ -126,17 +130,25 @@ class Meter:
         if counted is not None:
             self._looks.append((time.perf_counter(), *counted))
 
-    def _count(self) -> tuple[int, int] | None:
-        """Return operations and bytes since the device, or the process, began."""
+    def _count(self) -> tuple[int, int, int] | None:
+        """Return operations and bytes of the device, or of a process, and its pid."""
+        pid = self._pid
         try:
             if self._device is not None:
                 fields = (self._device / "stat").read_text().split()
-                return int(fields[0]), int(fields[2]) * _SECTOR_BYTES
-            lines = Path(f"/proc/{self._pid}/io").read_text().splitlines()
+                return int(fields[0]), int(fields[2]) * _SECTOR_BYTES, 0
+            # One read, which the counters contain from the next time on.
+            with Path(f"/proc/{pid}/io").open("rb", buffering=0) as file:
+                text = file.read(_LOOK_BYTES)
         except OSError:
             return None  # the process has ended, or is not ours to look at
-        named = dict(line.split(": ") for line in lines)
-        return int(named["syscr"]), int(named["rchar"])
+        named = dict(line.split(": ") for line in text.decode().splitlines())
+        operations, size = int(named["syscr"]), int(named["rchar"])
+        if pid == os.getpid():
+            own_operations, own_size = self._own
+            self._own = own_operations + 1, own_size + len(text)
+            operations, size = operations - own_operations, size - own_size
+        return operations, size, pid
 
 
 def _interval(before: _Look, now: _Look, began: float) -> Interval:

@@ -91,7 +91,7 @@ def work_on(
     ConfigError
         If the files hold too little for one operation a thread.
     """
-    sizes = [path.stat().st_size for path in files]
+    sizes = _sizes(files)
     if len(files) == 1:
         # Whole operations alone, so that every engine reads the same.
         count = min(sizes[0], total_bytes) // operation_bytes
@@ -117,6 +117,21 @@ def work_on(
     ends = list(accumulate([each] * threads))
     parts = tuple(tuple(every[end - each : end]) for end in ends)
     return Work(tuple(files), pattern, operation_bytes, threads, direct, parts)
+
+
+def _sizes(files: Sequence[Path]) -> list[int]:
+    """Return the sizes of files; one with several names has none by the others.
+
+    What is read a second time comes from memory.
+    """
+    seen: set[tuple[int, int]] = set()
+    sizes = []
+    for path in files:
+        found = path.stat()
+        is_new = (found.st_dev, found.st_ino) not in seen
+        seen.add((found.st_dev, found.st_ino))
+        sizes.append(found.st_size * is_new)
+    return sizes
 
 
 def _of_several(

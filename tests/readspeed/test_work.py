@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,62 @@ def test_with_random_files_are_drawn_from_all_of_them(files):
     assert len(set(drawn)) == len(drawn)
     assert drawn != sorted(drawn)
     assert found.total_bytes <= 5 * 2 * BLOCK
+
+
+def test_a_file_with_two_names_is_read_once(files, tmp_path):
+    (tmp_path / "hard").hardlink_to(files[3])
+    (tmp_path / "soft").symlink_to(files[4])
+    named = [*files, tmp_path / "hard", tmp_path / "soft"]
+
+    found = work(named, "random", operation_bytes=2 * BLOCK)
+
+    assert found.num_operations == len(found.extents) == len(files)
+    assert found.total_bytes == sum(path.stat().st_size for path in files)
+
+
+def test_looks_at_the_counters_are_not_counted(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(bytes(1000))
+    nowhere = Path("/proc/self/status")
+
+    with Meter(nowhere, period_seconds=3600) as idle:
+        pass
+    with path.open("rb", buffering=0) as file, Meter(nowhere, 3600) as meter:
+        file.read(1000)
+
+    assert idle.intervals == ()
+    [one] = meter.intervals
+    assert one.operation_bytes == 1000
+    assert one.operations_per_second * one.seconds == pytest.approx(1)
+
+
+READS = """
+import os, sys
+print("ready", flush=True)
+os.read(0, 2), os.pread(os.open(sys.argv[1], os.O_RDONLY), 1000, 0)
+print("done", flush=True)
+os.read(0, 1)
+"""
+
+
+def test_another_process_is_counted_from_when_it_is_named(files):
+    with subprocess.Popen(
+        [sys.executable, "-c", READS, files[0]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        with Meter(Path("/proc/self/status"), 3600) as meter:
+            meter.watch(process.pid)
+            process.stdin.write(b"go")
+            process.stdout.readline()
+
+    [one] = meter.intervals
+    assert one.operations_per_second * one.seconds == pytest.approx(2)
+    assert one.operation_bytes == 1002 / 2
 
 
 def test_without_a_device_the_reading_process_counts(file):
