@@ -60,6 +60,7 @@ def read(work: Work, seed: int, on_start: Callable[[int], None] | None = None) -
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",  # it repeats the file's name, which may be any bytes
     )
     try:
         if on_start is not None:

@@ -25,6 +25,8 @@ _ABANDONED_AFTER_SECONDS = 86_400
 def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     """Make a file of random bytes in a folder, and remove it in the end.
 
+    A killed process leaves it; the next one in that folder removes it a day later.
+
     Random, because some storage compresses, or keeps equal blocks once.
 
     Parameters
@@ -64,9 +66,11 @@ def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 def _write(path: Path, size_bytes: int) -> None:
     try:
-        with path.open("xb", buffering=0) as file:
+        # Buffered: an unbuffered write takes what still fits, without an error.
+        with path.open("xb") as file:
             for start in range(0, size_bytes, _PIECE_BYTES):
                 file.write(os.urandom(min(_PIECE_BYTES, size_bytes - start)))
+            file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise store_error(path, error) from error

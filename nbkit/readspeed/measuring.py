@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -135,8 +135,8 @@ class ReadSpeed:
         rate = self.bytes_per_second
         return (
             f"{self.path}: {self.pattern}, {self.coldness}: median "
-            f"{rate.median / 1e9:.2f} GB/s, {rate.minimum / 1e9:.2f} to "
-            f"{rate.maximum / 1e9:.2f} ({rate.n} repeats; {self.threads} x "
+            f"{rate.median / 1e9:.3g} GB/s, {rate.minimum / 1e9:.3g} to "
+            f"{rate.maximum / 1e9:.3g} ({rate.n} repeats; {self.threads} x "
             f"{self.mean_operation_bytes / 1024:.4g} KiB by {self.engine}; {self.what})"
         )
 
@@ -165,7 +165,8 @@ def measure(
     ----------
     path
         A file; or a folder, in which a test file of ``total_bytes`` is made, and
-        removed at the end whatever happens.
+        removed at the end. A process that is killed leaves it, as
+        ``.nbkit-readspeed-*``.
     files
         What to read, such as the files of a data set below ``path``; nothing is
         written then.
@@ -187,7 +188,7 @@ def measure(
         ``own``, ``fio``, or ``auto``: fio where it is installed, there is one file and
         1 GiB or more is read of it.
     direct
-        Bypass the page cache (O_DIRECT), where the file system can; one file only.
+        Bypass the page cache (O_DIRECT), where the file system can; one cold file only.
     on_repeat
         Called with the number of each repeat before it begins, from 0.
 
@@ -212,6 +213,15 @@ def measure(
     if threads is None:
         threads = _RANDOM_THREADS if is_random else 1
     _check(pattern, cache, engine, repeats, operation_bytes, total_bytes, threads)
+    if files is not None and not files:
+        message = "files=[] names 0 files, needs 1 or more; name them, or leave it out."
+        raise ConfigError(message)
+    if direct and cache == "warm":
+        message = (
+            "direct=True bypasses the page cache, which cache='warm' fills; use "
+            "cache='cold', or direct=False."
+        )
+        raise ConfigError(message)
     if direct and files is not None and len(files) != 1:
         message = (
             f"direct=True reads whole blocks of 1 file, not the ends of {len(files)}; "
@@ -319,8 +329,8 @@ def _one(work: Work, cache: Cache, engine: str, seed: int, meter: Meter) -> Read
     if cache == "cold":
         coldness = make_cold(list(extents))
     else:
-        # Exactly what is timed, through the page cache: more might push it out again.
-        reader.read(replace(work, direct=False), seed)
+        # Exactly what is timed: more might push it out again.
+        reader.read(work, seed)
         coldness = check_warm(list(extents), extents)
     started = utc_now()
     with meter:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import psutil
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NotColdError
+from nbkit.errors import ConfigError, NotColdError, StoreError
 from nbkit.readspeed import ReadSpeed, make_cold, measure, reader, resident_share
 from nbkit.readspeed.work import Work
 from tests.waiting import wait_until
@@ -126,6 +129,34 @@ def test_direct_reads_leave_nothing_in_memory(file):
 
 
 @pytest.mark.parametrize("engine", ["own", "fio"])
+def test_a_name_that_is_no_utf8_is_read(file, engine):
+    odd = file.rename(file.with_name(os.fsdecode(b"caf\xe9:1.bin")))
+
+    found = measure(odd, engine=engine, repeats=1, operation_bytes=4096)
+
+    assert found.total_bytes == 8 * MEGABYTE
+
+
+def test_a_slow_place_has_a_rate(file):
+    found = measure(file, engine="own", repeats=1)
+    slow = replace(found.readings[0], bytes_per_second=3.21e6)
+
+    assert "median 0.00321 GB/s" in str(replace(found, readings=(slow,)))
+
+
+def test_a_test_file_that_is_cut_off_is_an_error_and_removed(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3 * MEGABYTE, hard))
+    try:
+        with pytest.raises(StoreError):
+            measure(tmp_path, engine="own", repeats=1, total_bytes=4 * MEGABYTE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ["own", "fio"])
 def test_an_interrupt_leaves_neither_file_nor_process(tmp_path, engine):
     program = (
         "import sys, nbkit\n"
@@ -185,6 +216,8 @@ def test_too_little_space_is_said_before_anything_is_written(tmp_path):
         ({"threads": 0}, "threads=0 is below 1"),
         ({"operation_bytes": 0}, "operation_bytes=0 is below 1"),
         ({"direct": True, "operation_bytes": 1000}, "not a multiple of 4096"),
+        ({"direct": True, "cache": "warm"}, "bypasses the page cache"),
+        ({"files": []}, r"files=\[\] names 0 files"),
         ({"operation_bytes": 2**30}, r"file.bin: 8,388,608 bytes, but 1 thread needs"),
         ({"total_bytes": 9, "threads": 2}, "total_bytes=9, but 2 threads need 1,048,"),
     ],
