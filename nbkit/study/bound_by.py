@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 from statistics import median_low
 from typing import Any
 
@@ -40,22 +39,30 @@ class ArmsBoundBy:
         }
         self._at_once = at_once
 
-    @cached_property
-    def disturbed(self) -> dict[str, list[Cause]]:
-        """What disturbed arms: the first cause of each disturbed run, by arm.
+    def disturbed(self, without: Collection[str] = ()) -> dict[str, list[list[Cause]]]:
+        """Return what disturbed arms: all causes of each disturbed run, by arm.
 
         An arm's number is the median over its runs, which holds as long as more than
         half of them were left alone.
+
+        Parameters
+        ----------
+        without
+            Codes of causes that are known to have changed nothing.
         """
         found = {
-            arm: [causes[0] for run in told if (causes := run.disturbances)]
+            arm: [
+                causes
+                for run in told
+                if (causes := [c for c in run.disturbances if c.code not in without])
+            ]
             for arm, told in self._told.items()
             if arm not in self._at_once
         }
         return {
-            arm: causes
-            for arm, causes in found.items()
-            if causes and 2 * len(causes) >= len(self._told[arm])
+            arm: runs
+            for arm, runs in found.items()
+            if runs and 2 * len(runs) >= len(self._told[arm])
         }
 
     def runs_of(self, arm: str) -> int:
@@ -69,7 +76,7 @@ class ArmsBoundBy:
         """
         notes: list[str] = []
         silent: dict[str, list[str]] = {}
-        if disturbed := self.disturbed:
+        if disturbed := self.disturbed():
             notes.append(
                 f"What bounds {', '.join(disturbed)}: unknown, because the runs "
                 "were disturbed."

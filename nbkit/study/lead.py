@@ -6,7 +6,7 @@ whatever the runs have given: the answer cannot be chosen by choosing the reason
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from nbkit.analysis.diagnose_causes import DISTURBANCES, WORTH_A_WORD, Cause
@@ -56,27 +56,25 @@ def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]
         What the runs of every arm were bound by.
     """
     differing = [*_of_controls(controls)]
-    found = _of_disturbances(bound_by)
-    if controls and not differing:
-        # A process that only holds memory is there, too, and changes nothing.
-        found = (one for one in found if one.code != "other-gpu-processes")
-    return [*differing, *found]
+    # A process that only holds memory is there, too, and changes nothing.
+    cleared = ("other-gpu-processes",) if controls and not differing else ()
+    return [*differing, *_of_disturbances(bound_by, cleared)]
 
 
-def _of_disturbances(bound_by: ArmsBoundBy) -> Iterator[Doubt]:
+def _of_disturbances(
+    bound_by: ArmsBoundBy, cleared: Collection[str]
+) -> Iterator[Doubt]:
     """Yield each kind once, of the arm that it has cost most."""
+    disturbed = bound_by.disturbed(without=cleared)
     for code in DISTURBANCES:
         found = {
             arm: causes
-            for arm, causes in bound_by.disturbed.items()
-            if any(cause.code == code for cause in causes)
+            for arm, runs in disturbed.items()
+            if (causes := [one for run in runs for one in run if one.code == code])
         }
-        worst = {
-            arm: max((one for one in causes if one.code == code), key=_weight)
-            for arm, causes in found.items()
-        }
-        if not worst:
+        if not found:
             continue
+        worst = {arm: max(causes, key=_weight) for arm, causes in found.items()}
         arm = max(worst, key=lambda arm: worst[arm].weight)
         more = len(found) - 1
         others = f" and {more} more arm{'s' if more > 1 else ''}" if more else ""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nbkit.analysis.diagnose_causes import Cause
+from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.statistics import noise_floor, ratio
 from nbkit.store.nonfinite import NonFinite
+from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.headline import headline
 from nbkit.study.lead import Doubt, doubts, told_first
 from nbkit.study.report import Figure, Report, SavedReport, Table
@@ -17,19 +19,29 @@ from nbkit.study.report import Figure, Report, SavedReport, Table
 QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
 
 
-class Bound:
-    """Arms of which one kind of disturbance is known."""
+EVIDENCE = {
+    "other-gpu-processes": "1 process was there.",
+    "other-processes": "Others kept 1.9 of 2 CPUs busy.",
+    "throttled": "The clocks were held down.",
+}
 
-    def __init__(self, code="", evidence="", runs=2):
-        self.code, self.runs = code, runs
-        self.cause = Cause(code, 0.4, evidence, "leave.", None)
 
-    @property
-    def disturbed(self):
-        return {"a": [self.cause] * 2} if self.code else {}
+@pytest.fixture(autouse=True)
+def diagnosed(monkeypatch):
+    """Let runs say what disturbed them."""
+    monkeypatch.setattr(
+        "nbkit.study.bound_by.diagnose", lambda run: Diagnosis("a run", run.causes)
+    )
 
-    def runs_of(self, arm):
-        return self.runs
+
+def bound(*runs):
+    """Return an arm of some runs; of each, the codes of what disturbed it."""
+    config = SimpleNamespace(has_steps=True)
+    told = [
+        [Cause(code, 0.4, EVIDENCE[code], "leave.", None) for code in codes]
+        for codes in runs
+    ]
+    return ArmsBoundBy({"a": [SimpleNamespace(config=config, causes=c) for c in told]})
 
 
 def made():
@@ -43,7 +55,7 @@ def made():
 def test_a_quiet_study_has_no_doubts_and_its_report_stays_as_it_is():
     report = made()
 
-    found = doubts([noise_floor(QUIET, QUIET[::-1])], Bound())
+    found = doubts([noise_floor(QUIET, QUIET[::-1])], bound([]))
 
     assert found == []
     assert told_first(report, {}, found) is report
@@ -59,7 +71,7 @@ def test_a_quiet_study_has_no_doubts_and_its_report_stays_as_it_is():
     ],
 )
 def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
-    found = doubts([noise_floor(first, second)], Bound())
+    found = doubts([noise_floor(first, second)], bound([]))
     report = told_first(made(), {}, found)
 
     assert [one.code for one in found] == ["control"]
@@ -71,7 +83,7 @@ def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
 
 
 def test_of_several_reasons_the_first_is_said_and_the_others_follow():
-    disturbed = Bound("other-processes", "Others kept 1.9 of 2 CPUs busy.")
+    disturbed = bound(["other-processes"], ["other-processes"])
     found = doubts([noise_floor([100.0], [50.0])], disturbed)
     report = told_first(made(), {}, found)
 
@@ -87,11 +99,26 @@ def test_of_several_reasons_the_first_is_said_and_the_others_follow():
 
 
 def test_who_is_on_the_gpus_is_a_doubt_only_where_the_control_does_not_clear_it():
-    there = Bound("other-gpu-processes", "1 process was there.")
+    there = bound(["other-gpu-processes"], ["other-gpu-processes"])
 
     assert doubts([noise_floor(QUIET, QUIET[::-1])], there) == []
     assert [one.code for one in doubts([], there)] == ["other-gpu-processes"]
     assert len(doubts([noise_floor([100.0], [50.0])], there)) == 2
+
+
+def test_a_process_that_the_control_clears_does_not_hide_what_else_disturbed_runs():
+    both = ["other-gpu-processes", "throttled"]
+    busy = ["other-gpu-processes", "other-processes"]
+    cleared = [noise_floor(QUIET, QUIET[::-1])]
+
+    found = doubts(cleared, bound(both, busy, both, ["other-gpu-processes"]))
+
+    assert [(one.code, one.reason) for one in found] == [
+        ("other-processes", "others kept 1.9 of 2 CPUs busy (1 of 4 runs of a)"),
+        ("throttled", "the clocks were held down (2 of 4 runs of a)"),
+    ]
+    # What is cleared does not make up the half of the runs that has to be disturbed.
+    assert doubts(cleared, bound(both, ["other-gpu-processes"], [])) == []
 
 
 def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
