@@ -256,7 +256,6 @@ class PrecisionResult:
         )
         notes = [
             *self.plan.get("notes", []),
-            *self._layout_notes,
             *(
                 sentence
                 for part in parts

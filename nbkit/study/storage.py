@@ -263,7 +263,7 @@ class StorageResult:
         return Report(
             title=_QUESTION,
             answer=self.answer,
-            notes=[*self.plan["notes"], *self._limits],
+            notes=self.plan["notes"],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[
                 *([figure] if isinstance(figure, Figure) else []),

@@ -161,6 +161,15 @@ def test_the_layout_gives_no_speed_up_to_a_wrong_answer(wrong):
     assert report.to_dict()["result"]["layouts"] == []
 
 
+def test_ratios_of_layouts_stand_under_their_table_alone():
+    result = measured()
+    said = result.layout.notes[0]
+
+    assert "The layout alone: " in said
+    # Notes stay where the answer is taken back.
+    assert said not in result.report().notes
+
+
 def test_how_close_to_the_bound_others_came_is_what_they_published():
     shares = {}
     for row in published():

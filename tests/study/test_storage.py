@@ -229,6 +229,13 @@ def test_the_report_keeps_every_reading_and_what_to_do_next(result):
     assert Reads.of(report["result"]) == result.reads
 
 
+def test_what_limits_stands_under_the_supply_alone(result):
+    [said] = [note for note in result.supply.notes if "cold random reads" in note]
+
+    # Notes stay where the answer is taken back.
+    assert said not in result.report().notes
+
+
 def test_a_training_that_is_not_finite_is_no_best_and_stays_in_the_table(result):
     lost = NonFinite("loss", 3)
     quick, slow = row("train"), row("load")
