@@ -15,10 +15,9 @@ from nbkit.errors import (
     NotEnoughDataError,
     RunError,
     RunFailedError,
-    RunNotFoundError,
     RunStoppedError,
 )
-from nbkit.launch.run import Run, attach
+from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
 from nbkit.launch.trust import Permit, permit_configurations, permit_study
 from nbkit.store.metrics import store_error
@@ -26,9 +25,8 @@ from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, utc_now, write_json
+from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
-from nbkit.store.signs import SILENT_SECONDS
 from nbkit.study.arms import arms_of
 from nbkit.study.kinds import before_start
 from nbkit.study.order import Slot, arms_and_order, balanced_order, of_repeat, twin
@@ -45,7 +43,7 @@ from nbkit.study.starts import (
     wait_for_all,
 )
 from nbkit.study.stored_study import StoredStudy
-from nbkit.study.taking_over import held_number
+from nbkit.study.taking_over import held_number, wait_for_the_last_runs
 
 __all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
 
@@ -243,7 +241,9 @@ class Study(StoredStudy):
         runs: list[Run] = []
         try:
             for slot in slots:
-                runs.append(self._launch(slot, start, permit, again=again))
+                runs.append(self._launch(slot, permit))
+                # Only now: a run that cannot be written down is ended, too.
+                self._keep(slot, runs[-1], start, again=again)
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -284,7 +284,7 @@ class Study(StoredStudy):
         except NotEnoughDataError:
             return ""  # a run that measured nothing is the report's to complain of
 
-    def _launch(self, slot: Slot, start: int, permit: Permit, *, again: bool) -> Run:
+    def _launch(self, slot: Slot, permit: Permit) -> Run:
         content = self._own_content()
         fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
         # Else every list of runs would call all of them by their model.
@@ -299,17 +299,19 @@ class Study(StoredStudy):
         if beside:
             tags["together"] = "; ".join(beside)
         with variables_set(self.environment):
-            run = start_run(
+            return start_run(
                 ExperimentConfig(**fields),
                 permit=permit,
                 on_owner_exit="stop",
                 origins=dict.fromkeys(fields, "given") | content["origins"],
                 tags=tags,
             )
+
+    def _keep(self, slot: Slot, run: Run, start: int, *, again: bool) -> None:
+        """Write down which run is the start of a slot."""
         entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
         entry |= {"again": True} if again else {}
-        self._write(runs=[*content["runs"], {**entry, "start": start}])
-        return run
+        self._write(runs=[*self._content["runs"], {**entry, "start": start}])
 
     def _write(self, **changes: Any) -> None:
         """Change fields of the file; for the process that executes the study.
@@ -340,7 +342,8 @@ class Study(StoredStudy):
         if before["executor"] is not None:
             executor = ProcessIdentity.from_dict(before["executor"])
             self._refuse_while_alive(executor, force=force)
-            self._wait_for_the_last_runs(force=force)
+            entries = self._content["runs"]
+            wait_for_the_last_runs(self.study_id, entries, force=force)
         self._begin(before)
         try:
             yield
@@ -376,25 +379,3 @@ class Study(StoredStudy):
         if is_alive is None:
             message += " If that host or container is gone: resume(force=True)."
         raise RunError(message)
-
-    def _wait_for_the_last_runs(self, *, force: bool) -> None:
-        """Let the runs of an executor that was killed come to their end.
-
-        Those on this host are being stopped, because their owner is gone.
-        """
-        entries = self._content["runs"]
-        for entry in entries:
-            if entry.get("start") != entries[-1].get("start"):
-                continue
-            with suppress(RunNotFoundError):
-                run = attach(entry["run_id"])
-                if not force:
-                    run.wait(raise_on_failure=False)
-                elif not run.state.is_final and run.state is not RunState.UNKNOWN:
-                    message = (
-                        f"run {run.run_id} of study {self.study_id} is {run.state}: "
-                        "its host may still run. Stop the run, or wait until it is "
-                        f"unknown, {SILENT_SECONDS / 60:.0f} minutes after its last "
-                        "sign."
-                    )
-                    raise RunError(message)

@@ -7,16 +7,20 @@ it in time is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from nbkit.errors import RunError
+from nbkit.errors import RunError, RunNotFoundError
+from nbkit.launch.run import attach
 from nbkit.store.metrics import store_error
 from nbkit.store.network import age_seconds
 from nbkit.store.ownership import FOLDER_MODE
+from nbkit.store.record import RunState
+from nbkit.store.signs import SILENT_SECONDS
 
-__all__ = ["held_number"]
+__all__ = ["held_number", "wait_for_the_last_runs"]
 
 _WRITTEN_WITHIN_SECONDS = 60.0
 
@@ -70,3 +74,40 @@ def _is_made(claim: Path) -> bool:
         f"does not, try again in {_WRITTEN_WITHIN_SECONDS:.0f} s."
     )
     raise RunError(message)
+
+
+def wait_for_the_last_runs(
+    study_id: str, entries: Sequence[Mapping[str, Any]], *, force: bool
+) -> None:
+    """Let the runs of an executor that was killed come to their end.
+
+    Those on this host are being stopped, because their owner is gone.
+
+    Parameters
+    ----------
+    study_id
+        The study, for the error.
+    entries
+        What the study keeps of its runs.
+    force
+        Whether their host may be gone: then nothing is waited for.
+
+    Raises
+    ------
+    RunError
+        If one of them may still run on a host that is not gone.
+    """
+    for entry in entries:
+        if entry.get("start") != entries[-1].get("start"):
+            continue
+        with suppress(RunNotFoundError):
+            run = attach(entry["run_id"])
+            if not force:
+                run.wait(raise_on_failure=False)
+            elif not run.state.is_final and run.state is not RunState.UNKNOWN:
+                message = (
+                    f"run {run.run_id} of study {study_id} is {run.state}: its host "
+                    "may still run. Stop the run, or wait until it is unknown, "
+                    f"{SILENT_SECONDS / 60:.0f} minutes after its last sign."
+                )
+                raise RunError(message)

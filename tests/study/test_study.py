@@ -21,6 +21,7 @@ from nbkit.errors import (
     RunStoppedError,
     StoreError,
 )
+from nbkit.launch.start import start_run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.study.parameters import Parameters
@@ -317,3 +318,21 @@ def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
     content = json.loads(study.paths.study.read_text())
     assert content["executor"] == other
     assert len(content["runs"]) == len(list(nbkit.runs())) == 1
+
+
+def test_a_start_that_cannot_be_written_down_is_stopped(small, monkeypatch):
+    study = nbkit.Study.create("demo", {"slow": small(model="slow", steps=10_000)})
+    other = ProcessIdentity.of(1).to_dict()
+
+    def start_and_lose_the_study(*arguments, **options):
+        run = start_run(*arguments, **options)
+        content = json.loads(study.paths.study.read_text())
+        study.paths.study.write_text(json.dumps({**content, "executor": other}))
+        return run
+
+    monkeypatch.setattr("nbkit.study.study.start_run", start_and_lose_the_study)
+    with pytest.raises(RunError, match="another process executes study"):
+        study.run(progress=False)
+
+    [run] = nbkit.runs()
+    assert run.state is RunState.STOPPED
