@@ -216,7 +216,7 @@ class Study(StoredStudy):
                 self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
-            if starts:
+            if starts or self._content.get("repeating"):
                 self._repeat_disturbed(shown, permit)
             shown.close()
         return self
@@ -258,6 +258,7 @@ class Study(StoredStudy):
 
     def _repeat_disturbed(self, progress: Progress, permit: Permit) -> None:
         """Make disturbed starts once more; where that fails, the first ones count."""
+        self._write(repeating=True)  # until the end: an interrupted one is continued
         again = self.disturbed
         progress.repeat(len(again))
         try:
@@ -265,6 +266,7 @@ class Study(StoredStudy):
                 self._run_at_once([slot], progress, permit, again=True)
         except (RunFailedError, RunStoppedError) as error:
             progress.say(f"The disturbed runs count: {error}")
+        self._write(repeating=False)
 
     def _second_look(self) -> Slot | None:
         """Return the last start of the second repeat, if more repeats are planned.

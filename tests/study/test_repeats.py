@@ -34,7 +34,13 @@ def disturb(run):
     run.paths.worker.write_text(json.dumps(worker))
 
 
-def test_a_disturbed_start_is_made_once_more_and_never_again(small, capsys):
+def interrupt(progress, count):
+    raise KeyboardInterrupt
+
+
+def test_a_disturbed_start_is_made_once_more_also_after_an_interrupt_and_never_again(
+    small, capsys
+):
     study = nbkit.Study.create("again", {"a": small(steps=3)}, repeats=3)
     study.run(progress=False)
     first = study.runs_by_arm()["a"]
@@ -42,8 +48,13 @@ def test_a_disturbed_start_is_made_once_more_and_never_again(small, capsys):
     study.run()
     assert study.replaced == []  # a study that is whole is left as it is
     shutil.rmtree(first[2].paths.root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nbkit.study.study.Progress.repeat", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            study.run()
+    assert study.missing == []
 
-    study.run()
+    study.resume()
 
     assert "1 run was disturbed and repeated:" in capsys.readouterr().out
     counted = study.runs_by_arm()["a"]
