@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from nbkit.analysis.diagnose_causes import WORTH_A_WORD
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NvmlUnavailableError
+from nbkit.launch.devices import DeviceRequest, request_devices
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import Nvml, open_nvml
 
@@ -21,6 +22,8 @@ _QUIET_LOOKS = 3
 _SAY_SECONDS = 30.0
 
 Busy = Callable[[], dict[str, float]]
+Round = Sequence[DeviceRequest]
+"""What runs that are started together ask for."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Wait:
     def __str__(self) -> str:
         if self.is_quiet:
             return f"Waited {self.waited_seconds:.0f} s until the machine was quiet."
+        # Earlier versions could end at a quiet look.
         return (
             f"After {self.waited_seconds:.0f} s, the longest wait allowed, the "
             f"machine was not quiet: {_told(self.busy) or 'now and then'}."
@@ -51,20 +55,20 @@ def wait_until_quiet(
     say: Callable[[str], None],
     busy: Busy | None = None,
     *,
-    gpus: int = 0,
+    rounds: Sequence[Round] = (),
 ) -> Wait:
     """Return once CPUs and GPUs have been idle for some looks, or patience is over.
 
     Parameters
     ----------
     patience_seconds
-        At most so long.
+        At most so long; what began quietly gets its last looks.
     say
         Gets what is busy, from time to time.
     busy
         Returns what is busy now; None looks at this machine.
-    gpus
-        How many idle GPUs are needed.
+    rounds
+        Which GPUs are needed, one round after the other.
 
     Raises
     ------
@@ -78,7 +82,7 @@ def wait_until_quiet(
         )
         raise ConfigError(message)
     with ExitStack() as stack:
-        look = _Looks(gpus, stack).busy if busy is None else busy
+        look = _Looks(rounds, stack).busy if busy is None else busy
         return _wait(patience_seconds, say, look)
 
 
@@ -89,8 +93,9 @@ def _wait(patience_seconds: float, say: Callable[[str], None], look: Busy) -> Wa
         found, now = look(), time.monotonic()
         quiet = 0 if found else quiet + 1
         waited = now - began
-        if quiet == _QUIET_LOOKS or waited >= patience_seconds:
-            return Wait(round(waited, 1), quiet == _QUIET_LOOKS, found)
+        # Looks that were quiet so far are finished, a busy one ends it.
+        if quiet == _QUIET_LOOKS or (found and waited >= patience_seconds):
+            return Wait(round(waited, 1), not found, found)
         if found and now - said_at >= _SAY_SECONDS:
             said_at = now
             most = f"{patience_seconds:.0f} s at most"
@@ -102,7 +107,7 @@ def _told(busy: dict[str, float]) -> str:
 
 
 def wait_for(
-    configs: Collection[ExperimentConfig],
+    rounds: Sequence[Sequence[ExperimentConfig]],
     patience_seconds: float,
     say: Callable[[str], None],
 ) -> Wait:
@@ -110,8 +115,8 @@ def wait_for(
 
     Parameters
     ----------
-    configs
-        Of the runs.
+    rounds
+        Of the runs; those of one round are started together.
     patience_seconds, say
         As for `wait_until_quiet`.
 
@@ -119,13 +124,15 @@ def wait_for(
     ------
     ConfigError
         If one is not for this machine, or the patience is not a time.
+    DeviceError
+        If one could never start here.
     """
-    return wait_until_quiet(patience_seconds, say, gpus=_gpus_here(configs))
+    asked = [[*_requests(configs)] for configs in rounds]
+    return wait_until_quiet(patience_seconds, say, rounds=asked)
 
 
-def _gpus_here(configs: Iterable[ExperimentConfig]) -> int:
-    """Return how many GPUs of this machine the largest run takes, if it takes any."""
-    most = 0
+def _requests(configs: Iterable[ExperimentConfig]) -> Iterator[DeviceRequest]:
+    """Yield what each run that needs GPUs of this machine asks for."""
     for config in configs:
         if config.engine != "local":
             message = (
@@ -133,9 +140,10 @@ def _gpus_here(configs: Iterable[ExperimentConfig]) -> int:
                 "runs elsewhere; omit it."
             )
             raise ConfigError(message)
-        if config.device not in ("cpu", "replay"):
-            most = max(most, config.gpus)
-    return most
+        if config.device in ("cpu", "replay"):
+            continue
+        if (request := request_devices(config)).kind == "cuda":
+            yield request
 
 
 class _Looks:
@@ -143,18 +151,18 @@ class _Looks:
 
     Parameters
     ----------
-    gpus
-        So many of its GPUs have to be idle; others may be busy.
+    rounds
+        For each round enough of the GPUs that will do must be idle; others may be busy.
     stack
         Closes what stays open in between.
     """
 
-    def __init__(self, gpus: int, stack: ExitStack) -> None:
-        self._gpus = gpus
+    def __init__(self, rounds: Sequence[Round], stack: ExitStack) -> None:
+        self._rounds = rounds
         self._host = HostReader()
         self._host.read()
         self._nvml: Nvml | None = None
-        if gpus:
+        if any(rounds):
             with suppress(NvmlUnavailableError):
                 # It is kept: the driver may take seconds to be initialised.
                 self._nvml = stack.enter_context(open_nvml())
@@ -167,8 +175,26 @@ class _Looks:
         if self._nvml is None:
             return found
         shares = {
-            f"GPU {gpu.index}": (gpu.gpu_utilization_percent or 0) / 100
+            gpu.uuid: (gpu.gpu_utilization_percent or 0) / 100
             for gpu in self._nvml.read()
         }
-        busy = {name: share for name, share in shares.items() if share > WORTH_A_WORD}
-        return found | (busy if len(shares) - len(busy) < self._gpus else {})
+        busy = {uuid: share for uuid, share in shares.items() if share > WORTH_A_WORD}
+        missed: dict[str, str] = {}
+        for asked in self._rounds:
+            labels = dict(one for request in asked for one in request.candidates)
+            if not _has_enough(asked, labels.keys() - busy.keys()):
+                missed |= labels
+        return found | {missed[uuid]: busy[uuid] for uuid in busy if uuid in missed}
+
+
+def _has_enough(asked: Round, idle: Set[str]) -> bool:
+    """Return whether every run of a round, and all together, find idle GPUs."""
+    will_do = [{name for name, _ in request.candidates} for request in asked]
+    # Several ranks on a GPU ask for more than there are.
+    if any(
+        len(names & idle) < min(request.count, len(names))
+        for request, names in zip(asked, will_do, strict=True)
+    ):
+        return False
+    there = set().union(*will_do)
+    return len(idle) >= min(sum(request.count for request in asked), len(there))

@@ -5,7 +5,7 @@ One process executes a study, and is the one that writes its file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
@@ -190,8 +190,9 @@ class Study(StoredStudy):
             a container that is gone. Of several callers, one executes it. If the
             process still exists, it ends with its next run.
         wait_for_quiet
-            Seconds to wait at most, before the first run, for CPUs and GPUs that are
-            less than a tenth busy. The time and what was still busy are recorded.
+            Seconds to wait at most, before the first run, for CPUs, and as many GPUs as
+            its rounds need, that are less than a tenth busy. The time and what was
+            still busy are recorded.
 
         Raises
         ------
@@ -209,14 +210,15 @@ class Study(StoredStudy):
         with self._executing(force=force):
             starts = checked(grouped(self.missing, self.together), self.arms)
             shown = Progress(self.name, len(starts), quiet=not progress)
-            if wait_for_quiet and starts:
-                wait = wait_for(self.arms.values(), wait_for_quiet, shown.say)
-                self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
+            repeats = bool(starts) or self._content.get("repeating", False)
+            if wait_for_quiet and repeats:
+                to_come = starts or [[slot] for slot in self.disturbed]
+                self._wait_for_quiet(to_come, wait_for_quiet, shown.say)
             for slots in starts:
                 self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
-            if starts or self._content.get("repeating"):
+            if repeats:
                 self._repeat_disturbed(shown, permit)
             shown.close()
         return self
@@ -226,6 +228,19 @@ class Study(StoredStudy):
     ) -> Self:
         """Continue an interrupted study; the same as `run`."""
         return self.run(progress=progress, trust=trust, force=force)
+
+    def _wait_for_quiet(
+        self,
+        starts: Sequence[Sequence[Slot]],
+        patience_seconds: float,
+        say: Callable[[str], None],
+    ) -> None:
+        arms = self.arms
+        rounds = dict.fromkeys(tuple(slot.arm for slot in slots) for slots in starts)
+        configs = [[arms[name] for name in names] for names in rounds]
+        with variables_set(self.environment):
+            wait = wait_for(configs, patience_seconds, say)
+        self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
 
     def _run_at_once(
         self,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.study import quiet
 from nbkit.study.quiet import wait_for, wait_until_quiet
@@ -41,23 +42,60 @@ def test_patience_ends_on_a_machine_that_stays_busy():
     assert str(wait).endswith("the machine was not quiet: CPUs 50 %, GPU 3 100 %.")
 
 
-def test_a_free_moment_at_the_end_of_patience_is_no_quiet_machine():
-    wait = wait_until_quiet(0.0, print, looks({}))
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([{}], "Waited 0 s until the machine was quiet."),
+        ([{}, {"CPUs": 0.5}], "the machine was not quiet: CPUs 50 %."),
+    ],
+)
+def test_a_quiet_look_at_the_end_of_patience_is_followed_until_it_is_clear(
+    found, words
+):
+    assert str(wait_until_quiet(0.0, print, looks(*found))).endswith(words)
 
-    assert str(wait).endswith("the machine was not quiet: now and then.")
 
-
-def test_so_many_gpus_as_are_needed_have_to_be_idle(drive, monkeypatch):
+@pytest.fixture
+def gpus(drive, monkeypatch):
+    """Have four GPUs, of which the first one is busy, and idle CPUs."""
     monkeypatch.setattr(quiet, "_LOOK_SECONDS", 0.0)
     idle = HostSample(cpu_percent=1)
     monkeypatch.setattr(quiet.HostReader, "read", lambda self: idle)
     monkeypatch.setattr(FakeDriver, "nvmlDeviceGetUtilizationRates", utilization)
-    drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    drive(*(FakeGpu(f"GPU-{letter}") for letter in "abcd"))
 
-    one, two = (wait_until_quiet(0.01, print, gpus=count) for count in (1, 2))
 
-    assert one.busy == {}
-    assert two.busy == {"GPU 0": 0.97}
+def busy_for(*rounds):
+    """Return what keeps rounds of runs waiting; of each run, its fields."""
+    configs = [
+        [ExperimentConfig(**{"device": "cuda", **fields}) for fields in runs]
+        for runs in rounds
+    ]
+    return wait_for(configs, 0.01, print).busy
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_runs_of_a_round_need_idle_gpus_for_all_of_them():
+    assert busy_for([{"gpus": 3}], [{"gpus": 2}]) == {}
+    assert busy_for([{"gpus": 1}], [{"gpus": 2}, {"gpus": 1}]) == {}
+    assert busy_for([{"gpus": 1}], [{"gpus": 2}, {"gpus": 2}]) == {"GPU 0": 0.97}
+    assert busy_for([{"gpus": 8, "oversubscribe": True}]) == {"GPU 0": 0.97}
+    assert busy_for([{"gpus": 4, "device": "cpu", "oversubscribe": True}]) == {}
+
+
+@pytest.mark.usefixtures("gpus")
+def test_gpus_that_a_run_names_or_may_not_see_count_as_such(monkeypatch):
+    first = {"devices": (0,)}
+    others = {"gpus": 2, "devices": (1, "GPU-c")}
+
+    assert busy_for([first]) == {"GPU 0": 0.97}
+    assert busy_for([others, {"gpus": 1}]) == {}
+    assert busy_for([others, first]) == {"GPU 0": 0.97}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert busy_for([{"gpus": 1}]) == {}
+    assert busy_for([{"gpus": 2}]) == {"GPU 0": 0.97}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert busy_for([{"gpus": 2}]) == {}
 
 
 def utilization(driver, handle):
@@ -66,7 +104,7 @@ def utilization(driver, handle):
 
 def test_runs_of_another_machine_are_not_waited_for_here(small):
     with pytest.raises(ConfigError, match="'manual' runs elsewhere; omit it"):
-        wait_for([small(), small(engine="manual")], 600, print)
+        wait_for([[small(), small(engine="manual")]], 600, print)
 
 
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
