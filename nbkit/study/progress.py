@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from statistics import fmean
 
 from nbkit.launch.run import Run
 from nbkit.launch.run_progress import (
@@ -47,6 +48,7 @@ class Progress:
         self._number = 0
         self._label = ""
         self._position = RunPosition()
+        self._seconds: dict[int, float] = {}
         self._began = self._run_began = time.monotonic()
         self._shown_at = 0.0
         self._line = None if quiet else line_in_place()
@@ -77,10 +79,10 @@ class Progress:
         """
         self._label = label or self._label
         if not self._quiet:
-            now = time.monotonic()
-            left = (now - self._began) / self._number * (self._total - self._number)
+            # By start: several that started together end here one by one.
+            self._seconds[self._number] = seconds = time.monotonic() - self._run_began
+            left = fmean(self._seconds.values()) * (self._total - self._number)
             rest = f"; about {duration(left)} left" if left >= 1 else ""
-            seconds = now - self._run_began
             _print(f"{self._head()}: {result(run)} ({seconds:.0f} s{rest})")
 
     def say(self, sentence: str) -> None:
