@@ -27,7 +27,7 @@ from nbkit.store.jobs import (
 from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import RunState, of_newest_attempt, read_json
 
 __all__ = ["Standing", "announce", "may_go_on", "standing"]
 
@@ -70,7 +70,7 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     record
         As it is now; empty before the supervisor's first write.
     """
-    known = record if record.get("attempt", -1) >= submission["attempt"] else {}
+    known = of_newest_attempt(record, submission)
     written = RunState(known["state"]) if known else None
     if written is not None and written.is_final:
         ended = Standing(written, known.get("cause"))
@@ -212,7 +212,7 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
     see_anew(paths.root)
     # It may have ended properly between the two looks.
     record = read_json(paths.record) or {}
-    known = record if record.get("attempt", -1) >= submission["attempt"] else {}
+    known = of_newest_attempt(record, submission)
     if known and (written := RunState(known["state"])).is_final:
         return Standing(written, known.get("cause"))
     stop = read_json(paths.stop)

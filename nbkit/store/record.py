@@ -30,6 +30,7 @@ __all__ = [
     "damage_told",
     "damage_words",
     "new_beside",
+    "of_newest_attempt",
     "read_json",
     "utc_now",
     "write_json",
@@ -222,6 +223,14 @@ def write_json_once(path: Path, values: dict[str, Any]) -> bool:
     except OSError as error:
         raise store_error(path, error) from error
     return True
+
+
+def of_newest_attempt(
+    record: dict[str, Any], submission: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a record; an empty one if it is still that of the attempt before."""
+    launched = submission["attempt"] if submission else 0
+    return record if record.get("attempt", -1) >= launched else {}
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from nbkit.store.record import (
     DAMAGE_ERRORS,
     RunState,
     damage_words,
+    of_newest_attempt,
     parse_json,
     read_json,
 )
@@ -158,8 +159,10 @@ def _row_now(folder: Path) -> RunRow | None:
     """Return any run's row; None if it was removed meanwhile."""
     run = StoredRun(folder)
     try:
-        record = {"name": run.submission.get("name"), **run.record}
-        return _row(folder, record, run.state_by(record))
+        record, submission = run.record, run.submission
+        known = of_newest_attempt(record, submission)
+        row = {"name": submission.get("name"), **known}
+        return _row(folder, row, run.state_by(record))
     except DAMAGE_ERRORS as error:
         # One damaged run must not hide the others.
         words = damage_words(folder, error)

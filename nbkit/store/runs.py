@@ -28,7 +28,13 @@ from nbkit.store.ownership import (
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, damage_told, damage_words, read_json
+from nbkit.store.record import (
+    RunState,
+    damage_told,
+    damage_words,
+    of_newest_attempt,
+    read_json,
+)
 from nbkit.store.redaction import refuse_secrets
 from nbkit.store.signs import is_silent, unseen
 from nbkit.store.summary import RunSummary, summarise_run
@@ -122,10 +128,10 @@ class StoredRun:
                 "the host went down); metrics up to the last step are kept"
             )
         elif state is RunState.UNKNOWN:
-            supervisor = record.get("supervisor") or submission.get("supervisor") or {}
-            why = unseen(self.paths, supervisor)
+            known = of_newest_attempt(record, submission) or submission
+            why = unseen(self.paths, known.get("supervisor") or {})
         else:
-            return record.get("cause")
+            return of_newest_attempt(record, submission).get("cause")
         log = str(self.supervisor_log)
         return {"kind": str(state), "rank": None, "message": why, "log": log}
 
@@ -139,7 +145,8 @@ class StoredRun:
         record, submission = self.record, self.submission
         if submission.get("job"):
             return self._standing(submission, record).queue
-        return record.get("queue")
+        with damage_told(self.paths.root):
+            return of_newest_attempt(record, submission).get("queue")
 
     @property
     def imported_from(self) -> str | None:
@@ -267,9 +274,8 @@ class StoredRun:
             return self._state_of_plain_torchrun()
         if submission.get("job"):
             return self._standing(submission, record).state
-        launched = submission["attempt"] if submission else 0
-        if record.get("attempt", -1) >= launched:
-            state, supervisor = RunState(record["state"]), record["supervisor"]
+        if known := of_newest_attempt(record, submission):
+            state, supervisor = RunState(known["state"]), known["supervisor"]
         else:
             state, supervisor = RunState.STARTING, submission["supervisor"]
         if state.is_final:
@@ -280,7 +286,8 @@ class StoredRun:
         if alive is not False:
             return state
         # It may have ended properly between the two looks.
-        state = RunState(self.record.get("state", RunState.LOST))
+        known = of_newest_attempt(self.record, submission)
+        state = RunState(known.get("state", RunState.LOST))
         return state if state.is_final else RunState.LOST
 
     def _standing(self, submission: Line, record: Line) -> Standing:

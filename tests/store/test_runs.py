@@ -120,6 +120,32 @@ def test_a_run_that_was_submitted_again_is_starting_whatever_its_old_record_says
     assert run.state is RunState.STARTING
 
 
+def test_of_a_resumed_run_only_the_newest_attempt_counts():
+    run = _run()
+    me, before = ProcessIdentity.of().to_dict(), {"started": "then", "ended": "then"}
+    record = {"state": "stopped", "attempt": 0, "supervisor": me, "time": before}
+    write_json(run.paths.record, {**record, "cause": {"message": "stopped by user"}})
+    write_json(run.paths.submission, {"attempt": 1, "supervisor": me, "name": "x"})
+
+    assert (run.state, run.cause) == (RunState.STARTING, None)
+    [row] = list_runs()
+    assert (row.name, row.started, row.ended) == ("x", None, None)
+
+
+def test_a_resumed_run_whose_supervisor_dies_before_its_first_word_is_lost():
+    run = _run()
+    cause = {"kind": "stopped", "message": "stopped by user"}
+    record = {"state": "stopped", "attempt": 0, "supervisor": _dead(), "cause": cause}
+    write_json(run.paths.record, record)
+    write_json(run.paths.submission, {"attempt": 1, "supervisor": _dead()})
+
+    assert run.state is RunState.LOST
+    assert run.cause is not None
+    assert run.cause["kind"] == "lost"
+    assert run.cause["log"] == str(run.paths.supervisor_log(1))
+    assert [row.state for row in list_runs()] == [RunState.LOST]
+
+
 def test_steps_that_a_resumed_attempt_repeats_take_the_place_of_the_earlier(store):
     run = _run()
     rows = [{"kind": "step", "attempt": 0, "step": n, "loss": 1} for n in (1, 2, 3, 4)]
