@@ -70,6 +70,8 @@ class NodeAgents:
         Whether the ranks that are not started yet are no longer needed.
     on_sigterm
         Called when Slurm has asked a node's part of the job to end.
+    give_sign
+        Called while nodes are waited for, which may take minutes.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class NodeAgents:
         software: dict[str, Any],
         is_unwanted: Callable[[], bool],
         on_sigterm: Callable[[], None] = lambda: None,
+        give_sign: Callable[[], None] = lambda: None,
     ) -> None:
         self.ranks: list[RemoteRank] = []
         self.lost: str | None = None
@@ -94,6 +97,7 @@ class NodeAgents:
         self._software = software
         self._is_unwanted = is_unwanted
         self._on_sigterm = on_sigterm
+        self._give_sign = give_sign
         self._beats = [Beat(0, Phase.STARTING, 0)] * config.world_size
         self._srun: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
@@ -223,6 +227,7 @@ class NodeAgents:
         folder = self._paths.system(self._nodes[0].name).parent
         deadline = time.monotonic() + _VISIBLE_SECONDS
         while True:
+            self._give_sign()
             # To list a folder makes a file server tell what is new in it.
             there = {path.stem for path in folder.iterdir()}
             hidden = [node.name for node in self._nodes if node.name not in there]
@@ -250,6 +255,7 @@ class NodeAgents:
         assert self._srun is not None
         deadline = time.monotonic() + _READY_SECONDS
         while True:
+            self._give_sign()
             is_over = self._srun.poll() is not None
             is_late = time.monotonic() > deadline
             self._hear(0.2)

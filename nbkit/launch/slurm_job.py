@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,8 @@ class JobDevices:
         Who wants it to stop.
     timeouts
         How often the run was put into the queue again before.
+    give_sign
+        Called while nodes are waited for.
     """
 
     def __init__(
@@ -178,11 +181,13 @@ class JobDevices:
         submission: dict[str, Any],
         requests: JobRequests,
         timeouts: int,
+        give_sign: Callable[[], None],
     ) -> None:
         self._job = job
         self._submission = submission
         self._requests = requests
         self._timeouts = timeouts
+        self._give_sign = give_sign
         self.system_names = list(job.nodes)
         """Name the files of the nodes' samples."""
 
@@ -225,6 +230,7 @@ class JobDevices:
             self._submission["software"],
             is_unwanted=lambda: bool(self._requests.look()),
             on_sigterm=self._requests.note_sigterm,
+            give_sign=self._give_sign,
         )
 
 
@@ -253,7 +259,8 @@ def supervise_job(root: Path) -> None:
         if standing := requests.look():
             end_before_ranks(journal, standing[0])
             return
-        devices = JobDevices(job, submission, requests, timeouts)
+        sign = journal.give_sign
+        devices = JobDevices(job, submission, requests, timeouts, sign)
         ended = run_attempts(root, journal, submission, devices, requests)
         if not _waits_again(StoredRun(root), journal, job, timeouts, ended):
             cause = ended[1] or {}

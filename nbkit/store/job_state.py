@@ -28,6 +28,7 @@ from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, of_newest_attempt, read_json
+from nbkit.store.signs import SILENT_SECONDS, is_silent, unseen
 
 __all__ = ["Standing", "announce", "may_go_on", "standing"]
 
@@ -52,7 +53,7 @@ class Standing:
 
     state: RunState
     cause: Line | None = None
-    """Why it failed or was stopped; None for any other state."""
+    """Why it failed, was stopped or is unknown; None for any other state."""
     queue: Line | None = None
     """Of one that waits: ``position`` and ``length`` (None: Slurm has no such thing),
     ``reason`` and ``since``."""
@@ -81,13 +82,34 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     if job is not None and job.has_ended:
         return _ended(paths, submission, job)
     has_begun = written not in (None, RunState.QUEUED)
+    if has_begun and _is_unheard(job) and is_silent(paths):
+        return Standing(RunState.UNKNOWN, _unheard(paths, submission, known))
     if job is None:
         waits = not has_begun
+    elif written is RunState.QUEUED:
+        # Put back by its supervisor, it may still be ending on its old nodes.
+        is_ending = job.state == "COMPLETING" or _is_older(job, paths.record)
+        waits = job.waits or is_ending
     else:
         waits = job.waits and not (has_begun and _is_older(job, paths.record))
     if waits:
         return Standing(RunState.QUEUED, queue=_queue(paths, submission, known, job))
     return Standing(written if has_begun and written else RunState.STARTING)
+
+
+def _is_unheard(job: Job | None) -> bool:
+    """Return whether Slurm has said nothing of a job for long."""
+    return job is None or job.age_seconds > SILENT_SECONDS
+
+
+def _unheard(paths: RunPaths, submission: Line, known: Line) -> Line:
+    """Return why it is unknown whether a run continues."""
+    job = submission["job"]
+    why = why_unknown(job.get("cluster")) if _can_ask(paths) else ""
+    what = f"Slurm says nothing of job {job['id']}" + (f" ({why})" if why else "")
+    what += f"; {unseen(paths, known.get('supervisor') or {})}"
+    log = str(paths.job_log(job["id"]))
+    return {"kind": "unknown", "rank": None, "message": what, "log": log}
 
 
 def may_go_on(record: Line) -> bool:

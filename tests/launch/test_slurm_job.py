@@ -8,12 +8,20 @@ import signal
 import pytest
 
 from nbkit.config import ExperimentConfig
+from nbkit.errors import LaunchError
 from nbkit.launch import supervisor
 from nbkit.launch.journal import Journal
-from nbkit.launch.slurm_job import Job, JobRequests, _waits_again, _why_again
+from nbkit.launch.slurm_job import (
+    Job,
+    JobDevices,
+    JobRequests,
+    _waits_again,
+    _why_again,
+)
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.signs import is_silent
 from tests.slurm_programs import SlurmPrograms
 
 JOB = Job("7", 0, ("n1",))
@@ -238,3 +246,20 @@ def test_a_run_that_somebody_has_stopped_is_not_put_back(run, journal, slurm):
 def test_a_run_that_was_put_back_often_enough_has_ended(run, journal, slurm):
     assert not _waits_again(run, journal, JOB, 3, stopped("time limit"))
     assert slurm.calls("scontrol") == []
+
+
+def test_a_supervisor_gives_signs_while_it_waits_for_nodes(run, journal, slurm):
+    slurm.tell("srun")
+    requests = JobRequests(run.paths, SUBMISSION, 5.0, JOB)
+    known = {"software": {}}
+    devices = JobDevices(JOB, known, requests, 0, journal.give_sign)
+    journal.write_record()
+    os.utime(run.paths.record, (1, 1))
+    assert is_silent(run.paths)
+
+    ranks = devices.ranks(run, 0)
+    with pytest.raises(LaunchError, match="n1 is not ready and srun has ended"):
+        ranks.start()
+    ranks.close()
+
+    assert not is_silent(run.paths)

@@ -14,6 +14,7 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.signs import SILENT_SECONDS
 from tests.slurm_programs import SlurmPrograms
 
 SUBMITTED = "2026-11-22T14:00:00.000Z"
@@ -76,6 +77,7 @@ STATES = [
     ("running", False, "PENDING", "BeginTime", "queued"),
     ("queued", False, "PENDING", "BeginTime", "queued"),
     ("queued", False, "RUNNING", "None", "starting"),
+    ("queued", False, "COMPLETING", "None", "queued"),
     ("running", False, "REQUEUED", "None", "queued"),
     ("running", False, "CANCELLED", "None", "stopped"),
     ("stopping", True, "CANCELLED", "None", "stopped"),
@@ -220,6 +222,16 @@ def test_a_record_that_is_newer_than_slurms_answer_is_believed(run, slurm):
     assert run.state is RunState.QUEUED
 
 
+def test_a_run_that_was_put_back_waits_until_slurm_says_otherwise(run, slurm):
+    slurm.tell("squeue", "7|RUNNING|N/A|n1|None")
+    write_record(run, "queued")
+    os.utime(run.paths.record, (4e9, 4e9))
+    assert run.state is RunState.QUEUED, "that answer is from before the requeue"
+
+    os.utime(run.paths.record, (1e9, 1e9))
+    assert run.state is RunState.STARTING
+
+
 def test_a_queued_run_says_why_and_when_it_will_start(run, slurm):
     slurm.tell("squeue", "7|PENDING|1580738700||Resources")
 
@@ -263,6 +275,35 @@ def test_where_slurm_cannot_be_asked_no_run_is_lost(run, slurm, written, state):
     if written is None:
         why = "Slurm: not known, there is no squeue on this machine"
         assert run.queue["reason"] == why
+
+
+@pytest.mark.parametrize("state", ["starting", "running", "stopping"])
+def test_a_run_without_a_sign_of_which_slurm_says_nothing_is_unknown(run, slurm, state):
+    write_record(run, state)
+    assert run.state == state
+    for path in (run.paths.record, run.paths.submission):
+        os.utime(path, (1e9, 1e9))
+
+    assert run.state is RunState.UNKNOWN
+    assert [row.state for row in list_runs()] == [RunState.UNKNOWN]
+    assert run.cause["kind"] == "unknown"
+    why = "Slurm says nothing of job 7 (there is no squeue on this machine); no sign of"
+    assert run.cause["message"].startswith(why)
+    assert "process 7 of n1 cannot be seen" in run.cause["message"]
+
+
+def test_a_silent_run_of_which_slurm_says_that_it_runs_does_run(
+    run, slurm, monkeypatch
+):
+    slurm.tell("squeue", "7|RUNNING|N/A|n1|None")
+    write_record(run, "running")
+    for path in (run.paths.record, run.paths.submission):
+        os.utime(path, (1e9, 1e9))
+    assert run.state is RunState.RUNNING
+
+    old = jobs.Job("7", "RUNNING", age_seconds=SILENT_SECONDS + 1)
+    monkeypatch.setattr("nbkit.store.job_state.find_job", lambda *_: old)
+    assert run.state is RunState.UNKNOWN, "it said so long ago"
 
 
 def test_a_supervisor_that_lives_here_is_believed_without_a_question(run, slurm):
