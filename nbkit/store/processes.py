@@ -74,20 +74,22 @@ class ProcessIdentity:
 
         A zombie does not run. A process of an earlier boot of this host is dead.
         """
+        return self._stands(zombies=False)
+
+    def exists(self) -> bool | None:
+        """Return whether the process is in the process table, zombies included."""
+        return self._stands(zombies=True)
+
+    def _stands(self, *, zombies: bool) -> bool | None:
         if not self.is_here:
             return self._is_earlier
         try:
             status = _stat(self.pid)
         except PermissionError:
-            return None  # /proc is mounted so that it tells of one's own only
-        return status is not None and status[1] == self.start_ticks and status[0] != "Z"
-
-    def exists(self) -> bool | None:
-        """Return whether the process is in the process table, zombies included."""
-        if not self.is_here:
-            return self._is_earlier
-        status = _stat(self.pid)
-        return status is not None and status[1] == self.start_ticks
+            return None  # hidepid=1: /proc tells of one's own only
+        if status is None:
+            return None if _is_hidden(self.pid) else False
+        return status[1] == self.start_ticks and (zombies or status[0] != "Z")
 
     @property
     def _is_earlier(self) -> bool | None:
@@ -133,6 +135,20 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def _is_hidden(pid: int) -> bool:
+    """Return whether another user's process has a pid that ``/proc`` does not show.
+
+    With hidepid=2 it shows one's own only.
+    """
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 def _stat(pid: int) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from nbkit.store.processes import ProcessIdentity
+from tests.hostile.strangers import STRANGER, needs_root
 from tests.waiting import wait_until
 
 
@@ -87,3 +88,44 @@ def test_a_name_that_is_cut_within_a_letter_is_no_obstacle():
         child.stdout.readline()
         assert ProcessIdentity.of(child.pid).is_alive() is True
         child.kill()
+
+
+# It is the first process of its pid namespace, and asks of itself as another user.
+LOOKS_FROM_OUTSIDE = f"""
+import os
+from nbkit.store.processes import ProcessIdentity
+from tests.hostile.strangers import STRANGER, needs_root
+hidden = ProcessIdentity.of()
+read, write = os.pipe()
+if (pid := os.fork()) == 0:
+    os.read(read, 1)
+    os._exit(0)
+gone = ProcessIdentity.of(pid)
+os.write(write, b".")
+os.waitpid(pid, 0)
+if os.fork() == 0:
+    os.setgroups([])
+    os.setgid({STRANGER})
+    os.setuid({STRANGER})
+    for one in (hidden, gone, ProcessIdentity.of()):
+        print(one.is_alive(), one.exists(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("hides", [1, 2])
+def test_of_a_process_that_proc_hides_nothing_is_known(hides):
+    shell = f'mount -t proc -o hidepid={hides} proc /proc && exec "$@"'
+    done = subprocess.run(
+        [
+            *("unshare", "--pid", "--mount", "--fork", "sh", "-c", shell, "sh"),
+            *(sys.executable, "-c", LOOKS_FROM_OUTSIDE),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.splitlines() == ["None None", "False False", "True True"]
