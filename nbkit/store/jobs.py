@@ -193,17 +193,29 @@ class _Cluster:
             return None
         if self._question is None and now >= self._rests_until:
             wanted, self._wanted = self._wanted, {}
-            return self._begin(self._ask, wanted, max_age_seconds)
+            question = self._begin(self._ask, wanted, max_age_seconds)
+            if question is None:
+                self._wanted = wanted
+            return question
         return self._question
 
-    def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread:
-        """Return the thread that asks; another one if that has begun before."""
+    def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread | None:
+        """Return the thread that asks; another one if that has begun before.
+
+        None if it cannot be started, such as at a limit of threads.
+        """
         if self._question is None:
-            self._asked_at = time.monotonic()
-            self._question = threading.Thread(
+            question = threading.Thread(
                 target=self._run, args=(ask, *about), name="nbkit squeue", daemon=True
             )
-            self._question.start()
+            self._asked_at = time.monotonic()
+            try:
+                question.start()
+            except RuntimeError as error:
+                self.trouble = f"it cannot be asked: {error}"
+                return None
+            # It waits for the lock before it says that it has ended.
+            self._question = question
         return self._question
 
     def _run(self, ask: Callable[..., None], *about: Any) -> None:
@@ -293,12 +305,19 @@ class _Cluster:
 
 
 _clusters: dict[str | None, _Cluster] = {}
-_clusters_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """Begin anew: a forked process has no thread that asks, but has its locks."""
+    _clusters.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _cluster(name: str | None) -> _Cluster:
-    with _clusters_lock:
-        return _clusters.setdefault(name, _Cluster(name))
+    # One step, so that it needs no lock.
+    return _clusters.setdefault(name, _Cluster(name))
 
 
 def _known_since(submitted_at: float | None) -> float:

@@ -131,6 +131,9 @@ def _one_at_a_time(lock: Path, limit_seconds: float) -> Iterator[None]:
             time.sleep(_LOOK_SECONDS)
         yield
     finally:
+        # A process that was forked meanwhile has the file open, too.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -149,6 +152,56 @@ def test_a_question_that_fails_is_not_put_again_at_once(slurm, clock):
 
     assert find_job("14").state == "RUNNING"
     assert why_unknown() == ""
+
+
+def test_a_question_whose_thread_cannot_be_started_is_put_again(slurm, monkeypatch):
+    slurm.tell("squeue", *RECORDED)
+
+    def refuse(thread: threading.Thread) -> None:
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert find_job("14") is None
+        assert "can't start new thread" in why_unknown()
+
+    assert find_job("14").state == "RUNNING"
+    assert why_unknown() == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_process_that_is_forked_while_a_thread_asks_has_answers(
+    slurm, tmp_path, monkeypatch
+):
+    begun, go = threading.Event(), threading.Event()
+
+    # Not a program: what is forked would keep the pipe open from which it is read.
+    def hang(*_: str, limit_seconds: float) -> str:
+        begun.set()
+        go.wait()
+        return "\n".join(RECORDED)
+
+    monkeypatch.setattr(jobs, "ask_slurm", hang)
+    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.0)
+    assert find_job("14") is None
+    begun.wait()
+    try:
+        if (pid := os.fork()) == 0:
+            with suppress(BaseException):
+                os._exit(_ask_again(tmp_path))
+            os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0, "it never has an answer"
+    finally:
+        go.set()
+
+
+def _ask_again(folder: Path) -> int:
+    """Return 0 once there is an answer, without those that processes share."""
+    os.environ["XDG_CACHE_HOME"] = str(folder / "alone")
+    jobs.ask_slurm = lambda *_, limit_seconds: "\n".join(RECORDED)
+    wait_until(lambda: find_job("14"), "an answer")
+    return 0
 
 
 def test_a_machine_without_slurm_says_so(slurm):
