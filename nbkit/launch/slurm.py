@@ -30,7 +30,7 @@ from nbkit.store.slurm import SlurmSilentError, ask_slurm
 from nbkit.telemetry.software import software
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["SlurmEngine"]
+__all__ = ["SlurmEngine", "end_job"]
 
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 _SUBMIT_SECONDS = 60.0
@@ -157,6 +157,14 @@ class SlurmEngine:
                 ask_slurm("scancel", *job, limit_seconds=_ANSWER_SECONDS)
         except SlurmSilentError as error:
             raise _not_ended(paths, error) from None
+
+
+def end_job(job: dict[str, Any]) -> None:
+    """End a job that `SlurmEngine.submit` has just given, and that is not wanted."""
+    # Where Slurm is silent it ends by itself: no submission ever names it.
+    with contextlib.suppress(SlurmSilentError):
+        named = [*_clusters(job["cluster"]), "--", job["id"]]
+        ask_slurm("scancel", *named, limit_seconds=_ANSWER_SECONDS)
 
 
 def _job(paths: RunPaths) -> list[str] | None:

@@ -154,20 +154,27 @@ def submit(
                 **wanted,
             },
         )
+        if on_owner_exit == "stop" and started.get("job"):
+            _watch_owner(paths)
     except BaseException:
         # It would wait for this submission, and others in the queue for it.
         if started.get("supervisor"):
             kill(ProcessIdentity.from_dict(started["supervisor"]))
+        if started.get("job"):
+            from nbkit.launch.slurm import end_job
+
+            end_job(started["job"])
         raise
-    if on_owner_exit == "stop" and started.get("job"):
-        # Its own supervisor, on another node, cannot see this process.
-        argv = [sys.executable, "-P", "-m", "nbkit.launch.owner", str(paths.root)]
-        try:
-            detach(argv, paths.run_id, Path(os.devnull))
-        except (OSError, LaunchError) as error:
-            engine.reap(paths)
-            message = f"nbkit cannot watch for this process's end ({error}); try again."
-            raise LaunchError(message) from error
+
+
+def _watch_owner(paths: RunPaths) -> None:
+    """Stop a job when this process ends, which its supervisor elsewhere cannot see."""
+    argv = [sys.executable, "-P", "-m", "nbkit.launch.owner", str(paths.root)]
+    try:
+        detach(argv, paths.run_id, Path(os.devnull))
+    except (OSError, LaunchError) as error:
+        message = f"nbkit cannot watch for this process's end ({error}); try again."
+        raise LaunchError(message) from error
 
 
 def refuse_without_entry(config: ExperimentConfig) -> None:

@@ -107,6 +107,28 @@ def test_fifty_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
     two_nodes.expect_nothing_left(*runs)
 
 
+@pytest.mark.parametrize("fails", ["write_json", "detach"])
+def test_a_job_leaves_the_queue_when_its_launch_fails_after_sbatch(
+    two_nodes: TwoNodes,
+    slurm: SlurmCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
+):
+    def fail(*_: object) -> None:
+        message = slurm.command("squeue", "--noheader", "--format=%i")
+        raise RuntimeError(message)
+
+    holder = hold_both_nodes(slurm)
+    monkeypatch.setattr(f"nbkit.launch.submit.{fails}", fail)
+
+    with pytest.raises(RuntimeError) as failure:
+        nbkit.launch(two_nodes.config(), on_owner_exit="stop")
+
+    assert len(str(failure.value).split()) == 2, "its job was not in the queue"
+    assert slurm.command("squeue", "--noheader", "--format=%i").split() == [holder]
+    slurm.command("scancel", holder)
+
+
 LAUNCHES = """
 import sys, nbkit
 config = nbkit.ExperimentConfig.from_json(sys.argv[1])
@@ -118,8 +140,7 @@ sys.stdin.read()
 def test_a_run_leaves_the_queue_when_the_notebook_that_waits_for_it_is_killed(
     two_nodes: TwoNodes, slurm: SlurmCluster
 ):
-    first = two_nodes.launch(model="slow", steps=10_000)
-    slurm.wait_for_job(job_of(first), "RUNNING")
+    holder = hold_both_nodes(slurm)
     command = [sys.executable, "-c", LAUNCHES, two_nodes.config().to_json()]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -133,5 +154,5 @@ def test_a_run_leaves_the_queue_when_the_notebook_that_waits_for_it_is_killed(
     two_nodes.reach_state(waiting, RunState.STOPPED)
     assert waiting.cause is not None
     assert "owner exit" in waiting.cause["message"]
-    first.stop()
-    two_nodes.expect_nothing_left(first, waiting)
+    slurm.command("scancel", holder)
+    two_nodes.expect_nothing_left(waiting)
