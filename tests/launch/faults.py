@@ -40,7 +40,7 @@ def rank_raises(make: Make) -> Outcome:
 def rank_is_killed(make: Make) -> Outcome:
     run = _running(make(model="slow", gpus=2, steps=10_000))
     began = time.time()
-    os.kill(_rank_pid(run, 1), signal.SIGKILL)
+    os.kill(rank_pid(run, 1), signal.SIGKILL)
     return outcome(run.wait(patient(120), raise_on_failure=False), began)
 
 
@@ -105,7 +105,8 @@ def _running(config: ExperimentConfig) -> nbkit.Run:
     return run
 
 
-def _rank_pid(run: nbkit.Run, rank: int) -> int:
+def rank_pid(run: nbkit.Run, rank: int) -> int:
+    """Return the pid of a rank of the first attempt."""
     started = next(e for e in run.events if e["event"] == "ranks_started")
     return started["pids"][rank]
 

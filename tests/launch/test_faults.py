@@ -6,11 +6,13 @@ import contextlib
 import os
 import subprocess
 
+import psutil
 import pytest
 
 import nbkit
 from nbkit.errors import RunFailedError, StoreError
 from nbkit.launch.submit import submit
+from nbkit.launch.sweep import processes_of_run
 from nbkit.launch.trust import permit_new
 from nbkit.store.record import RunState
 from nbkit.store.runs import create_run_folder
@@ -72,6 +74,30 @@ def test_the_stacks_of_loading_processes_are_told_where_images_do_not_come(small
     assert "in _next_data" in rank
     assert "nbkit_test_loaders.py" in loading
     assert "in stuck" in loading
+
+
+def test_two_loading_processes_are_two_and_end_with_a_stop_whatever_python_would_start(
+    small,
+):
+    config = small(
+        model="slow",
+        data="photos",
+        loader="forkserver_torch",
+        loader_config={"num_workers": 2},
+        steps=10_000,
+    )
+    run = nbkit.launch(config)
+    wait_until(run.metrics, "a first step", 120)
+    rank = psutil.Process(faults.rank_pid(run, 0))
+    loading = rank.children(recursive=True)
+
+    run.stop()
+
+    assert len(loading) == 2, loading
+    assert run.state is RunState.STOPPED
+    assert run.cause["forced"] is False
+    wait_until(lambda: not any(one.is_running() for one in loading), "their end")
+    wait_until(lambda: not processes_of_run(run.paths), "no process left")
 
 
 def test_a_killed_supervisor_takes_its_ranks_along_and_the_run_is_lost(small):

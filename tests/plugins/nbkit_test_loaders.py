@@ -5,6 +5,7 @@ or how busy the processors are.
 """
 
 import functools
+import multiprocessing
 import time
 
 READ_SECONDS = 0.01
@@ -53,3 +54,11 @@ def _stuck(read):
         return read(samples, index)
 
     return stuck
+
+
+def forkserver_torch(config, manifest, placement, batch_size):
+    """Python's own way to start processes is by a server, as from Python 3.14 on."""
+    from nbkit.worker.data import torch_loader
+
+    multiprocessing.set_start_method("forkserver", force=True)
+    return torch_loader.load(config, manifest, placement, batch_size)
