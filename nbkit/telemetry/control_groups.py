@@ -5,6 +5,7 @@ They are a tree: each group has its own limits, and the smallest above it counts
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,11 +64,12 @@ def group_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
         The folder that holds ``proc`` and ``sys``.
     """
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        # The name of a group is that of a folder: any bytes.
+        text = os.fsdecode((root / "proc/self/cgroup").read_bytes())
     except OSError:
         return
     mounts = read_mounts(root)
-    for line in lines:
+    for line in filter(None, text.split("\n")):
         # Such as "0::/user.slice" (version 2) or "4:cpu,cpuacct:/docker/1f" (1).
         _, controllers, group = line.split(":", 2)
         for mount in mounts:

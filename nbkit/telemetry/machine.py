@@ -187,6 +187,7 @@ def _number(path: Path) -> int | None:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text().strip() or None
+        # Makers fill in what they like, in any encoding.
+        return path.read_text(errors="replace").strip() or None
     except OSError:
         return None

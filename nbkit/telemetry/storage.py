@@ -55,10 +55,10 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
     mount = _mount_of(found)
     if mount is not None:
         description |= {
-            "mount_point": str(mount.mount_point),
+            "mount_point": _printable(str(mount.mount_point)),
             "file_system": mount.file_system,
-            "source": mount.source,
-            "options": _telling(mount.options),
+            "source": _printable(mount.source),
+            "options": _printable(_telling(mount.options)),
             **_block_device(mount),
         }
     return description
@@ -77,10 +77,11 @@ def read_mounts(root: Path = Path("/")) -> list[Mount]:
     https://docs.kernel.org/filesystems/proc.html (3.5, mountinfo)
     """
     try:
-        text = (root / "proc/self/mountinfo").read_text()
+        # Any user may name a folder, in bytes that are not UTF-8 or other line ends.
+        text = os.fsdecode((root / "proc/self/mountinfo").read_bytes())
     except OSError:
         return []
-    return [_parse(line) for line in text.splitlines()]
+    return [_parse(line) for line in text.split("\n") if line]
 
 
 def _parse(line: str) -> Mount:
@@ -102,6 +103,11 @@ def _parse(line: str) -> Mount:
 def _unescape(text: str) -> str:
     r"""Return a text in which the kernel wrote octal numbers: ``\040`` is a blank."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _printable(text: str) -> str:
+    """Return a text in which bytes that are not UTF-8 are question marks."""
+    return os.fsencode(text).decode(errors="replace")
 
 
 def _nearest(path: Path) -> tuple[Path, os.statvfs_result]:
@@ -157,6 +163,6 @@ def _block_device(mount: Mount) -> dict[str, Any]:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text().strip() or None
+        return path.read_text(errors="replace").strip() or None
     except OSError:
         return None

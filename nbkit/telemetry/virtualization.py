@@ -117,6 +117,6 @@ def _clock(root: Path) -> str | None:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text().strip() or None
+        return path.read_text(errors="replace").strip() or None
     except OSError:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from nbkit.telemetry.control_groups import smallest_limit
@@ -27,6 +29,14 @@ def test_a_limit_of_version_1_is_that_of_its_own_controller(system):
 
     assert smallest_limit("memory", root) == 2048
     assert smallest_limit("pids", root) is None
+
+
+def test_the_name_of_a_group_may_be_any_bytes(system):
+    group = os.fsdecode(b"job\xff\r1")
+    root = system("0::/none", V2, **{f"{group}/memory.max": "1024"})
+    (root / "proc/self/cgroup").write_bytes(os.fsencode(f"0::/{group}\n"))
+
+    assert smallest_limit("memory", root) == 1024
 
 
 @pytest.mark.parametrize("controller", ["memory", "pids"])

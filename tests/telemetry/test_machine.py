@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from nbkit.telemetry import machine as machine_module
+from nbkit.telemetry import storage as storage_module
 from nbkit.telemetry.machine import describe_machine
 from nbkit.telemetry.storage import describe_storage, read_mounts
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
@@ -94,6 +96,30 @@ def test_a_path_to_come_stands_for_the_folder_above_it(tmp_path):
         **describe_storage(tmp_path),
         "free_bytes": to_come["free_bytes"],
     }
+
+
+def test_mounts_may_have_names_in_any_bytes(tmp_path, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"my\xff\rdata\xc2\x85")
+    folder.mkdir()
+    (tmp_path / "proc/self").mkdir(parents=True)
+    line = f"36 35 0:52 / {folder} rw - nfs4 filer:/vol1 rw,vers=4.2\n"
+    (tmp_path / "proc/self/mountinfo").write_bytes(os.fsencode(line))
+    mounts = read_mounts(tmp_path)
+    monkeypatch.setattr(storage_module, "read_mounts", lambda: mounts)
+
+    storage = describe_storage(folder)
+
+    assert [mount.mount_point for mount in mounts] == [folder]
+    assert storage["file_system"] == "nfs4"
+    assert storage["mount_point"] == f"{tmp_path}/my\ufffd\rdata\x85"
+
+
+def test_a_maker_may_have_written_any_bytes(tmp_path):
+    file = tmp_path / "product_name"
+    file.write_bytes(b"Ger\xe4t\n")
+
+    assert machine_module._read(file) == "Ger\ufffdt"
+    assert storage_module._read(file) == "Ger\ufffdt"
 
 
 def test_mounts_may_have_blanks_and_no_optional_fields(tmp_path):

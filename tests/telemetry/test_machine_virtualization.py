@@ -51,6 +51,15 @@ def test_a_hypervisor_is_known_by_its_signs(tmp_path, flags, files, found):
     assert detect_hypervisor(flags, tmp_path) == found
 
 
+def test_a_product_whose_name_is_not_utf_8_hides_no_hypervisor(tmp_path):
+    folder = tmp_path / DMI
+    folder.mkdir(parents=True)
+    (folder / "product_name").write_bytes(b"Ger\xe4t")
+    (folder / "sys_vendor").write_text("VMware, Inc.")
+
+    assert detect_hypervisor(GUEST, tmp_path) == "vmware"
+
+
 @pytest.mark.parametrize(
     ("printed", "found"), [("vmware", "vmware"), ("none", "bare metal"), ("", None)]
 )
