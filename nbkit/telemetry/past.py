@@ -27,7 +27,8 @@ _LONGEST_SECONDS = 24 * 3600
 _BATCH_ROWS = 200
 _BATCHES_AHEAD = 2
 
-_TIME = re.compile(rb'"t": ?([0-9.]+)')
+_TOO_LARGE = 1e18
+_TIME = re.compile(rb'"t": ?([0-9]{1,12}(?:\.[0-9]+)?)')
 """The first time in a line of a sampler is that of the line."""
 
 
@@ -64,10 +65,10 @@ def read_past(path: Path, now: float) -> Iterator[list[Any]]:
             is_dense = t > now - _DENSE_SECONDS
             if not is_dense and t < taken_t + _THIN_STEP_SECONDS:
                 continue
-            row = _row(line)
-            if row is None:
+            values = _values(line)
+            if values is None:
                 continue
-            yield row
+            yield [t, *values]
             if not is_dense:
                 _skip(file, min(t + _THIN_STEP_SECONDS, now - _DENSE_SECONDS))
             taken_t = t
@@ -124,25 +125,45 @@ def _time_of(line: bytes) -> float | None:
     return None if match is None else float(match[1])
 
 
-def _row(line: bytes) -> list[Any] | None:
+def _values(line: bytes) -> list[Any] | None:
+    """Return the values of GPUs and host; None of what is no sample.
+
+    Another user may have written anything into it.
+    """
     try:
         sample = parse_object(line)
-    except json.JSONDecodeError:
+        if sample.get("kind") != "sample":
+            return None
+        gpus = {
+            str(gpu.get("uuid") or gpu["index"]): _of_gpu(gpu) for gpu in sample["gpus"]
+        }
+        host = sample["host"]
+        used = _number(host.get("memory_used_bytes"))
+        free = _number(host.get("memory_available_bytes"))
+        cpu = _number(host.get("cpu_percent"))
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
-    if sample.get("kind") != "sample":
-        return None
-    gpus = {
-        gpu.get("uuid") or str(gpu["index"]): [
-            gpu.get("gpu_utilization_percent"),
-            _percent(gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")),
-            _percent(gpu.get("power_watts"), gpu.get("power_limit_watts")),
-        ]
-        for gpu in sample["gpus"]
-    }
-    host = sample["host"]
-    used, free = host.get("memory_used_bytes"), host.get("memory_available_bytes")
     total = None if used is None or free is None else used + free
-    return [sample["t"], gpus, [host.get("cpu_percent"), _percent(used, total)]]
+    return [gpus, [cpu, _percent(used, total)]]
+
+
+def _of_gpu(gpu: dict[str, Any]) -> list[float | None]:
+    used, total, power, limit = (
+        _number(gpu.get(name))
+        for name in (
+            "memory_used_bytes",
+            "memory_total_bytes",
+            "power_watts",
+            "power_limit_watts",
+        )
+    )
+    utilization = _number(gpu.get("gpu_utilization_percent"))
+    return [utilization, _percent(used, total), _percent(power, limit)]
+
+
+def _number(value: Any) -> float | None:
+    """Return a number as it is, and None for NaN, for one too large, and for text."""
+    return value if isinstance(value, int | float) and abs(value) < _TOO_LARGE else None
 
 
 def _percent(part: float | None, whole: float | None) -> float | None:

@@ -132,6 +132,27 @@ def test_half_a_line_at_the_end_is_left_to_its_writer(tmp_path):
     assert [row[0] for row in read_past(path, NOW)] == [NOW - 2]
 
 
+def test_what_is_no_number_in_a_sample_is_unknown(tmp_path):
+    odd = _sample(NOW - 4, utilization=float("nan"))
+    odd["gpus"][0].update(memory_total_bytes="80", power_watts=10**400)
+    odd["host"].update(cpu_percent=[12], memory_used_bytes=float("inf"))
+    path = _write(tmp_path / "a.jsonl", [odd])
+
+    (row,) = read_past(path, NOW)
+
+    assert row == [NOW - 4, {"GPU-a": [None] * 3}, [None, None]]
+
+
+@pytest.mark.parametrize("values", [{"gpus": [7]}, {"gpus": None}, {"host": "none"}])
+def test_a_line_of_another_form_hides_no_other(tmp_path, values):
+    rows = [{**_sample(NOW - 4), **values}, _sample(NOW - 3)]
+    path = _write(tmp_path / "a.jsonl", rows)
+    with path.open("a") as file:
+        file.write('{"t": 1.2.3}\n')
+
+    assert [row[0] for row in read_past(path, NOW)] == [NOW - 3]
+
+
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         list(read_past(tmp_path / "none.jsonl", NOW))
