@@ -105,6 +105,8 @@ class Gpu:
         self._gpm = Gpm(pynvml) if detailed else None
         self._slow_values: dict[str, Any] = {}
         self._slow_due = 0.0
+        self._was_mig: bool | None = None
+        """Whether MIG was on in the last reading that told."""
 
     @classmethod
     def find(cls, pynvml: Any, index: int, *, detailed: bool = False) -> Self:
@@ -130,6 +132,8 @@ class Gpu:
             return GpuSample(*identity, error=self.error, xid=self.xid)
         values: dict[str, Any] = {}
         try:
+            is_mig = self._mig_enabled()
+            self._forget_after_switch(is_mig)
             for query in self._questions.sample:
                 values |= self._ask(query, self.handle)
             memory = self._ask(self._questions.memory, self.handle)
@@ -137,7 +141,7 @@ class Gpu:
             for query in self._questions.counters:
                 values |= self._ask(query, self.handle)
             t = round(time.time(), 3)
-            if self._mig_enabled():
+            if is_mig:
                 values |= self._read_mig()
             else:
                 values |= self._ask(self._questions.processes, self.handle)
@@ -248,6 +252,18 @@ class Gpu:
 
     def _mig_enabled(self) -> bool | None:
         return self._ask(self._questions.mig_enabled, self.handle)["mig_enabled"]
+
+    def _forget_after_switch(self, is_mig: bool | None) -> None:
+        """Ask everything again after MIG was switched: under it a GPU tells less."""
+        if is_mig is None:
+            return
+        if self._was_mig not in (None, is_mig):
+            self._next_form.clear()
+            self._reasons = {k: v for k, v in self._reasons.items() if k == "xid"}
+            self._slow_due = 0.0
+            if self._detailed and self._gpm is None:
+                self._gpm = Gpm(self._pynvml)
+        self._was_mig = is_mig
 
     def _read_mig(self) -> dict[str, Any]:
         """Return processes and instances under MIG.

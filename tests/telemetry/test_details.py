@@ -148,6 +148,22 @@ def test_details_are_read_under_mig_too(drive):
     assert [instance.uuid for instance in sample.mig_instances] == ["MIG-x"]
 
 
+def test_details_that_mig_hid_are_read_after_it(drive, at_once):
+    silent = {"nvmlDeviceGetTotalEccErrors": pynvml.NVML_ERROR_NOT_SUPPORTED}
+    gpu = FakeGpu("GPU-a", migs=(FakeMig("MIG-x"),), gpm=False, errors=silent)
+    drive(gpu)
+
+    with open_nvml(detailed=True) as nvml:
+        (under_mig,) = nvml.read()
+        gpu.migs, gpu.gpm, gpu.errors = None, True, {}
+        nvml.read()
+        (sample,) = nvml.read()
+
+    assert "sm_activity_percent" in under_mig.unavailable
+    assert "ecc_uncorrected_count" in under_mig.unavailable
+    assert (sample.sm_activity_percent, sample.ecc_uncorrected_count) == (71.2, 0)
+
+
 def test_an_ordinary_reading_asks_for_no_details(drive):
     driver = drive(FakeGpu("GPU-a"))
 

@@ -263,6 +263,22 @@ def test_mig_instances_have_memory_and_processes_of_their_own(drive):
     assert whole.gpu_utilization_percent == 87
 
 
+def test_what_a_gpu_did_not_tell_under_mig_is_asked_again_without(drive):
+    gpu = FakeGpu("GPU-a", migs=(FakeMig("MIG-x"),), pids=(4321,))
+    driver = drive(gpu)
+
+    with open_nvml() as nvml:
+        (under_mig,) = nvml.read()
+        nvml.read()
+        asked = driver.calls["nvmlDeviceGetUtilizationRates"]
+        gpu.migs = None
+        samples = nvml.read() + nvml.read()
+
+    assert under_mig.unavailable == {"gpu_utilization_percent": "not supported"}
+    assert asked == 1
+    assert samples == (FULL, FULL)
+
+
 def test_processes_of_mig_instances_that_may_not_be_seen_are_unknown(drive):
     drive(
         FakeGpu("GPU-a", migs=(FakeMig("MIG-x", pids=(11,)), FakeMig("MIG-y"))),
