@@ -43,7 +43,7 @@ def register(shell: Any) -> None:
 def _show_run(run: Run) -> None:
     from IPython.display import display
 
-    from nbkit.widgets.picture import show_picture
+    from nbkit.widgets.shown_runs import show_picture
     from nbkit.widgets.views import view_of
 
     if has_widgets():

@@ -18,7 +18,7 @@ from nbkit.launch.start import launch
 from nbkit.widgets.form_check import python_line
 from nbkit.widgets.form_panel import FormPanel
 from nbkit.widgets.frontend import NO_LOST_WIDGET, has_widgets
-from nbkit.widgets.picture import show_picture
+from nbkit.widgets.shown_runs import show_picture
 from nbkit.widgets.views import view_of
 
 __all__ = ["ExperimentForm"]

@@ -1,40 +1,24 @@
 """The picture of a run: what a saved notebook still shows of it.
 
-It needs no kernel, no JavaScript and no style sheet. One thread checks all runs that
-were shown, and replaces the pictures of a run when it has ended or runs again.
+It needs no kernel, no JavaScript and no style sheet.
 """
 
 from __future__ import annotations
 
 import html
-import math
-import threading
-import time
-import traceback
-import uuid
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
-from IPython.core.getipython import get_ipython
-from IPython.display import DisplayHandle, display
-
 from nbkit.analysis.live.run import LiveRun
-from nbkit.errors import NbkitError
-from nbkit.launch.run import Run
 from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.study.wording import UNKNOWN, percent, rate, size
 from nbkit.visible import visible
-from nbkit.widgets.frontend import NO_LOST_WIDGET, has_widgets
-from nbkit.widgets.views import look_again
+from nbkit.widgets.frontend import NO_LOST_WIDGET
 
-__all__ = ["picture", "show_picture", "summary_html"]
+__all__ = ["Bundle", "picture", "summary_html"]
 
-_POLL_SECONDS = 0.5
-_FIRST_SECONDS = 0.5
-"""A page that shows a run of a million steps does not wait until all are read."""
 _WIDTH, _HEIGHT, _LEFT = 300, 90, 56
 _TITLES = {
     "loss": "Loss",
@@ -55,15 +39,6 @@ _OVER_TIME = {"gpu_utilization_percent", "memory_used_gibibytes", "power_watts"}
 _OVER_BATCH_SIZE = {"latency_milliseconds", "served_images_per_second"}
 
 Bundle = dict[str, Any]
-
-
-def show_picture(run: Run) -> None:
-    """Show a run's picture, and another in its place when the run has ended."""
-    live = LiveRun(run)
-    # Without a page, what is shown now may be all that is ever saved.
-    is_whole = not has_widgets() and run.state.is_final
-    is_over = live.read(math.inf if is_whole else _FIRST_SECONDS)
-    _shown_runs.show(live, is_over=is_over)
 
 
 def picture(live: LiveRun) -> Bundle:
@@ -112,127 +87,6 @@ def _shown(name: str, value: Any) -> str:
     if name.endswith("_share"):
         return percent(value)
     return _figures(value) if isinstance(value, float) else str(value)
-
-
-class _ShownRuns:
-    """Runs that have pictures, and the thread that replaces them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._shown: dict[Path, _Shown] = {}
-        self._thread: threading.Thread | None = None
-
-    def show(self, live: LiveRun, *, is_over: bool) -> None:
-        """Show a run, of which `LiveRun.read` has said whether it is over, here too."""
-        root = live.run.paths.root
-        bundle = picture(live)
-        with self._lock:
-            known = self._shown.get(root)
-            # All pictures of a run have one id, and are replaced together.
-            display_id = known.handle.display_id if known else f"nbkit-{uuid.uuid4()}"
-            handle = display(bundle, raw=True, display_id=display_id)
-            if handle is None:
-                return  # a terminal replaces nothing
-            self._shown[root] = _Shown(live, handle, is_over=is_over)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._watch, name="nbkit pictures", daemon=True
-                )
-                self._thread.start()
-                if shell := get_ipython():
-                    shell.events.register("post_run_cell", self._after_cell)
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(_POLL_SECONDS)
-            for shown in self._everything():
-                shown.look()
-
-    def _after_cell(self, _result: object) -> None:
-        for shown in self._everything():
-            shown.look()
-            shown.send_again()
-
-    def _everything(self) -> list[_Shown]:
-        with self._lock:
-            return list(self._shown.values())
-
-
-class _Shown:
-    """A run that has pictures."""
-
-    def __init__(self, live: LiveRun, handle: DisplayHandle, *, is_over: bool) -> None:
-        self.run = live.run
-        self.handle = handle
-        self.live: LiveRun | None = None if is_over else live
-        """None while an ended run's pictures show its end."""
-        self.is_given_up = False
-        self._lock = threading.Lock()
-        self._newest: Bundle | None = None
-        """What was sent since the last cell ended."""
-        self._attempt = live.attempt
-        self._stamp: tuple[int, ...] = ()
-
-    def look(self) -> None:
-        """Replace the pictures if they are old."""
-        with self._lock:
-            if self.is_given_up:
-                return
-            try:
-                self._look()
-            except (OSError, NbkitError) as error:
-                self._give_up(str(error))
-            except Exception:  # noqa: BLE001 - the other pictures continue
-                self._give_up(traceback.format_exc(limit=-3))
-
-    def send_again(self) -> None:
-        """Send what has replaced the pictures as output of the cell that runs now.
-
-        papermill and nbconvert drop what a thread sends between two cells.
-        """
-        with self._lock:
-            if self._newest is not None:
-                self.handle.update(self._newest, raw=True)
-                self._newest = None
-
-    def _look(self) -> None:
-        if self.live is None:
-            self._look_for_another_attempt()
-        elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
-            self._replace(picture(self.live))
-            self._attempt, self.live = self.live.attempt, None
-
-    def _look_for_another_attempt(self) -> None:
-        stamp = self._submitted()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        if self.run.attempt <= self._attempt:
-            return
-        self.live = LiveRun(self.run)
-        self.live.read(_FIRST_SECONDS)
-        self._replace(picture(self.live))
-        # The view has looked away from a run that had ended.
-        look_again(self.run)
-
-    def _give_up(self, why: str) -> None:
-        self.is_given_up = True
-        self._replace({"text/plain": why})
-
-    def _replace(self, bundle: Bundle) -> None:
-        self._newest = bundle
-        self.handle.update(bundle, raw=True)
-
-    def _submitted(self) -> tuple[int, ...]:
-        """Return what changes when the run is submitted again."""
-        try:
-            status = self.run.paths.submission.stat()
-        except FileNotFoundError:
-            return ()
-        return status.st_ino, status.st_mtime_ns
-
-
-_shown_runs = _ShownRuns()
 
 
 def _state_words(shown: Bundle) -> str:

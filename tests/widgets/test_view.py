@@ -132,7 +132,7 @@ def test_the_picture_of_a_run_that_ends_between_cells_comes_with_the_next(store)
     with running_kernel() as kernel:
         front = Front(kernel)
         run_id = written.run.run_id
-        show = "from nbkit.widgets.picture import show_picture\nimport nbkit\n"
+        show = "from nbkit.widgets.shown_runs import show_picture\nimport nbkit\n"
         front.execute(f"{show}show_picture(nbkit.attach({run_id!r}))")
         wait_until(lambda: front.find("display_data"), "the picture")
         written.record("finished")
