@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -176,10 +177,16 @@ class _Feed:
         line = self._process.stdout.readline()
         if line.endswith(b"\n"):
             return json.loads(line)
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip().splitlines()
         message = (
-            f"the sampler's process has ended ({said[-1] if said else 'no output'}); "
+            f"the sampler's process has ended ({self._last_words()}); "
             "run nbkit doctor to find the problem."
         )
         raise TelemetryError(message)
+
+    def _last_words(self) -> str:
+        from nbkit.server.child import FRESH_SECONDS
+
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        age_seconds = time.time() - os.fstat(self._errors.fileno()).st_mtime
+        return said[-1] if said and age_seconds <= FRESH_SECONDS else "no output"

@@ -4,19 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
+import time
 from asyncio.subprocess import Process
 
-__all__ = ["end", "hear_out", "how_it_ended", "listen"]
+__all__ = ["FRESH_SECONDS", "LastWords", "end", "hear_out", "how_it_ended", "listen"]
 
 _END_SECONDS = 3.0
 _LAST_SECONDS = 1.0
 _WORDS_BYTES = 500
+FRESH_SECONDS = 5.0
+"""What a process said longer before its end is not why it ended."""
 
 _log = logging.getLogger(__name__)
 
 
-async def listen(process: Process, words: bytearray) -> None:
+class LastWords:
+    """The newest 500 bytes that a process wrote to its standard error."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._heard = -math.inf
+
+    def add(self, data: bytes) -> None:
+        """Take what was written now."""
+        self._bytes += data
+        del self._bytes[:-_WORDS_BYTES]
+        self._heard = time.monotonic()
+
+    def after(self, reason: str, since: float = -math.inf) -> str:
+        """Return a reason, followed by the last line if there is one.
+
+        Parameters
+        ----------
+        reason
+            Why the process ended.
+        since
+            Leave out a line that came before, by `time.monotonic`.
+        """
+        lines = self._bytes.decode(errors="replace").strip().splitlines()
+        return ": ".join([reason, *(lines[-1:] if self._heard >= since else [])])
+
+
+async def listen(process: Process, words: LastWords) -> None:
     """Keep the last output of a process, and read so that it never blocks.
 
     Parameters
@@ -24,12 +55,11 @@ async def listen(process: Process, words: bytearray) -> None:
     process
         Its standard error is a pipe.
     words
-        Holds the newest 500 bytes of it at any time.
+        Where it is kept.
     """
     assert process.stderr is not None
     while data := await process.stderr.read(1 << 16):
-        words += data
-        del words[:-_WORDS_BYTES]
+        words.add(data)
 
 
 async def hear_out(listener: asyncio.Task[None]) -> None:

@@ -11,11 +11,13 @@ import json
 import logging
 import os
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbkit.server.child import end, hear_out, how_it_ended, listen
+from nbkit.server import child
+from nbkit.server.child import LastWords, end, hear_out, how_it_ended, listen
 from nbkit.store.metrics import to_json_line
 
 __all__ = ["Feed"]
@@ -165,13 +167,14 @@ class Feed:
             raise
         finally:
             os.close(read_end)
-        words = bytearray()
+        words = LastWords()
         listener = asyncio.create_task(listen(process, words))
         self._process = process
         reason = None
         try:
             self._write(self._said)
             reason = await self._read(process)
+            since = time.monotonic() - child.FRESH_SECONDS
         finally:
             self._process = None
             os.close(write_end)
@@ -183,8 +186,7 @@ class Feed:
             reason = self._why_stuck()
         elif reason is None:
             reason = how_it_ended(process.returncode)
-        said = words.decode(errors="replace").strip().splitlines()
-        return ": ".join([reason, *said[-1:]])
+        return words.after(reason, since)
 
     async def _read(self, process: Process) -> str | None:
         """Pass lines on; return what is wrong with them, None at their end."""

@@ -23,7 +23,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from nbkit.errors import RunError
 from nbkit.packages import pip_install
-from nbkit.server.child import end, hear_out, how_it_ended, listen
+from nbkit.server.child import LastWords, end, hear_out, how_it_ended, listen
 from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
 
 __all__ = ["MOST_TENSORBOARDS", "TENSORBOARD_COMMAND", "Board", "TensorBoards"]
@@ -245,7 +245,7 @@ class Board:
             # Ctrl-C is the server's business: it may ask before it ends.
             start_new_session=True,
         )
-        words = bytearray()
+        words = LastWords()
         listener = asyncio.create_task(listen(process, words))
         try:
             failure = await _wait_until_ready(process)
@@ -267,8 +267,7 @@ class Board:
             await end(process, at_once=not self.started.done())
             await hear_out(listener)
         if failure is not None:
-            said = words.decode(errors="replace").strip().splitlines()
-            self._fail(": ".join([failure, *said[-1:]]), process.returncode)
+            self._fail(words.after(failure), process.returncode)
 
     async def _wait_until_unused(self, process: Process) -> None:
         """Return when it was unused for a while, or has ended by itself."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
+import time
 
 import pytest
 
 from nbkit.cli import gpu_table
+from nbkit.cli.monitor import _Feed
+from nbkit.errors import TelemetryError
 from nbkit.telemetry.frames import GPU_COLUMNS, HOST_COLUMNS
 from tests.cli.conftest import COMMAND
 from tests.widgets.stored_run import WrittenRun
@@ -40,6 +44,19 @@ def test_a_run_of_the_store_is_named_on_the_gpus_that_it_holds(nbkit_command, st
     lines = done.stdout.splitlines()
     [place] = (place for place, line in enumerate(lines) if line.startswith("  7  "))
     assert lines[place + 1].strip() == "– GiB  run written"
+
+
+@pytest.mark.parametrize(("age", "said"), [(1, "in despair"), (600, "no output")])
+def test_only_what_the_sampler_said_shortly_before_its_end_is_why_it_ended(age, said):
+    process = subprocess.Popen(["true"], stdout=subprocess.PIPE)
+    with process, tempfile.TemporaryFile() as errors:
+        errors.write(b"in despair\n")
+        errors.flush()
+        written = time.time() - age
+        os.utime(errors.fileno(), (written, written))
+
+        with pytest.raises(TelemetryError, match=rf"ended \({said}\)"):
+            _Feed(process, errors).read()
 
 
 @pytest.mark.parametrize(

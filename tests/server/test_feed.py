@@ -29,11 +29,11 @@ signal.pause()
 class Watched:
     """A feed and what it said."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = DEAF) -> None:
         self.pids: list[int] = []
         self.states: list[tuple[str, str | None]] = []
         self.feed = Feed(
-            ["-c", DEAF],
+            ["-c", program],
             0.25,
             lambda line: self.pids.append(line["pid"]),
             lambda *state: self.states.append(state),
@@ -106,6 +106,40 @@ def test_a_fault_at_the_start_is_said_and_the_next_start_succeeds(
     assert [state for state, _ in states] == ["starting", "failed", "running"]
     assert words in states[1][1]
     assert "it restarts in 0.05 s" in states[1][1]
+
+
+@pytest.mark.parametrize(
+    ("fresh_seconds", "words"),
+    [(1000.0, "signal 9, SIGKILL: in despair"), (-1000.0, "signal 9, SIGKILL)")],
+)
+def test_only_what_it_said_shortly_before_its_end_is_why_it_ended(
+    monkeypatch, fresh_seconds, words
+):
+    monkeypatch.setattr(child, "FRESH_SECONDS", fresh_seconds)
+    complains = f"import sys\nprint('in despair', file=sys.stderr)\n{DEAF}"
+
+    async def watch() -> str | None:
+        watched = Watched(complains)
+        watched.feed.start()
+        os.kill(await watched.running(), signal.SIGKILL)
+        await until(lambda: watched.states[-1][0] == "failed")
+        await watched.feed.stop()
+        return watched.states[-1][1]
+
+    assert words in (asyncio.run(watch()) or "")
+
+
+def test_a_line_is_as_old_as_its_process_wrote_it(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
+    words = child.LastWords()
+    words.add(b"first\n")
+    now[0] = 200.0
+    words.add(b"second\n")
+
+    assert words.after("killed", 200.0) == "killed: second"
+    assert words.after("killed", 200.1) == "killed"
+    assert words.after("killed") == "killed: second"
 
 
 def test_whoever_stops_it_a_second_time_waits_for_the_same_end():
