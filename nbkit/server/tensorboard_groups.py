@@ -74,18 +74,17 @@ def curves_of_study(study_id: str) -> Curves:
         message = f"study_id={study_id[:80]!r}: no study in the store has this id."
         raise RunNotFoundError(message)
     runs = content.get("runs") or []
-    try:
-        named = [
-            (
-                f"{one['arm'][:_LONGEST_ARM]} {one['repeat'] + 1} {one['run_id'][-4:]}",
-                one["run_id"],
-            )
-            for one in reversed(runs)
-        ]
-    except (KeyError, TypeError, IndexError) as error:
-        message = f"the file of study {study_id} is damaged ({error!r})."
-        raise StoreError(message) from error
+    named = filter(None, map(_named, reversed(runs)))
     return Curves(_existing(f"study {study_id}", named), len(runs))
+
+
+def _named(run: Any) -> tuple[str, str] | None:
+    """Return the name and the id of a run of a study; None if either is damaged."""
+    try:
+        name = f"{run['arm'][:_LONGEST_ARM]} {run['repeat'] + 1} {run['run_id'][-4:]}"
+        return (name, run["run_id"]) if isinstance(run["run_id"], str) else None
+    except (KeyError, TypeError):
+        return None
 
 
 def list_studies() -> list[dict[str, Any]]:

@@ -84,3 +84,19 @@ def test_only_the_newest_of_many_runs_are_shown(tmp_path, monkeypatch):
     assert curves.total == 5
     names = list(curves_of_study(STUDY).folders)
     assert names == ["_fp16 2 aaa4", "fp32 2 aaa3"]
+
+
+@pytest.mark.parametrize(
+    "damage", [{"run_id": [IDS[1]]}, {"run_id": 7}, {"arm": None}, {"repeat": "one"}]
+)
+def test_a_damaged_run_of_a_study_hides_no_other(tmp_path, monkeypatch, damage):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    for run_id in IDS[:2]:
+        (store_run(tmp_path, run_id) / "tensorboard").mkdir()
+    _store_study(tmp_path, IDS[:2])
+    file = tmp_path / "studies" / STUDY / "study.json"
+    study = json.loads(file.read_text())
+    study["runs"][1] |= damage
+    file.write_text(json.dumps(study))
+
+    assert list(curves_of_study(STUDY).folders) == ["fp32 1 aaa1"]
