@@ -27,6 +27,9 @@ from nbkit.store.paths import RunPaths
 __all__ = ["TENSORBOARD_ROUTES", "may_be_framed"]
 
 _LONGEST_REQUEST_SECONDS = 600.0
+_ALL_RUNS = "all-runs"
+_STUDY = "study-"
+"""Begins the key of a study; that of a run is its id."""
 
 # Others are not passed on: TensorBoard must not get cookies and tokens.
 _REQUEST_HEADERS = (
@@ -120,7 +123,7 @@ class OpenStudyHandler(_Opener):
     @authorized("read")
     async def post(self, study_id: str) -> None:
         """Have it started, or have it show the study's runs of now."""
-        await self._open(f"study-{study_id}", lambda: curves_of_study(study_id))
+        await self._open(f"{_STUDY}{study_id}", lambda: curves_of_study(study_id))
 
 
 class OpenAllHandler(_Opener):
@@ -130,7 +133,7 @@ class OpenAllHandler(_Opener):
     @authorized("read")
     async def post(self) -> None:
         """Have it started, or have it show the runs of now."""
-        await self._open("all-runs", all_curves)
+        await self._open(_ALL_RUNS, all_curves)
 
 
 class StudiesHandler(ApiHandler):
@@ -219,12 +222,7 @@ class PageHandler(NbkitHandler, JupyterHandler):
         boards = self.monitor.tensorboards
         board = boards.find(run_id)
         if board is None or board.client is None:
-            self._refuse(
-                404,
-                f"run_id={run_id[:80]!r} has no TensorBoard now: it ends after "
-                f"{boards.idle_seconds:g} s without use, and with its server. Open it "
-                "from the run's row in the sidebar.",
-            )
+            self._refuse(404, _is_gone(run_id, boards.idle_seconds))
             return
         asked = self.request.headers
         headers = {name: asked[name] for name in _REQUEST_HEADERS if name in asked}
@@ -315,6 +313,21 @@ def _without_token(request: httputil.HTTPServerRequest) -> str:
     names = [unquote_plus(part.partition("=")[0]) for part in parts]
     return "&".join(
         part for name, part in zip(names, parts, strict=True) if name != "token"
+    )
+
+
+def _is_gone(key: str, idle_seconds: float) -> str:
+    """Return that a run or a group of runs has no TensorBoard, and where to open it."""
+    if key == _ALL_RUNS:
+        shown, where = "The store", "with the button beside Runs in the sidebar"
+    elif key.startswith(_STUDY):
+        shown = f"study_id={key.removeprefix(_STUDY)[:80]!r}"
+        where = 'with the command "Open TensorBoard for a Study…"'
+    else:
+        shown, where = f"run_id={key[:80]!r}", "from the run's row in the sidebar"
+    return (
+        f"{shown} has no TensorBoard now: it ends after {idle_seconds:g} s without "
+        f"use, and with its server. Open it {where}."
     )
 
 

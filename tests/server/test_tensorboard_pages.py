@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.server.tensorboard_pages import may_be_framed
+from nbkit.server.tensorboard_pages import _is_gone, may_be_framed
 from tests.server.curves import (
     ECHO,
     TAGS,
@@ -227,6 +227,27 @@ def test_whether_pages_may_be_framed_is_told_by_the_servers_policy(policy, frame
     headers = {} if policy is None else {"Content-Security-Policy": policy}
 
     assert may_be_framed({"headers": headers}) is framed
+
+
+@pytest.mark.parametrize(
+    ("key", "whose", "where"),
+    [
+        ("20200101-000000-a-aaaa", "run_id='20200101-000000-a-aaaa' has", "run's row"),
+        (
+            "study-20200101-000000-s-aaaa",
+            "study_id='20200101-000000-s-aaaa' has",
+            "Study",
+        ),
+        ("all-runs", "The store has", "the button beside Runs"),
+    ],
+)
+def test_where_an_ended_tensorboard_is_opened_depends_on_what_it_shows(
+    key, whose, where
+):
+    words = _is_gone(key, 600)
+
+    assert words.startswith(f"{whose} no TensorBoard now: it ends after 600 s")
+    assert where in words.partition("Open it")[2]
 
 
 def test_looking_is_no_activity_and_is_allowed_where_all_is_read_only(start):
