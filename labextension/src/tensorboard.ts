@@ -195,9 +195,10 @@ export class TensorBoards {
   /** Start a TensorBoard that has ended, of which a tab has the page. */
   private async _renew(
     curves: ICurves,
-    tab: MainAreaWidget<IFrame>
+    tab: MainAreaWidget<IFrame>,
+    keep = {}
   ): Promise<void> {
-    const { url, started } = await this._start(curves);
+    const { url, started } = await this._start(curves, keep);
     if (started && !tab.isDisposed) {
       tab.content.url = url;
     }
@@ -212,7 +213,8 @@ export class TensorBoards {
     const seconds = Math.min(LONGEST_WAIT_SECONDS, idleSeconds / 3);
     const poll = new Poll({
       name: tab.id,
-      factory: () => this._renew(curves, tab),
+      // All runs of a store take long to find: the server does so once a minute.
+      factory: () => this._renew(curves, tab, { keep: true }),
       frequency: { interval: 1000 * seconds },
       standby: () => document.hidden || !tab.isVisible
     });
@@ -284,14 +286,17 @@ export class TensorBoards {
     }
   }
 
-  private async _start(curves: ICurves): Promise<{
+  private async _start(
+    curves: ICurves,
+    keep = {}
+  ): Promise<{
     url: string;
     started: boolean;
     idleSeconds: number;
     note: string | null;
   }> {
     const { path, started, idle_seconds, shown, total } =
-      await request<IOpened>(this._settings, curves.request, {});
+      await request<IOpened>(this._settings, curves.request, keep);
     const url = URLExt.join(this._settings.baseUrl, path);
     const note =
       shown !== undefined && total !== undefined && shown < total

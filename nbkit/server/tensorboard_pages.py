@@ -79,13 +79,18 @@ def may_be_framed(settings: Mapping[str, Any]) -> bool:
 
 class _Opener(ApiHandler):
     async def _open(self, key: str, find: Callable[[], Path | Curves]) -> None:
-        """Have a TensorBoard of what is found started, unless it is there."""
+        """Have a TensorBoard of what is found started, unless it is there.
+
+        A page that shows one asks it to be kept: a store of many runs is not searched
+        for that each time.
+        """
         boards = self.monitor.tensorboards
+        found, started = None, False
         try:
-            self.body()
-            found = await self.monitor.store.do(find)
-            files = found.folders if isinstance(found, Curves) else found
-            started = await boards.open(key, files)
+            if self.body("keep").get("keep") is not True or not boards.keep(key):
+                found = await self.monitor.store.do(find)
+                files = found.folders if isinstance(found, Curves) else found
+                started = await boards.open(key, files)
         except ValueError as error:
             self.refuse(400, str(error))
         except RunNotFoundError as error:

@@ -33,6 +33,11 @@ MOST_TENSORBOARDS = 4
 TENSORBOARD_COMMAND = ("-m", MODULE)
 
 _START_SECONDS = 60.0
+_FOUND_SECONDS = 55.0
+"""Who keeps a TensorBoard for a page has its runs looked for again after this time.
+
+Pages ask every half minute, so it is done once a minute.
+"""
 _CONNECTIONS = 32
 _LONGEST_FOLDER_BYTES = 80
 """A socket's path has at most 107 bytes."""
@@ -117,6 +122,21 @@ class TensorBoards:
             raise
         return is_new
 
+    def keep(self, key: str) -> bool:
+        """Count as used a TensorBoard whose runs were found lately; else return False.
+
+        Parameters
+        ----------
+        key
+            The run, or the group of runs.
+        """
+        board = self._boards.get(key)
+        if board is None or board.client is None:
+            return False
+        with board.use():
+            now = asyncio.get_running_loop().time()
+            return now - board.found < _FOUND_SECONDS
+
     async def close(self) -> None:
         """End all of them."""
         async with self._making:
@@ -169,6 +189,8 @@ class Board:
         self._is_cleaning_up = False
         self.used = loop.time()
         """The end of the last use, in the event loop's time."""
+        self.found = loop.time()
+        """When what it shows was looked for."""
         self.client: AsyncHTTPClient | None = None
         """Asks it; None before it has started, and at its end."""
         self.started: asyncio.Future[None] = loop.create_future()
@@ -193,6 +215,7 @@ class Board:
     def show(self, files: EventFiles) -> None:
         """Show other runs from now on; TensorBoard notices within some seconds."""
         self._files = files
+        self.found = asyncio.get_running_loop().time()
         if self._links is not None:
             self._link(self._links)
 

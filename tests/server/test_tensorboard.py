@@ -250,6 +250,30 @@ def test_one_that_is_ending_is_gone_when_the_server_has_ended_them_all(tmp_path)
     assert asyncio.run(attempt()) is False
 
 
+def test_one_that_is_kept_is_used_and_its_runs_are_found_again_after_a_minute(
+    tmp_path, monkeypatch
+):
+    program = ready(tmp_path)
+    found = []
+
+    async def attempt() -> None:
+        own = TensorBoards(60, logging.getLogger("test"), [program])
+        found.append(own.keep("all-runs"))
+        await own.open("all-runs", {})
+        board = own.find("all-runs")
+        assert board is not None
+        used = board.used
+        found.append(own.keep("all-runs"))
+        assert board.used > used
+        monkeypatch.setattr(tensorboards, "_FOUND_SECONDS", 0.0)
+        found.append(own.keep("all-runs"))
+        await own.close()
+
+    asyncio.run(attempt())
+
+    assert found == [False, True, False]
+
+
 def test_one_in_use_makes_no_room_for_another(tmp_path):
     program = ready(tmp_path)
 

@@ -48,8 +48,11 @@ def test_a_study_and_all_runs_open_by_names_that_a_person_can_read(start):
     assert shown(path) == set(IDS[:3])
     assert shown(study.body["path"]) == {"fp32 1 aaa1", "_fp16 1 aaa2"}
     assert [board.net_connections("inet") for board in boards(server)] == [[], []]
-    # What is launched later is shown by the same process, as soon as somebody looks.
+    # What is launched later is shown by the same process, as soon as somebody looks;
+    # for a page that only keeps it, all runs are not looked for each time.
     store_curves(server, IDS[3])
+    kept = {"path": path, "idle_seconds": 600, "started": False}
+    assert server.request("nbkit/api/tensorboard", {"keep": True}).body == kept
     assert server.request("nbkit/api/tensorboard", {}).body["started"] is False
     wait_until(lambda: shown(path) == set(IDS), "the new run")
     folder = socket_of(boards(server)[0]).parent
