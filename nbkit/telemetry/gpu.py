@@ -106,7 +106,7 @@ class Gpu:
         self._slow_values: dict[str, Any] = {}
         self._slow_due = 0.0
         self._was_mig: bool | None = None
-        """Whether MIG was on in the last reading that told."""
+        """Whether MIG was on when it was last known."""
 
     @classmethod
     def find(cls, pynvml: Any, index: int, *, detailed: bool = False) -> Self:

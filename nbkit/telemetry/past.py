@@ -126,7 +126,7 @@ def _time_of(line: bytes) -> float | None:
 
 
 def _values(line: bytes) -> list[Any] | None:
-    """Return the values of GPUs and host; None of what is no sample.
+    """Return the values of GPUs and host; None if it is not a sample.
 
     Another user may have written anything into it.
     """

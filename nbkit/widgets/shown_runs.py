@@ -26,7 +26,7 @@ __all__ = ["show_picture"]
 
 _POLL_SECONDS = 0.5
 _AGAIN_SECONDS = 5.0
-"""Until the next look at a run that could not be read."""
+"""Until a run that could not be read is checked again."""
 _FIRST_SECONDS = 0.5
 """A page that shows a run of a million steps does not wait until all are read."""
 
