@@ -1,5 +1,4 @@
 import {
-  Clipboard,
   Dialog,
   InputDialog,
   Notification,
@@ -10,6 +9,7 @@ import { KernelAPI, ServiceManager } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
+import { isCopied } from './clipboard';
 import { openDocument } from './documents';
 import { hasEnded, IHolder, IRun, isSameProcess } from './messages';
 import { MonitorModel } from './model';
@@ -104,9 +104,14 @@ export class Actions {
   }
 
   async copyPath(path: string): Promise<void> {
-    await this._try(async () => Clipboard.copyToSystem(path));
-    Notification.success(this._trans.__('Copied: %1', path), {
-      autoClose: 3000
+    const trans = this._trans;
+    await this._try(async () => {
+      if (!isCopied(path)) {
+        throw new Error(
+          trans.__('The browser did not copy it. Copy it manually: %1', path)
+        );
+      }
+      Notification.success(trans.__('Copied: %1', path), { autoClose: 3000 });
     });
   }
 
@@ -208,11 +213,13 @@ export class Actions {
       trans.__('The running cell ends with KeyboardInterrupt.'),
       trans.__('Interrupt')
     );
-    if (sure && (await this._isStillThere(kernel))) {
+    if (sure) {
       const { serverSettings } = this._services;
-      await this._try(() =>
-        KernelAPI.interruptKernel(kernel.kernel_id, serverSettings)
-      );
+      await this._try(async () => {
+        if (await this._isStillThere(kernel)) {
+          await KernelAPI.interruptKernel(kernel.kernel_id, serverSettings);
+        }
+      });
     }
   }
 
@@ -228,8 +235,12 @@ export class Actions {
       ),
       trans.__('Shut Down')
     );
-    if (sure && (await this._isStillThere(kernel, onlyIdle))) {
-      await this._try(() => this._shutDown(kernel.kernel_id));
+    if (sure) {
+      await this._try(async () => {
+        if (await this._isStillThere(kernel, onlyIdle)) {
+          await this._shutDown(kernel.kernel_id);
+        }
+      });
     }
   }
 

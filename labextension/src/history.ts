@@ -34,6 +34,20 @@ class Track {
     this._slots[slot % count] = value;
   }
 
+  /** Forget what is ahead of a clock that was set back. */
+  setBack(t: number): void {
+    const count = this._slots.length;
+    const slot = Math.floor(t / this.intervalSeconds);
+    for (
+      let ahead = Math.max(slot + 1, this._newest - count + 1);
+      ahead <= this._newest;
+      ahead++
+    ) {
+      this._slots[ahead % count] = GAP;
+    }
+    this._newest = Math.min(this._newest, slot);
+  }
+
   /** Put a value into the slots that hold [from, to), at least into the first. */
   fill(from: number, to: number, value: number): void {
     const first = Math.floor(from / this.intervalSeconds);
@@ -122,6 +136,12 @@ class Series {
     }
   }
 
+  setBack(t: number): void {
+    this._fine.setBack(t);
+    this._coarse.setBack(t);
+    this._last = null;
+  }
+
   bins(end: number, count: number, binSeconds: number): (number | null)[] {
     const track = count * binSeconds <= 1800 ? this._fine : this._coarse;
     return Array.from({ length: count }, (_, place) => {
@@ -205,6 +225,11 @@ export class History {
     binSeconds: number
   ): (number | null)[] {
     return this._of(owner, quantity).bins(end, count, binSeconds);
+  }
+
+  /** Forget what is ahead of a clock that was set back. */
+  setBack(t: number): void {
+    this._series.forEach(series => series.setBack(t));
   }
 
   clear(): void {

@@ -18,6 +18,9 @@ import {
 import { request } from './requests';
 import { Connection, Stream } from './stream';
 
+/** A sample that comes late, as from a slow driver, does not turn the clock back. */
+const MOST_LATE_SECONDS = 10;
+
 /** What is known of the machine, and the watchers on this page. */
 export class MonitorModel implements IDisposable {
   constructor(readonly serverSettings: ServerConnection.ISettings) {
@@ -187,8 +190,14 @@ export class MonitorModel implements IDisposable {
       this._sample = null;
       this._sentInterval = null;
     }
+    const isNew = message.seq > this._seq;
     this._seq = Math.max(this._seq, message.seq);
-    this._serverTime = Math.max(this._serverTime, message.t);
+    // A new page may get runs that were sent hours ago.
+    if (message.type === 'history' || (isNew && message.type === 'sample')) {
+      this._follow(message.t);
+    } else if (isNew) {
+      this._serverTime = Math.max(this._serverTime, message.t);
+    }
     switch (message.type) {
       case 'inventory':
         if (this._sample && this._inventory) {
@@ -223,6 +232,15 @@ export class MonitorModel implements IDisposable {
         break;
     }
     this._changed.emit();
+  }
+
+  /** Take over the server's clock, also where it was set back. */
+  private _follow(t: number): void {
+    if (t < this._serverTime - MOST_LATE_SECONDS) {
+      this.history.setBack(t);
+      this._serverTime = t;
+    }
+    this._serverTime = Math.max(this._serverTime, t);
   }
 
   /** How long before it was sent a sample was taken: the first of a connection waits. */

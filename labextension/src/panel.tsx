@@ -133,7 +133,9 @@ function Content(): JSX.Element {
             </p>
           )
         )}
-        {choices.showRuns && model.runs !== null && <Runs />}
+        {choices.showRuns && (model.runs !== null || status?.runs_fault) && (
+          <Runs />
+        )}
         {choices.showHost && <Host />}
       </div>
     </>

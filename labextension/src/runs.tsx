@@ -60,7 +60,9 @@ export function Runs(): JSX.Element {
       </h3>
       {fault && (
         <p className="nbk-note">
-          {trans.__('The list is not updated: %1', fault)}
+          {model.runs === null
+            ? trans.__('The runs cannot be read: %1', fault)
+            : trans.__('The list is not updated: %1', fault)}
         </p>
       )}
       {!fault && !runs.length && (

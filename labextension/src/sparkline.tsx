@@ -32,10 +32,8 @@ export function Legend(props: {
       <span className="nbk-key nbk-mod-line">{trans.__('memory')}</span>
       {props.marks && (
         <>
-          <span className="nbk-key nbk-mod-start">
-            {trans.__('run starts')}
-          </span>
-          <span className="nbk-key nbk-mod-end">{trans.__('ends')}</span>
+          <span className="nbk-key nbk-mod-start">{trans.__('start')}</span>
+          <span className="nbk-key nbk-mod-end">{trans.__('end')}</span>
         </>
       )}
       <span className="nbk-span">

@@ -74,6 +74,17 @@ def test_an_idle_kernel_is_freed_by_keyboard_unless_it_was_restarted(holding, pa
     expect(dialog).to_have_count(0)
     assert kernels(server) == [kernel]
 
+    # The server does not say whether the kernel works by now.
+    question = re.compile(rf"api/kernels/{kernel}(\?|$)")
+    visitor.route(question, lambda route: route.fulfill(status=500, body="{}"))
+    free.click()
+    dialog.get_by_role("button", name="Shut Down").click()
+    expect(dialog).to_contain_text("The action failed")
+    visitor.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    visitor.unroute(question)
+    assert kernels(server) == [kernel]
+
     free.focus()
     visitor.keyboard.press("Enter")
     dialog.get_by_role("button", name="Shut Down").focus()

@@ -110,7 +110,9 @@ def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page,
 
 @pytest.mark.parametrize("width", [250, 350])
 def test_eight_gpus_are_readable_in_a_narrow_sidebar(shared_lab, page, width):
-    visitor = page(shared_lab("replay:eight-gpus").address())
+    server = shared_lab("replay:eight-gpus")
+    store_run(server.store, "20200101-000000-old")  # its marks are in the legend
+    visitor = page(server.address())
     panel = open_panel(visitor)
     expect(panel.locator(".nbk-card")).to_have_count(8)
     bar = visitor.locator("#jp-left-stack").bounding_box()
@@ -130,6 +132,13 @@ def test_eight_gpus_are_readable_in_a_narrow_sidebar(shared_lab, page, width):
     assert last["y"] + last["height"] < 900
     look(visitor)
     assert shortened(panel) == []
+    legend = panel.locator(".nbk-legend").first
+    expect(legend.locator(".nbk-mod-end")).to_be_visible()
+    parts = legend.locator("span").evaluate_all(
+        "spans => spans.map(it => [it.offsetTop, it.scrollWidth <= it.clientWidth + 1])"
+    )
+    assert len({top for top, _ in parts}) == 1
+    assert all(is_whole for _, is_whole in parts)
     # At the newest values: what came before may be unknown.
     plot = card(panel, 0).locator(".nbk-plot")
     plot.hover(position={"x": plot.bounding_box()["width"] - 1, "y": 5})
