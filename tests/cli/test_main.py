@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.cli.main import make_parser
+from nbkit.cli.main import main, make_parser
 from tests.cli.conftest import COMMAND
 from tests.house.test_imports import HEAVY
 from tests.waiting import wait_until
@@ -65,6 +65,29 @@ def test_a_refusal_is_a_sentence_and_not_a_traceback(nbkit_command):
     assert done.stdout == ""
     assert done.stderr.startswith("nbkit: run_id='nosuchrun': no run has this id")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "said"),
+    [
+        (["runs", "--only", "x"], "nbkit runs ", "arguments: --only x\n"),
+        (["runs", "aaaa"], "nbkit runs ", "arguments: aaaa\n"),
+        (["--only", "runs"], "nbkit [", "arguments: --only\n"),
+        (["rnus"], "nbkit [", "unknown command 'rnus'; known commands: doctor, runs,"),
+        (["rnus"], "nbkit [", "monitor. Did you mean 'runs'?\n"),
+        (["zzz"], "nbkit [", "notebook, monitor.\n"),
+    ],
+)
+def test_what_is_unknown_is_refused_with_the_usage_it_breaks(
+    capsys, words, usage, said
+):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: {usage}")
+    assert said in told
 
 
 def test_an_error_of_the_system_is_a_sentence_and_not_a_traceback():
