@@ -46,8 +46,10 @@ class Result:
     """By package: the version of the lock, None where it has none, and the newest."""
     failed: dict[str, str] = field(default_factory=dict)
     """By test: the first line of what it said."""
+    failed_again: list[str] | None = None
+    """Those of them that fail when repeated with the same packages, or None."""
     passes_with_lock: list[str] | None = None
-    """Those of the failed tests; None until it is known."""
+    """Those of these that the newer packages break; None until it is known."""
     trials: list[Trial] = field(default_factory=list)
 
     @classmethod
@@ -86,14 +88,35 @@ class Result:
             return "All tests pass with the newest packages."
         if self.state == "not installed":
             return f"The newest packages cannot be installed: {self.said}"
-        count = _count(self.failed)
+        return f"{'; '.join(self._kinds())}. {self.said}".strip()
+
+    def _kinds(self) -> Iterator[str]:
+        """Yield how many tests fail by each package, for another reason, or once."""
+        yield from map(self._blame, self.blamed)
+        known = {*self._own, *(test for one in self.blamed for test in one.failed)}
+        if rest := [test for test in self._lasting if test not in known]:
+            alone = ", and with no single one of them"
+            more = "" if self.passes_with_lock is None else alone
+            yield f"{_count(rest)} with the newest packages{more}"
+        if self._own:
+            yield f"{_count(self._own)} with the lock too"
+        if self._unsteady:
+            yield f"{_count(self._unsteady, 'failed')} once, but not when repeated"
+
+    @property
+    def _lasting(self) -> list[str]:
+        return [*self.failed] if self.failed_again is None else self.failed_again
+
+    @property
+    def _unsteady(self) -> list[str]:
+        return [one for one in self.failed if one not in self._lasting]
+
+    @property
+    def _own(self) -> list[str]:
+        """The tests that nbkit itself breaks."""
         if self.passes_with_lock is None:
-            return f"{count} with the newest packages. {self.said}".strip()
-        if not self.passes_with_lock:
-            return f"{count} with the newest packages, and with the lock too."
-        if self.blamed:
-            return "; ".join(map(self._blame, self.blamed)) + "."
-        return f"{count} with the newest packages, and with no single one of them."
+            return []
+        return [one for one in self._lasting if one not in self.passes_with_lock]
 
     def lines(self) -> Iterator[str]:
         """Yield the answer, a table of the newer packages, and the failed tests."""
@@ -110,8 +133,11 @@ class Result:
         if self.failed:
             yield ""
             tests = sorted(self.failed)
+            notes = dict.fromkeys(self._own, " (with the lock too)")
+            notes |= dict.fromkeys(self._unsteady, " (once, but not when repeated)")
             for test in tests[:_MOST_TESTS]:
-                yield f"{test}: {self.failed[test]}".rstrip(": ")
+                said = f"{test}{notes.get(test, '')}: {self.failed[test]}"
+                yield said.rstrip(": ")
             if len(tests) > _MOST_TESTS:
                 yield f"and {len(tests) - _MOST_TESTS} more"
 
@@ -139,8 +165,10 @@ class Result:
         return outcomes
 
 
-def _count(tests: Sequence[str] | dict[str, str]) -> str:
-    return f"{len(tests)} test fails" if len(tests) == 1 else f"{len(tests)} tests fail"
+def _count(tests: Sequence[str], verb: str = "") -> str:
+    if len(tests) == 1:
+        return f"1 test {verb or 'fails'}"
+    return f"{len(tests)} tests {verb or 'fail'}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

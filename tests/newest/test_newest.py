@@ -17,7 +17,13 @@ from tests.newest.result import Result, Trial
 from tests.newest.suite import ITSELF, Suite
 
 TESTS = """
-import pytest, thing
+import pathlib, pytest, thing
+
+def test_first():
+    seen = pathlib.Path("seen")
+    is_seen = seen.exists()
+    seen.touch()
+    assert is_seen, "too early"
 
 def test_version():
     assert thing.VERSION == 1, "another thing"
@@ -130,7 +136,10 @@ def test_a_package_is_blamed_with_no_more_company_than_it_takes():
     found.changed = {"lab": ["1", "2"], "server": ["1", "2"], "odd": ["1", "2"]}
     found.trials = [Trial(["lab", "server"], ["t"]), Trial(["server"], ["t"])]
 
-    assert found.headline == "1 test fails with server 2 in place of 1."
+    assert found.headline == (
+        "1 test fails with server 2 in place of 1; "
+        "1 test fails with the newest packages, and with no single one of them."
+    )
     found.trials = [Trial(["lab", "server"], ["t", "u"]), Trial(["server"], ["t"])]
     assert "2 tests fail with lab 2 in place of 1, server 2 in place" in found.headline
     found.trials = [Trial(["lab", "server"], []), Trial(["odd"], said="odd needs x")]
@@ -138,8 +147,26 @@ def test_a_package_is_blamed_with_no_more_company_than_it_takes():
     table = "\n".join(found.lines())
     assert "lab      1       2       pass, together with server\n" in table
     assert "odd      1       2       cannot be installed: odd needs x\n" in table
-    found.passes_with_lock = []
-    assert found.headline.endswith("and with the lock too.")
+
+
+def test_a_test_that_fails_with_the_lock_too_or_only_once_is_no_packages_fault():
+    found = result()
+    found.state, found.failed = "failed", {"new": "", "own": "x", "once": "y"}
+
+    assert found.headline == "3 tests fail with the newest packages."
+    found.failed_again = ["new", "own"]
+    assert found.headline == (
+        "2 tests fail with the newest packages; "
+        "1 test failed once, but not when repeated."
+    )
+    found.passes_with_lock = ["new"]
+    assert found.headline == (
+        "1 test fails with the newest packages, and with no single one of them; "
+        "1 test fails with the lock too; 1 test failed once, but not when repeated."
+    )
+    *_, new, once, own = found.lines()
+    assert (new, once) == ("new", "once (once, but not when repeated): y")
+    assert own == "own (with the lock too): x"
 
 
 def test_a_build_of_a_version_is_that_version():
@@ -199,13 +226,18 @@ def test_failed_tests_are_run_with_the_lock_and_with_one_newer_package(
 
     file = "tests/test_things.py"
     assert found.failed == {
+        f"{file}::test_first": "AssertionError: too early",
         f"{file}::test_version": "AssertionError: another thing",
         f"{file}::test_sized[c]": "AssertionError: assert 'c' != 'c'",
         f"{file}::TestInside::test_method": "ValueError: many",
     }
+    assert set(found.failed_again) == set(found.failed) - {f"{file}::test_first"}
     assert found.passes_with_lock == [f"{file}::test_version"]
     assert found.trials == [Trial(["thing"], [f"{file}::test_version"])]
-    assert found.headline == "1 test fails with thing 2 in place of 1."
+    assert found.headline == (
+        "1 test fails with thing 2 in place of 1; 2 tests fail with the lock too; "
+        "1 test failed once, but not when repeated."
+    )
     assert lock.versions() == {"thing": "1"}
     assert (lock.python.parents[1] / ".ready").exists()
     assert Result.read(tmp_path) == found
