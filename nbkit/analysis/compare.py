@@ -232,11 +232,12 @@ def differences(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> Iterator[Differ
             if name.partition(".")[0] in _OWN.get(part, set()):
                 continue
             of_a, of_b = (
-                " | ".join(dict.fromkeys(flat.get(name, _NOTHING) for flat in arm))
+                dict.fromkeys(flat.get(name, _NOTHING) for flat in arm)
                 for arm in (flat_a, flat_b)
             )
-            if of_a != of_b:
-                yield Difference(part, name, of_a, of_b)
+            # The same values in another order of runs are no difference.
+            if of_a.keys() != of_b.keys():
+                yield Difference(part, name, " | ".join(of_a), " | ".join(of_b))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -41,6 +41,12 @@ def test_values_that_vary_inside_of_an_arm_are_all_named():
     )
 
 
+def test_the_same_values_in_another_order_of_runs_are_no_difference():
+    a, b = ([facts(devices={"bound_to": cpus}) for cpus in two] for two in ("xy", "yx"))
+
+    assert compare_arms(a, b).differences == ()
+
+
 def test_other_arguments_and_other_code_are_differences():
     a = RunFacts("a", 1.0, {"entry": {"pickle_sha256": "1"}}, {"cells/f.py": "x = 1"})
     b = RunFacts("b", 1.0, {"entry": {"pickle_sha256": "2"}}, {"cells/f.py": "x = 2"})
