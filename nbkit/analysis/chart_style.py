@@ -7,6 +7,7 @@ JupyterLab 4 has that version, and it needs no network.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -150,6 +151,8 @@ def with_intervals(chart: alt.Chart, limit: float) -> alt.Chart:
 def value_axis(largest: float) -> alt.Axis:
     """Return an axis from 0 whose labels have the digits that the largest deserves."""
     digits = 0 if largest >= 10 else 1 if largest >= 1 else 2
+    if 0 < largest < 0.05:  # with two, neighbouring ticks would have one label
+        digits = math.ceil(-math.log10(largest / 5))
     return alt.Axis(format=f",.{digits}f", gridColor="#E6E6E6", tickCount=6)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from nbkit.analysis.chart_style import MEASURED_COLOURS
 from nbkit.analysis.chart_values import ideal_values
 from nbkit.analysis.charts import AllReducePoint, allreduce_chart, png, scaling_chart
 from nbkit.analysis.charts_arms import arms_chart
+from nbkit.analysis.charts_storage import over_time_chart
 from nbkit.analysis.layouts import Format
 from nbkit.analysis.precision import MeasuredArm
 from nbkit.analysis.projection import project
@@ -292,6 +294,19 @@ def test_a_wide_interval_does_not_press_the_points_flat():
     assert "beyond the chart" in noisy.to_dict()["title"]["subtitle"]
     assert all("scale" not in p["encoding"]["y"] for p, _ in leaves(quiet.to_dict()))
     assert "beyond" not in quiet.to_dict()["title"]["subtitle"]
+
+
+@pytest.mark.parametrize("largest", [0.002, 0.02, 0.04, 0.3, 9.9, 1_000.0])
+def test_no_two_ticks_of_an_axis_have_one_label(largest):
+    """Such as a file server's 0.02 MB per second while images are in memory."""
+    rows = [{"series": "a", "seconds": n, "value": n * largest} for n in (0, 1)]
+    chart = over_time_chart(rows, title="", y_title="", subtitle="")
+
+    picture = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version="5.8")
+
+    labels = re.findall(r'text-anchor="end"[^>]*>([\d.,]+)<', picture)
+    assert len(labels) > 3
+    assert len(set(labels)) == len(labels)
 
 
 def test_an_interval_that_leaves_the_chart_is_drawn_up_to_its_edge():
