@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import nbkit
+from nbkit.analysis.live.run import LiveRun
 from nbkit.cli.main import main
 from nbkit.store.record import RunState
 from nbkit.study.sources import questions
+from nbkit.widgets.picture import picture
 from tests.cli.conftest import COMMAND
 from tests.waiting import wait_until
 from tests.widgets.stored_run import WrittenRun, step
@@ -154,6 +156,40 @@ def test_a_traceback_is_shown_once_unless_lines_are_asked_for(written, nbkit_com
     assert asked.splitlines()[-2:] == (
         ["Last lines of rank 1:", "  ValueError: no such image"]
     )
+
+
+REFUSED = """Traceback (most recent call last):
+  File "/env/nbkit/worker/__main__.py", line 42, in main
+    _run(rank, config, ending)
+  File "/env/nbkit/worker/data/image_data.py", line 120, in __init__
+    raise ConfigError(text)
+nbkit.errors.ConfigError: data='a' is empty.
+"""
+
+
+@pytest.mark.parametrize(
+    ("traceback", "is_shown"),
+    [
+        (REFUSED, False),
+        (REFUSED.replace("/env/nbkit/worker/data", "/home/me/nbkit/data"), True),
+        (REFUSED.replace('File "/env/nbkit/worker/data/', "Cell In[3], "), True),
+        (f"{REFUSED}\nDuring handling of it:\n\n{REFUSED}", True),
+        (f"{REFUSED}A note.\n", True),
+    ],
+)
+def test_a_refused_value_needs_no_traceback_unless_it_names_more_than_nbkit(
+    written, traceback, is_shown
+):
+    cause = {"kind": "config", "rank": 1, "message": "ConfigError: data='a' is empty."}
+    written.record("failed", cause={**cause, "traceback": traceback, "log": "a.log"})
+    live = LiveRun(written.run)
+    live.read()
+
+    lines = picture(live)["text/plain"].splitlines()
+
+    assert "failed on rank 1: ConfigError: data='a' is empty." in lines
+    assert ("Traceback (most recent call last):" in lines) == is_shown
+    assert lines[-1] == "log: a.log"
 
 
 def test_show_for_programs_is_the_record(study, nbkit_command):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbkit
+from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import RunFailedError
 from nbkit.launch.claims import leases
 from nbkit.launch.sweep import processes_of_run
@@ -69,3 +70,7 @@ def test_a_folder_without_classes_fails_in_one_line_and_is_not_tried_again(
     # Another attempt would only repeat it.
     assert run.cause["kind"] == "config"
     assert len(run.record["attempts"]) == 1
+    live = LiveRun(run)
+    live.read()
+    assert live.snapshot()["head"]["cause"]["traceback"] is None
+    assert "Traceback" in run.cause["traceback"]

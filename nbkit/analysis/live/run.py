@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain
@@ -307,7 +308,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 def _cause(cause: Values | None) -> Values | None:
     if cause is None:
         return None
-    trace = cause.get("traceback")
+    trace = None if _is_refusal(cause) else cause.get("traceback")
     if trace and len(trace) > _MOST_TRACEBACK_CHARACTERS:
         # The exception itself is at the end.
         trace = f"…{trace[-_MOST_TRACEBACK_CHARACTERS:]}"
@@ -323,3 +324,22 @@ def _cause(cause: Values | None) -> Values | None:
             for rank, stack in list(stacks.items())[:_MOST_DEVICES]
         },
     }
+
+
+def _is_refusal(cause: Values) -> bool:
+    """Return whether the traceback of a refused value tells no more than the message.
+
+    Then all of it is nbkit's own code, without a line of the user's, another exception
+    or a note. The log has it anyway.
+    """
+    trace, message = cause.get("traceback") or "", cause.get("message") or ""
+    frames = re.findall(r"^  (\S.*)", trace, re.MULTILINE)
+    first = re.match(r'(File ".*/)worker/__main__\.py"', frames[0]) if frames else None
+    return (
+        cause.get("kind") == "config"
+        and bool(message and first)
+        and all(frame.startswith(first[1]) for frame in frames if first)
+        and trace.count("Traceback (most recent call last)") == 1
+        and "characters left out" not in trace
+        and trace.rstrip().endswith(message)
+    )
