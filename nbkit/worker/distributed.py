@@ -136,6 +136,7 @@ class StopAgreement:
     def __init__(self, rank: Rank, group: dist.ProcessGroup | None) -> None:
         self.alarm = False
         """Whether any rank has said that something is wrong; the same on all ranks."""
+        self._agreed = False
         self._rank = rank
         self._group = group
         self._flags = torch.zeros(2, dtype=torch.int32)
@@ -143,6 +144,8 @@ class StopAgreement:
 
     def reached(self, *, alarm: bool = False) -> bool:
         """Return whether every rank stops here; called by all at each boundary.
+
+        Once it is agreed, it stays so: a loop around the one that heard it may ask, too.
 
         Parameters
         ----------
@@ -152,13 +155,13 @@ class StopAgreement:
         if self._group is None:
             self.alarm = alarm
             return self._rank.stop_requested
-        agreed = self._wait()
-        if not agreed:
+        self._agreed = self._agreed or self._wait()
+        if not self._agreed:
             self._flags[0], self._flags[1] = self._rank.stop_requested, alarm
             self._work = dist.all_reduce(
                 self._flags, dist.ReduceOp.MAX, group=self._group, async_op=True
             )
-        return agreed
+        return self._agreed
 
     def close(self) -> None:
         """Wait for the last exchange, so that no rank leaves while others talk."""
