@@ -18,6 +18,7 @@ __all__ = [
     "TORCH_BUILDS",
     "Driver",
     "TorchBuild",
+    "covers",
     "driver_branch",
     "last_torch",
     "needed_branch",
@@ -95,6 +96,42 @@ class Driver:
         kinds = ", ".join(f"{major}.{minor}" for major, minor in known)
         gpus = f", GPUs of compute capability {kinds}" if kinds else ""
         return f"driver {self.version} ({self.source}){gpus}"
+
+
+def covers(architectures: Sequence[str], capability: Capability) -> bool:
+    """Return whether a build of torch has code that a GPU runs.
+
+    Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
+    compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``) either
+    is for that GPU alone, with ``f`` for the same X and Y or a later one.
+
+    Parameters
+    ----------
+    architectures
+        `torch.cuda.get_arch_list`.
+    capability
+        Compute capability of the GPU, such as ``(7, 0)``.
+
+    References
+    ----------
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
+    https://developer.nvidia.com/blog/nvidia-blackwell-and-nvidia-cuda-12-9-introduce-family-specific-architecture-features
+    """
+    for name in architectures:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", name)
+        if match is None:
+            continue
+        built = int(match[2]), int(match[3])
+        same_major = built[0] == capability[0]
+        if match[4] == "a":
+            runs = built == capability
+        elif match[1] == "sm" or match[4]:
+            runs = same_major and built <= capability
+        else:
+            runs = built <= capability
+        if runs:
+            return True
+    return False
 
 
 def driver_branch(version: str) -> int:

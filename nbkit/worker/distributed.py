@@ -14,7 +14,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
 from nbkit.packages import pip_install
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
-from nbkit.telemetry.torch_builds import last_torch
+from nbkit.telemetry.torch_builds import covers, last_torch
 from nbkit.worker.collectives import record_collectives
 from nbkit.worker.rank import Rank, device_kind
 
@@ -63,22 +63,15 @@ def check_build(capability: tuple[int, int], architectures: list[str]) -> None:
     capability
         Compute capability of the GPU, such as ``(7, 0)``.
     architectures
-        `torch.cuda.get_arch_list()`: ``sm_XY`` runs on the same major version from
-        minor Y on, ``compute_XY`` (PTX) on everything from XY on.
+        `torch.cuda.get_arch_list`.
 
     Raises
     ------
     DeviceError
         With the build to install.
     """
-    for name in architectures:
-        kind, _, digits = name.partition("_")
-        digits = "".join(filter(str.isdigit, digits))
-        major, minor = int(digits[:-1]), int(digits[-1])
-        if kind == "sm" and major == capability[0] and minor <= capability[1]:
-            return
-        if kind == "compute" and (major, minor) <= capability:
-            return
+    if covers(architectures, capability):
+        return
     wanted = f"sm_{capability[0]}{capability[1]}"
     message = (
         f"this GPU is {wanted}, but torch {torch.__version__} is built for "
@@ -145,7 +138,7 @@ class StopAgreement:
     def reached(self, *, alarm: bool = False) -> bool:
         """Return whether every rank stops here; called by all at each boundary.
 
-        Once it is agreed, it stays so: a loop around the one that heard it may ask, too.
+        An agreed stop stays agreed: a loop around the one that heard it may ask, too.
 
         Parameters
         ----------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from nbkit.telemetry.cuda_errors import cuda_advice
 from nbkit.telemetry.nvml import open_nvml
 from nbkit.telemetry.torch_builds import (
     TorchBuild,
+    covers,
     driver_branch,
     last_torch,
     needed_branch,
@@ -129,7 +129,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
         yield Finding("torch on GPUs", "failure", found, remedy)
         return
     missing = sorted(
-        {one for one in driver.capabilities if not _covers(torch.arches, one)}
+        {one for one in driver.capabilities if not covers(torch.arches, _pair(one))}
     )
     if missing:
         found = (
@@ -183,34 +183,6 @@ def _major(version: str) -> int:
 def _pair(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
-
-
-def _covers(arches: Sequence[str], capability: str) -> bool:
-    """Tell whether a build has code that a GPU runs.
-
-    Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
-    compiled by the driver for any later GPU. A suffix (``sm_90a``) means that GPU
-    alone.
-
-    References
-    ----------
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
-    """
-    major, minor = map(int, capability.split("."))
-    for arch in arches:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", arch)
-        if match is None:
-            continue
-        kind, built, letter = match[1], (int(match[2]), int(match[3])), match[4]
-        if letter:
-            fits = built == (major, minor)
-        elif kind == "sm":
-            fits = built[0] == major and built[1] <= minor
-        else:
-            fits = built <= (major, minor)
-        if fits:
-            return True
-    return False
 
 
 def _driver_gpus() -> DriverGpus:

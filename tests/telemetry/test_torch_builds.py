@@ -11,6 +11,7 @@ from nbkit.errors import DeviceError
 from nbkit.telemetry import torch_builds
 from nbkit.telemetry.torch_builds import (
     TORCH_BUILDS,
+    covers,
     last_torch,
     needed_branch,
     read_driver,
@@ -86,3 +87,28 @@ def test_a_gpu_that_a_build_lacks_is_told_the_build_that_has_it(
         check_build(capability, ["sm_75", "sm_80", "sm_90"])
 
     assert wanted in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "capability", "runs"),
+    [
+        ("sm_80", (8, 6), True),
+        ("sm_86", (8, 0), False),
+        ("sm_80", (9, 0), False),
+        ("compute_80", (9, 0), True),
+        ("compute_90", (8, 9), False),
+        ("sm_100a", (10, 0), True),
+        ("sm_100a", (10, 3), False),
+        ("compute_90a", (10, 0), False),
+        ("sm_100f", (10, 3), True),
+        ("compute_100f", (12, 0), False),
+        ("gfx90a", (9, 0), False),
+    ],
+)
+def test_code_for_one_gpu_is_not_code_for_a_later_one(architecture, capability, runs):
+    assert covers([architecture], capability) is runs
+
+
+def test_a_rank_refuses_a_build_whose_code_is_for_another_gpu_alone():
+    with pytest.raises(DeviceError, match="this GPU is sm_103"):
+        check_build((10, 3), ["sm_90", "sm_100a"])
