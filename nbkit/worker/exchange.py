@@ -17,7 +17,7 @@ from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
 
-__all__ = ["settle", "without_exchange", "wrap"]
+__all__ = ["ddp_of", "settle", "without_exchange", "wrap"]
 
 
 def wrap(
@@ -75,11 +75,17 @@ def settle(
         model.zero_grad(set_to_none=True)
 
 
-def without_exchange(model: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which gradients stay on their rank."""
+def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
+    """Return what exchanges a model's gradients; None on one rank."""
     # torch.compile wraps it.
     inner = (one for one in model.modules() if isinstance(one, DistributedDataParallel))
-    exchanging = next(inner, None)
+    return next(inner, None)
+
+
+def without_exchange(
+    exchanging: DistributedDataParallel | None,
+) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which gradients stay on their rank."""
     return contextlib.nullcontext() if exchanging is None else exchanging.no_sync()
 
 

@@ -73,7 +73,7 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
             for _ in range(accumulation):
                 rank.beat(step + 1, Phase.DATA)
                 clock.ask_for_batch()
-                next(stream)
+                data.next_batch(stream, config, step + 1)
                 clock.got_batch()
             rank.beat(step + 1, Phase.COMPUTE)
             if config.emulated_step_seconds:

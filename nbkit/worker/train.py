@@ -35,7 +35,7 @@ from nbkit.worker import (
 from nbkit.worker.data import source
 from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
 from nbkit.worker.evaluation import evaluate
-from nbkit.worker.exchange import settle, without_exchange, wrap
+from nbkit.worker.exchange import ddp_of, settle, without_exchange, wrap
 from nbkit.worker.facts import write_facts
 from nbkit.worker.finiteness import FiniteWatch
 from nbkit.worker.generators import random_state, restore_random_state
@@ -105,6 +105,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     if config.cuda_graphs:
         graphs.capture(raw_model, config, precision, device, per_rank)
     model = wrap(raw_model, config, rank, device, clock)
+    exchanging = ddp_of(model)
     agreement = StopAgreement(rank, host_group)
     watch = FiniteWatch(raw_model)
     profile = StepProfile(rank, config, device)
@@ -209,11 +210,11 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             for part in range(accumulation):
                 rank.beat(step + 1, Phase.DATA)
                 clock.ask_for_batch()
-                images, labels = next(stream)
+                images, labels = data.next_batch(stream, config, step + 1)
                 clock.got_batch()
                 rank.beat(step + 1, Phase.COMPUTE)
                 last = part == accumulation - 1
-                with contextlib.nullcontext() if last else without_exchange(model):
+                with contextlib.nullcontext() if last else without_exchange(exchanging):
                     with precision.autocast():
                         loss = criterion(model(images), labels) / accumulation
                     rank.beat(step + 1, Phase.COLLECTIVE)

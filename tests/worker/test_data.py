@@ -6,8 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
+from nbkit.config import ExperimentConfig
 from nbkit.datasets import pack
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, RunError
+from nbkit.worker import data
 from nbkit.worker.data.naive import NaiveData
 from tests.worker.images import (
     CLASSES,
@@ -259,3 +261,12 @@ def test_the_record_says_what_is_left_out_and_who_loads(flat, opened):
     assert described["dropped_images"] == 2
     assert described["evaluation_images"] == 0
     assert (described["loader"], described["num_workers"]) == ("torch", 2)
+
+
+def test_a_loader_that_ends_early_is_named():
+    config = ExperimentConfig(loader="naive", gradient_accumulation_steps=2)
+    stream = iter([(torch.zeros(1), torch.zeros(1))])
+    data.next_batch(stream, config, 1)
+
+    with pytest.raises(RunError, match=r"loader='naive' has no batch for step 1.*=2 "):
+        data.next_batch(stream, config, 1)

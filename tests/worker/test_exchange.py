@@ -12,9 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import resnet18, swin_t
 
 from nbkit.config import ExperimentConfig
-from nbkit.worker.exchange import without_exchange, wrap
+from nbkit.store.paths import RunPaths
+from nbkit.worker import models
+from nbkit.worker.exchange import ddp_of, without_exchange, wrap
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
+from nbkit.worker.train import train
 
 CPU = torch.device("cpu")
 
@@ -70,6 +73,45 @@ def test_gradients_stay_on_their_rank_whatever_wraps_the_model(
     rank = Rank(tmp_path, 0, 0, 2, 2, 0, None)
     exchanging = wrap(nn.Linear(2, 2), config, rank, CPU, StepClock(CPU))
 
-    with without_exchange(wrapper(exchanging)):
+    with without_exchange(ddp_of(wrapper(exchanging))):
         assert not exchanging.require_backward_grad_sync
     assert exchanging.require_backward_grad_sync
+
+
+class _Counted(nn.Module):
+    """Counts who looks through its modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3 * 16 * 16, 4)
+        self.looks = 0
+
+    def forward(self, images):
+        return self.linear(images.flatten(1))
+
+    def modules(self, *args, **kwargs):
+        self.looks += 1
+        return super().modules(*args, **kwargs)
+
+
+def test_a_step_of_several_parts_does_not_look_through_the_model(tmp_path, monkeypatch):
+    looks = []
+    for steps in (1, 4):
+        model = _Counted()
+        monkeypatch.setattr(models, "build", lambda config, outputs, it=model: it)
+        config = ExperimentConfig(
+            device="cpu",
+            image_size=16,
+            num_classes=4,
+            batch_size_per_gpu=2,
+            gradient_accumulation_steps=3,
+            steps=steps,
+            warmup_steps=0,
+            tensorboard=False,
+        )
+        root = tmp_path / str(steps)
+        root.mkdir()
+        train(Rank(RunPaths(root), 0, 0, 1, 1, 0, None), config)
+        looks.append(model.looks)
+
+    assert looks[0] == looks[1]

@@ -11,8 +11,9 @@ import torch
 from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import Manifest
+from nbkit.errors import RunError
 
-__all__ = ["Batch", "Data", "EvaluationBatch", "Placement", "load"]
+__all__ = ["Batch", "Data", "EvaluationBatch", "Placement", "load", "next_batch"]
 
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """Images (float, shape (N, 3, H, W), normalised, in the configured layout) and labels,
@@ -108,3 +109,23 @@ def load(
         return synthetic.load(config, placement, batch_size)
     loader = registry.resolve("loaders", config.loader)
     return loader(config, manifest, placement, batch_size)
+
+
+def next_batch(stream: Iterator[Batch], config: ExperimentConfig, step: int) -> Batch:
+    """Return the next batch of an epoch that is not over.
+
+    Raises
+    ------
+    RunError
+        If the loader has no more.
+    """
+    batch = next(stream, None)
+    if batch is None:
+        parts = config.gradient_accumulation_steps
+        message = (
+            f"loader={config.loader!r} has no batch for step {step}, but its epoch is "
+            "not over; let train_batches() yield steps_per_epoch * "
+            f"gradient_accumulation_steps={parts} batches, less first_batch."
+        )
+        raise RunError(message)
+    return batch
