@@ -11,10 +11,8 @@ https://github.com/mlcommons/storage
 
 from __future__ import annotations
 
-import random
 import time
 
-import torch
 import torch.distributed as dist
 
 from nbkit.config import ExperimentConfig
@@ -25,6 +23,7 @@ from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank
+from nbkit.worker.seeding import seed_generators
 from nbkit.worker.step_clock import StepClock
 
 __all__ = ["load"]
@@ -45,8 +44,7 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     """
     device = choose_device(rank, config)
     group = join(rank, config, device)
-    random.seed(config.seed)
-    torch.manual_seed(config.seed)
+    seed_generators(config.seed)
     manifest = source.prepare(config, rank)
     per_rank = batch_size.resolve(config, rank, device, group)
     placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 
@@ -10,8 +11,9 @@ import torch
 from nbkit.config import ExperimentConfig
 from nbkit.config.determinism import not_deterministic, variables_against
 from nbkit.errors import ConfigError
+from nbkit.worker.rank import Rank
 
-__all__ = ["seed"]
+__all__ = ["seed", "seed_generators", "seed_rank"]
 
 
 def seed(config: ExperimentConfig, device: torch.device) -> None:
@@ -24,12 +26,32 @@ def seed(config: ExperimentConfig, device: torch.device) -> None:
     """
     if config.deterministic and device.type == "cuda":
         _check_deterministic(config)
-    random.seed(config.seed)
-    torch.manual_seed(config.seed)
+    seed_generators(config.seed)
     torch.backends.cudnn.benchmark = not config.deterministic
     # torch imports its compiler for this: a second of CPU, also where nothing changes.
     if torch.are_deterministic_algorithms_enabled() != config.deterministic:
         torch.use_deterministic_algorithms(config.deterministic)
+
+
+def seed_rank(config: ExperimentConfig, rank: Rank) -> None:
+    """Let each rank draw its own numbers, once all have built the same weights.
+
+    Else all of them would drop the same activations. Rank 0 continues as a lone rank.
+    """
+    if rank.rank:
+        # Not the sum: rank 1 would draw what rank 0 draws with the next seed.
+        own = random.Random(f"rank/{config.seed}/{rank.rank}").getrandbits(63)
+        seed_generators(own)
+
+
+def seed_generators(number: int) -> None:
+    """Seed the generators of Python, torch and, where it is installed, NumPy."""
+    random.seed(number)
+    torch.manual_seed(number)
+    with contextlib.suppress(ImportError):
+        import numpy as np
+
+        np.random.seed(number % 2**32)
 
 
 def _check_deterministic(config: ExperimentConfig) -> None:

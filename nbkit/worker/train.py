@@ -43,7 +43,7 @@ from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.precision import Precision
 from nbkit.worker.profile import StepProfile
 from nbkit.worker.rank import Rank
-from nbkit.worker.seeding import seed
+from nbkit.worker.seeding import seed, seed_rank
 from nbkit.worker.step_clock import StepClock
 
 __all__ = ["train"]
@@ -95,6 +95,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     precision = Precision(config, device)
     raw_model = models.build(config, config.num_classes or batches.num_classes)
     origin = weights.load(raw_model, config, rank, resumed=bool(saved), barrier=barrier)
+    seed_rank(config, rank)
     raw_model = precision.to_layout(raw_model.to(device))
     optimizer = optimizers.build(config, raw_model)
     criterion = losses.training_loss(config, manifest, rank).to(device)
