@@ -192,7 +192,9 @@ class RunPaths:
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is a complete checkpoint to continue from."""
-        return any(self.checkpoints.glob("*/complete.json"))
+        found = self.checkpoints.glob("*/complete.json")
+        # One that has no name yet does not count.
+        return any(file.parent.suffix != ".new" for file in found)
 
     @property
     def tensorboard(self) -> Path:

@@ -7,7 +7,9 @@
         rank_<k>.pt    rank k: random state
         complete.json  rank 0, last: every file and its size
 
-A killed or failed save leaves the checkpoint before it in force.
+A save writes ``.step_00000120.new`` and renames it when it is complete; one that was
+there before is ``.step_00000120.old`` for that moment. A killed or failed save leaves
+the checkpoint before it in force, one of the same step too.
 """
 
 from __future__ import annotations
@@ -86,12 +88,14 @@ def save(
         If it cannot be written; earlier checkpoints stay as they are.
     """
     path = folder / f"step_{step:08d}"
+    # What a killed save has left there is overwritten: each rank writes the same files.
+    staged = folder / f".{path.name}.new"
     try:
-        make_folder(path)
-        _write(path / f"rank_{rank}.pt", rank_state)
+        make_folder(staged)
+        _write(staged / f"rank_{rank}.pt", rank_state)
         if rank == 0:
-            _write(path / "state.pt", state)
-            _raise_unless_loadable(path / "state.pt", state)
+            _write(staged / "state.pt", state)
+            _raise_unless_loadable(staged / "state.pt", state)
         _sync_folder(folder)
     except OSError as error:
         raise store_error(path, error) from error
@@ -103,24 +107,28 @@ def save(
             "time": utc_now(),
             "world_size": world_size,
             "finite": finite,
-            "files": _sizes(path, world_size),
+            "files": _sizes(staged, world_size),
         }
-        write_json(path / "complete.json", complete)
-        _sync_folder(path)
+        write_json(staged / "complete.json", complete)
+        try:
+            _sync_folder(staged)
+            _give_name(staged, path)
+        except OSError as error:
+            raise store_error(path, error) from error
         _prune(folder, path, kept)
+    # Nobody looks for it before it has its name.
     barrier()
     return path
 
 
 def latest(folder: Path) -> Path | None:
     """Return the newest complete checkpoint whose files are all there, or None."""
-    newest_first = sorted(folder.glob("step_*"), key=step_of, reverse=True)
-    return next(filter(_is_complete, newest_first), None)
+    return next(iter(_complete(folder)), None)
 
 
 def step_of(path: Path) -> int:
     """Return the optimizer steps done at a checkpoint, from its folder's name."""
-    return int(path.name.partition("_")[2])
+    return int(path.stem.partition("_")[2])
 
 
 def load(
@@ -230,6 +238,30 @@ def _sizes(path: Path, world_size: int) -> dict[str, int]:
     return {name: (path / name).stat().st_size for name in names}
 
 
+def _give_name(staged: Path, path: Path) -> None:
+    """Rename a complete checkpoint; it takes the place of one of the same step."""
+    former = path.with_name(f".{path.name}.old")
+    if path.exists():
+        shutil.rmtree(former, ignore_errors=True)
+        path.rename(former)
+    staged.rename(path)
+    _sync_folder(path.parent)
+
+
+def _complete(folder: Path) -> list[Path]:
+    """Return the complete checkpoints, the newest first, one of each step.
+
+    A former one counts where its successor did not get its name.
+    """
+    found = {
+        step_of(path): path
+        for names in (".step_*.old", "step_*")
+        for path in folder.glob(names)
+        if _is_complete(path)
+    }
+    return [found[step] for step in sorted(found, reverse=True)]
+
+
 def _is_complete(path: Path) -> bool:
     complete = read_json(path / "complete.json")
     return complete is not None and all(
@@ -244,15 +276,13 @@ def _is_finite(path: Path) -> bool:
 
 
 def _prune(folder: Path, newest: Path, kept: int) -> None:
-    """Remove complete checkpoints in excess of ``kept`` and incomplete older ones."""
-    before = (p for p in folder.glob("step_*") if step_of(p) < step_of(newest))
-    older = sorted(before, key=step_of, reverse=True)
-    complete = list(filter(_is_complete, older))
+    """Remove complete checkpoints in excess of ``kept``, and what saves have left."""
+    complete = [p for p in _complete(folder) if step_of(p) < step_of(newest)]
     keep = {newest, *complete[: kept - 1]}
     if not any(map(_is_finite, keep)):
         keep.update([*filter(_is_finite, complete)][:1])
-    for path in older:
-        if path not in keep:
+    for path in (*folder.glob("step_*"), *folder.glob(".step_*")):
+        if step_of(path) <= step_of(newest) and path not in keep:
             # What cannot be removed now is tried again after the next checkpoint; it
             # must not end the training.
             shutil.rmtree(path, ignore_errors=True)

@@ -181,7 +181,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             "checkpoint",
             step,
             path=str(path.relative_to(rank.paths.root)),
-            bytes=_size_bytes(path),
+            # Another node may see the new name later than rank 0, which writes this.
+            bytes=_size_bytes(path) if rank.rank == 0 else None,
             duration_seconds=time.perf_counter() - began,
         )
         clock.restart()

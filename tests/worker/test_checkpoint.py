@@ -5,11 +5,13 @@ import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
 
-from nbkit.errors import RunError, StoreError
+from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
 from nbkit.worker import checkpoint
 from nbkit.worker.generators import random_state, restore_random_state
@@ -166,6 +168,89 @@ def test_saving_a_step_again_replaces_it(tmp_path):
     assert checkpoint.load(path, 0)[0]["value"] == 2
 
 
+class Killed(BaseException):
+    """Ends a save at a place of the test's choice, as SIGKILL would."""
+
+
+def killed():
+    raise Killed
+
+
+def test_a_killed_save_of_the_same_step_leaves_the_one_that_is_there(tmp_path):
+    path = save(tmp_path, 3, state={"value": 1})
+
+    with pytest.raises(Killed):
+        checkpoint.save(tmp_path, 3, {"value": 2}, {}, 0, 1, killed, 10)
+
+    assert checkpoint.latest(tmp_path) == path
+    assert checkpoint.load(path, 0)[0]["value"] == 1
+    save(tmp_path, 4)
+    assert names(tmp_path) == ["step_00000003", "step_00000004"]
+
+
+def test_a_refused_save_of_the_same_step_leaves_the_one_that_is_there(tmp_path):
+    path = save(tmp_path, 3, state={"value": 1})
+
+    with pytest.raises(ConfigError, match=r"state\['value'\] is a PosixPath"):
+        save(tmp_path, 3, state={"value": tmp_path})
+
+    assert checkpoint.load(path, 0)[0]["value"] == 1
+
+
+@pytest.mark.parametrize("moment", ["before its name", "before the new one's name"])
+def test_one_of_the_two_counts_when_a_save_is_killed_while_it_gives_names(
+    tmp_path, monkeypatch, moment
+):
+    paths = RunPaths(tmp_path)
+    folder = paths.checkpoints
+    path = save(folder, 3, state={"value": 1})
+    rename, left = Path.rename, [1 if moment == "before its name" else 2]
+
+    def rename_or_die(one, other):
+        left[0] -= 1
+        return rename(one, other) if left[0] else killed()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename_or_die)
+        with pytest.raises(Killed):
+            save(folder, 3, state={"value": 2})
+
+    former = checkpoint.latest(folder)
+    assert former is not None
+    assert checkpoint.load(former, 0)[0]["value"] == 1
+    assert checkpoint.step_of(former) == 3
+    assert paths.has_checkpoint
+    assert checkpoint.load(save(folder, 3, state={"value": 3}), 0)[0]["value"] == 3
+    assert names(folder) == [path.name]
+
+
+def test_one_that_was_never_named_is_none_to_resume_from(tmp_path, monkeypatch):
+    paths = RunPaths(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", lambda one, other: killed())
+        with pytest.raises(Killed):
+            save(paths.checkpoints, 3)
+
+    assert not paths.has_checkpoint
+    assert checkpoint.latest(paths.checkpoints) is None
+
+
+def test_ranks_that_save_a_step_again_and_again_find_it_every_time(tmp_path):
+    barrier = threading.Barrier(3)
+
+    def one(rank):
+        for number in range(20):
+            path = checkpoint.save(
+                tmp_path, 3, {"number": number}, {}, rank, 3, barrier.wait, 10
+            )
+            assert checkpoint.load(path, rank, 3)[0]["number"] == number
+
+    with ThreadPoolExecutor(3) as ranks:
+        list(ranks.map(one, range(3)))
+
+    assert names(tmp_path) == ["step_00000003"]
+
+
 @pytest.mark.parametrize("elements", [1 << 10, 1 << 16])
 def test_a_failed_write_is_a_store_error_and_the_one_before_stays(tmp_path, elements):
     before = save(tmp_path, 1)
@@ -176,7 +261,7 @@ def test_a_failed_write_is_a_store_error_and_the_one_before_stays(tmp_path, elem
         save(tmp_path, 2, state=large, kept=1)
 
     assert checkpoint.latest(tmp_path) == before
-    assert not list(after.glob("*state*"))
+    assert not list(tmp_path.glob("*2*/*state*"))
 
 
 def test_an_error_that_is_not_the_disks_keeps_its_name(tmp_path):
