@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import uuid
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import torch
 import torchvision
@@ -13,6 +17,7 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
+from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths, is_id
 from nbkit.store.record import read_json
 from nbkit.worker import checkpoint
@@ -21,6 +26,10 @@ from nbkit.worker.rank import Rank
 __all__ = ["fingerprint", "load"]
 
 State = dict[str, torch.Tensor]
+
+_SILENT_SECONDS = 60.0
+"""How long a server may send nothing."""
+_PART_BYTES = 1 << 20
 
 
 def load(
@@ -126,9 +135,11 @@ def _load_pretrained(
     if rank.local_rank:
         barrier()
     try:
+        if not rank.local_rank:
+            _download(weights.url, rank)
         # The builder also renames what older files call otherwise.
         source = models.get_model(config.model, weights=weights, progress=False)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, HTTPException) as error:
         message = (
             f"weights='pretrained': {weights.url} cannot be loaded ({error}); put the "
             f"file into {torch.hub.get_dir()}/checkpoints, or use a run or 'random'."
@@ -150,6 +161,38 @@ def _load_pretrained(
         }
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), outputs is not None
+
+
+def _download(url: str, rank: Rank) -> None:
+    """Put a file where `torch.hub` looks for it, unless it is there.
+
+    torch gives no heartbeats meanwhile: over a slow line it looks like a hang. For a
+    silent server it waits for ever.
+    """
+    file = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Other runs may download it too.
+    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
+    request = Request(url, headers={"User-Agent": "torch.hub"})
+    digest = hashlib.sha256()
+    try:
+        with (
+            urlopen(request, timeout=_SILENT_SECONDS) as answer,
+            partial.open("wb") as out,
+        ):
+            while part := answer.read1(_PART_BYTES):
+                rank.beat(rank.step, Phase.STARTING)
+                digest.update(part)
+                out.write(part)
+        named = re.search(r"-([0-9a-f]+)\.", file.name)
+        if named and not digest.hexdigest().startswith(named[1]):
+            message = f"its SHA-256 is {digest.hexdigest()}, not {named[1]}..."
+            raise OSError(message)
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:

@@ -1,7 +1,11 @@
 """Where a model's weights come from, and what is said of those that do not fit."""
 
+import hashlib
+import http.server
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,11 +13,13 @@ import torchvision
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
+from nbkit.store.heartbeat import HeartbeatBoard
 from nbkit.store.paths import RunPaths
 from nbkit.worker import checkpoint, models, weights
 from nbkit.worker.rank import Rank
 from nbkit.worker.train import train
 from tests.launch.conftest import plugins, store
+from tests.waiting import patient, wait_until
 
 __all__ = ["plugins", "store"]
 
@@ -278,3 +284,90 @@ def test_a_model_of_nobody_has_no_pretrained_weights(rank):
 
     with pytest.raises(ConfigError, match="torchvision has none for model='resnet20'"):
         weights.load(built(config), config, rank)
+
+
+class _InParts(http.server.BaseHTTPRequestHandler):
+    """Sends a file in two parts, the second one when it is told to; else it ends."""
+
+    def do_GET(self):
+        server: Any = self.server
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(server.content)))
+        self.end_headers()
+        half = len(server.content) // 2
+        self.wfile.write(server.content[:half])
+        self.wfile.flush()
+        if server.may_continue():
+            self.wfile.write(server.content[half:])
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture
+def server(cached, tmp_path, monkeypatch):
+    """What sends the weights instead of the internet, under a name with their sum."""
+    (file,) = (tmp_path / "torch" / "hub" / "checkpoints").iterdir()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _InParts) as server:
+        own: Any = server
+        own.content = file.read_bytes()
+        file.unlink()
+        own.name = f"w-{hashlib.sha256(own.content).hexdigest()[:8]}.pth"
+        own.may_continue = lambda: True
+        kind = torchvision.models.SqueezeNet1_1_Weights
+        at = f"http://127.0.0.1:{server.server_port}/"
+        monkeypatch.setattr(kind, "url", property(lambda _: at + own.name))
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield own
+        server.shutdown()
+        thread.join()
+
+
+def load_pretrained(rank):
+    config = taking("pretrained", model="squeezenet1_1", image_size=64)
+    model = built(config, 1000)
+    weights.load(model, config, rank)
+    return model
+
+
+def test_a_download_gives_heartbeats(rank, cached, server):
+    board = rank.board = HeartbeatBoard.create(1)
+
+    def has_given_one():
+        found.append(wait_until(lambda: board.read()[0].beats, "a heartbeat"))
+        return True
+
+    found: list[int] = []
+    server.may_continue = has_given_one
+    model = load_pretrained(rank)
+    board.close()
+
+    assert found
+    assert same(model, cached)
+
+
+def test_a_server_that_is_silent_ends_the_download(rank, server, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "_SILENT_SECONDS", 0.1)
+    is_over = threading.Event()
+    server.may_continue = lambda: is_over.wait(patient(60)) and False
+
+    with pytest.raises(RunError, match=r"cannot be loaded \(.*timed out\); put the"):
+        load_pretrained(rank)
+
+    is_over.set()
+    assert not list((tmp_path / "torch" / "hub" / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("fault", ["cut off", "other bytes"])
+def test_a_file_of_other_bytes_is_not_kept(rank, server, tmp_path, fault):
+    if fault == "cut off":
+        server.may_continue = lambda: False
+    else:
+        server.content = server.content[:-1] + b"!"
+
+    with pytest.raises(RunError, match="its SHA-256 is"):
+        load_pretrained(rank)
+
+    assert not list((tmp_path / "torch" / "hub" / "checkpoints").iterdir())
