@@ -315,7 +315,7 @@ def _all_reduce(rank: int, file: str, device: torch.device) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what each pair does, a line of JSON each."""
+    """Print what each pair does, a line of JSON each; end this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, required=True)
     parser.add_argument("--deadline", type=float, required=True)
@@ -327,6 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # What NCCL and torch print is for the log, not for the reader of the answers.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
+        # Who reads them must not wait for a process that hangs in the driver.
+        os.register_at_fork(after_in_child=output.close)
         write: Callable[[str], Any] = output.write
         for row in check_pairs(
             asked.gpus,
@@ -337,6 +339,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ):
             write(json.dumps(row) + "\n")
             output.flush()
+    # Python's own end waits for each process, one that cannot be killed too.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from tests.waiting import patient
 
 PROGRAM = """
 import json, os, signal, time
@@ -39,6 +43,24 @@ print(json.dumps({
     "starts": check(all_reduce, pair_seconds=0.0),
     "late": check(all_reduce, seconds=0.0),
 }))
+"""
+
+STUCK = """
+import signal
+from multiprocessing.popen_fork import Popen
+from nbkit.worker import gpu_pairs
+
+def hang(rank, file, device):
+    while True:
+        signal.pause()
+
+# As in the driver, where no signal arrives.
+Popen._send_signal = lambda self, number: None
+gpu_pairs.end_with_parent = lambda: None
+gpu_pairs._ENDED_SECONDS = 0.01
+gpu_pairs._all_reduce = hang
+options = ["--gpus", "2", "--device", "cpu", "--first-pair-seconds", "0.5"]
+gpu_pairs.main([*options, "--deadline", "inf"])
 """
 
 
@@ -94,3 +116,18 @@ def test_a_process_that_ends_is_told_with_its_pair_and_replaced(told):
 
 def test_pairs_without_a_turn_are_told(told):
     assert told["late"][-1] == {"not_reached": [[0, 1], [0, 2], [1, 2]]}
+
+
+def test_nobody_waits_for_a_process_that_cannot_be_ended():
+    argv = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            told, _ = process.communicate(timeout=patient(60))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+    rows = [json.loads(line) for line in told.splitlines()]
+    assert outcomes(rows) == {(0, 1): [False, False]}
+    assert process.returncode == 0
