@@ -235,7 +235,7 @@ def differences(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> Iterator[Differ
                 dict.fromkeys(flat.get(name, _NOTHING) for flat in arm)
                 for arm in (flat_a, flat_b)
             )
-            # The same values in another order of runs are no difference.
+            # The same values in another order of runs do not differ.
             if of_a.keys() != of_b.keys():
                 yield Difference(part, name, " | ".join(of_a), " | ".join(of_b))
 

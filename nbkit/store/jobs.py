@@ -308,7 +308,7 @@ _clusters: dict[str | None, _Cluster] = {}
 
 
 def _forget() -> None:
-    """Begin anew: a forked process has no thread that asks, but has its locks."""
+    """Begin again: a forked process has no thread that asks, but has its locks."""
     _clusters.clear()
 
 

@@ -116,7 +116,7 @@ def save(
         except OSError as error:
             raise store_error(path, error) from error
         _prune(folder, path, kept)
-    # Nobody looks for it before it has its name.
+    # No rank may look for it before it has its name.
     barrier()
     return path
 

@@ -215,7 +215,8 @@ def test_a_process_that_is_forked_while_another_asks_does_not_keep_the_lock(
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(write)
-        os.waitpid(forked[0], 0)
+        for pid in forked:
+            os.waitpid(pid, 0)
         os.close(read)
 
 
