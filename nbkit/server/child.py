@@ -91,16 +91,18 @@ async def end(process: Process, *, at_once: bool = False) -> None:
     """
     assert process.stdin is not None
     process.stdin.close()
-    for _ in range(2):
-        if at_once and process.returncode is None:
-            process.kill()
-        try:
-            async with asyncio.timeout(_END_SECONDS):
-                await process.wait()
-        except TimeoutError:
+    # Not asyncio.timeout: before Python 3.11.4, where a cancelled task cleans up, it
+    # raises CancelledError instead of TimeoutError, and the process would stay.
+    ended = asyncio.ensure_future(process.wait())
+    try:
+        for _ in range(2):
+            if at_once and process.returncode is None:
+                process.kill()
+            if (await asyncio.wait([ended], timeout=_END_SECONDS))[0]:
+                return
             at_once = True
-        else:
-            return
+    finally:
+        ended.cancel()
     # Its pipes; asyncio has no public name for them. A child's end is still noticed.
     transport = getattr(process, "_transport", None)
     if transport is not None:
