@@ -31,10 +31,14 @@ export function Legend(props: {
       <span className="nbk-key nbk-mod-area">{props.area}</span>
       <span className="nbk-key nbk-mod-line">{trans.__('memory')}</span>
       {props.marks && (
-        <>
-          <span className="nbk-key nbk-mod-start">{trans.__('start')}</span>
-          <span className="nbk-key nbk-mod-end">{trans.__('end')}</span>
-        </>
+        <span
+          className="nbk-mod-run"
+          title={trans.__(
+            'A run starts at a solid line and ends at a dashed one'
+          )}
+        >
+          {trans.__('run')}
+        </span>
       )}
       <span className="nbk-span">
         {trans.__('last %1', duration(useSpanSeconds(), trans))}

@@ -133,7 +133,7 @@ def test_eight_gpus_are_readable_in_a_narrow_sidebar(shared_lab, page, width):
     look(visitor)
     assert shortened(panel) == []
     legend = panel.locator(".nbk-legend").first
-    expect(legend.locator(".nbk-mod-end")).to_be_visible()
+    expect(legend.locator(".nbk-mod-run")).to_be_visible()
     parts = legend.locator("span").evaluate_all(
         "spans => spans.map(it => [it.offsetTop, it.scrollWidth <= it.clientWidth + 1])"
     )
