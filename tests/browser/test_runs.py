@@ -242,15 +242,7 @@ def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, 
 
     # The store is outside of what Lab shows.
     copy = row.get_by_role("button", name="Copy the path of a long run")
-    copied = visitor.get_by_text(f"Copied: {long.paths.root}")
-    visitor.evaluate("document.execCommand = () => false")
-    copy.click()
-    expect(dialog).to_contain_text("The browser did not copy it")
-    dialog.get_by_role("button", name="Dismiss").click()
-    expect(copied).to_have_count(0)
-    visitor.evaluate("delete document.execCommand")
-    copy.click()
-    expect(copied.first).to_be_visible()
+    expect(copy).to_be_visible()
 
     stop = row.get_by_role("button", name="Stop the run a long run")
     stop.click()

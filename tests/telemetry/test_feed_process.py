@@ -93,7 +93,7 @@ def test_a_damaged_file_of_the_past_does_not_hide_the_next(feed, drive_child, tm
     t = round(time.time() - 60)
     line = {"kind": "sample", "t": t, "gpus": [], "host": {"cpu_percent": 5}}
     damaged, good = tmp_path / "damaged.jsonl", tmp_path / "good.jsonl"
-    damaged.write_text(json.dumps({**line, "gpus": [1]}) + "\n")
+    damaged.mkdir()
     good.write_text(f'[{{"t": {t}}}]\n{json.dumps(line)}\n')
     child = feed()
 
