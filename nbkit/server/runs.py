@@ -31,7 +31,7 @@ from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress, total_steps
-from nbkit.store.record import RunState, parse_json, read_json
+from nbkit.store.record import RunState, of_newest_attempt, parse_json, read_json
 from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
 
 __all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
@@ -216,7 +216,7 @@ class RunTable:
             lambda: cause_of(run, seen.state),
             # Before a Slurm job has begun, only its launcher has written.
             lambda: {"name": record.get("name") or submission.get("name")},
-            lambda: times_of(record),
+            lambda: times_of(of_newest_attempt(record, submission)),
             lambda: last_sign(paths) if _lacks_end(record, seen.state) else {},
             lambda: {"devices": [str(one) for one in devices_of(record, submission)]},
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
