@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -178,6 +179,9 @@ def test_an_interrupt_leaves_neither_file_nor_process(tmp_path, engine):
         if engine == "fio":
             parent = psutil.Process(process.pid)
             fio = wait_until(lambda: stopped_fio(parent), "fio reads")
+            # Python loses a child if it is interrupted while it starts it.
+            waits = Path(f"/proc/{parent.pid}/wchan")
+            wait_until(lambda: "poll" in waits.read_text(), "its answer is awaited")
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert "KeyboardInterrupt" in process.stderr.read()
