@@ -170,16 +170,17 @@ def started_at(lines: Sequence[Line]) -> float:
     Parameters
     ----------
     lines
-        Of ``metrics.jsonl``, with a step before anything else.
+        Of ``metrics.jsonl``, with a step before any evaluation or checkpoint.
     """
     # On a GPU the end of a step is noticed some steps later, but never too early: the
     # earliest beginning that the first steps tell is the nearest.
     passed, begins = 0.0, []
     for line in lines:
-        if line["kind"] != "step":
-            break
-        passed += line["step_time_seconds"]
-        begins.append(line["t"] - passed)
+        if line["kind"] in ("evaluation", "checkpoint"):
+            break  # its time is in no step
+        if line["kind"] == "step":
+            passed += line["step_time_seconds"]
+            begins.append(line["t"] - passed)
     return min(begins)
 
 

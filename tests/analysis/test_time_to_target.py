@@ -16,6 +16,7 @@ from nbkit.analysis.time_to_target import (
 )
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.statistics import Ratio
+from nbkit.store.metrics import to_json_line
 from tests.analysis.trained_run import BEGIN, trained_run
 
 
@@ -56,6 +57,21 @@ def test_steps_whose_end_is_noticed_late_do_not_move_the_start(tmp_path):
     run = trained_run(tmp_path, {1: 0.8}, noticed_late=2.5)
 
     assert time_to_target(run).seconds == pytest.approx(14.0)
+
+
+def test_what_a_plugin_logs_before_a_step_does_not_move_the_start(tmp_path):
+    plain = trained_run(tmp_path / "plain", {1: 0.3, 2: 0.8})
+    logged = trained_run(tmp_path / "logged", {1: 0.3, 2: 0.8})
+    lines = []
+    for line in logged.metrics(None):
+        # As a model does that calls nbkit.log in its forward pass.
+        if line["kind"] == "step":
+            lines.append({**line, "kind": "log", "t": line["t"] - 0.5})
+        lines.append(line)
+    logged.paths.metrics.write_text("".join(map(to_json_line, lines)))
+
+    assert len(logged.metrics("log")) == 20
+    assert time_to_target(logged) == time_to_target(plain)
 
 
 def test_the_start_is_that_of_the_attempt_with_the_first_step(tmp_path):
