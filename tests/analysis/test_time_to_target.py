@@ -87,6 +87,20 @@ def test_the_start_is_that_of_the_attempt_with_the_first_step(tmp_path):
     assert startup_seconds(run) is None
 
 
+def test_the_start_of_an_attempt_that_was_lost_is_told_by_its_events(tmp_path):
+    again = {"started": "2020-01-01T00:10:00.000Z", "running": None, "ended": None}
+    record = {"time": again, "attempt": 1, "attempts": []}
+    run = trained_run(tmp_path, {1: 0.8}, record=record)
+    events = [
+        {"time": "2020-01-01T00:00:01.000Z", "attempt": 0, "event": "queued"},
+        {"time": "2020-01-01T00:00:05.000Z", "attempt": 0, "event": "starting"},
+        {"time": "2020-01-01T00:10:00.000Z", "attempt": 1, "event": "starting"},
+    ]
+    run.paths.events.write_text("".join(map(to_json_line, events)))
+
+    assert startup_seconds(run) == pytest.approx(25.0)
+
+
 def test_without_an_evaluation_nothing_is_known(tmp_path):
     with pytest.raises(NotEnoughDataError, match="10 steps and 0 evaluations"):
         time_to_target(trained_run(tmp_path, {}, epochs=1))
