@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from nbkit.analysis.time_to_target import started_at
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import measured_steps, step_images_per_second
+from nbkit.statistics import measured_steps, olympic_mean, step_images_per_second
 from nbkit.store.record import RunState
 from nbkit.store.runs import StoredRun
 
@@ -25,8 +26,6 @@ __all__ = ["SOURCES", "SourceStatistic", "source_statistics"]
 _PADDLE_FIRST_STEPS = 9
 _PADDLE_FEWEST_STEPS = 10
 """It has 99 of them; of one or two a mean would say nothing."""
-_OLYMPIC_RUNS = 3
-"""Fastest and slowest are left out: below three runs nothing would be left."""
 
 Line = Mapping[str, Any]
 Steps = Sequence[Line]
@@ -340,34 +339,38 @@ def _utilization(runs: Sequence[StoredRun]) -> SourceStatistic:
 
 def _time_to_train(runs: Sequence[StoredRun]) -> SourceStatistic:
     """Return the olympic mean of the runs' times."""
-    times = sorted(
-        minutes
-        for run in runs
-        if run.state is RunState.FINISHED
-        and run.config.target_accuracy is not None
-        and (run.summary.top1_accuracy or 0) >= run.config.target_accuracy
-        and (minutes := _minutes(run.record)) is not None
-    )
-    enough = len(times) >= _OLYMPIC_RUNS
+    times: list[float] = []
+    missed = 0
+    for run in runs:
+        target = run.config.target_accuracy
+        if run.state is not RunState.FINISHED or target is None:
+            continue
+        if (run.summary.top1_accuracy or 0) < target:
+            missed += 1
+        elif (minutes := _minutes(run)) is not None:
+            times.append(minutes)
     return SourceStatistic(
         label="olympic mean of the time",
         source="MLPerf Training",
         url=_MLPERF,
-        value=statistics.fmean(times[1:-1]) if enough else None,
+        value=olympic_mean(times, missed),
         unit="minutes",
         against_ours=None,
         difference="whole runs to the target accuracy, evaluation included; the "
         "fastest and the slowest left out (it asks for 5 runs)",
-        n_runs=len(times),
+        n_runs=len(times) + missed,
     )
 
 
-def _minutes(record: Line) -> float | None:
-    """Return how long the ranks of the newest attempt ran."""
-    times = record.get("time") or {}
+def _minutes(run: StoredRun) -> float | None:
+    """Return how long a run's ranks ran, with what a resumed one stood still."""
+    times = run.record.get("time") or {}
     if not times.get("running") or not times.get("ended"):
         return None
     start, end = (
-        datetime.datetime.fromisoformat(times[name]) for name in ("running", "ended")
+        datetime.datetime.fromisoformat(times[name]).timestamp()
+        for name in ("running", "ended")
     )
-    return (end - start).total_seconds() / 60
+    if run.attempt:
+        start = started_at(run.metrics(None))  # the record has the newest attempt's
+    return (end - start) / 60

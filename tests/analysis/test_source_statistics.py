@@ -9,6 +9,7 @@ import pytest
 
 from nbkit.analysis.source_statistics import source_statistics
 from nbkit.errors import NotEnoughDataError
+from tests.analysis.trained_run import trained_run
 from tests.widgets.stored_run import WrittenRun, step
 
 STORES = count()
@@ -167,8 +168,27 @@ def test_an_olympic_mean_leaves_out_the_fastest_and_the_slowest(written):
 
     assert value(runs, "olympic mean of the time") == 2
     assert value(runs[:2], "olympic mean of the time") is None
-    mixed = [*runs[:2], missed, without_target]
-    assert value(mixed, "olympic mean of the time") is None
+    # A run that missed the target is the slowest; two of them leave no mean.
+    assert value([*runs[:2], missed], "olympic mean of the time") == 2
+    assert value([*runs, missed, missed], "olympic mean of the time") is None
+    assert value([*runs[:2], without_target], "olympic mean of the time") is None
+
+
+def test_the_time_of_a_resumed_run_begins_with_its_first_step(tmp_path):
+    times = {
+        "started": "2020-01-01T00:50:00Z",
+        "running": "2020-01-01T00:50:00Z",
+        "ended": "2020-01-01T01:00:30Z",
+    }
+    runs = [
+        trained_run(
+            tmp_path / str(number), {1: 0.8}, record={"time": times, "attempt": 1}
+        )
+        for number in range(3)
+    ]
+
+    # The first image was asked for half a minute past midnight.
+    assert value(runs, "olympic mean of the time") == pytest.approx(60)
 
 
 def test_runs_without_steps_have_no_statistics(written):
