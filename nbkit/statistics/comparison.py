@@ -41,6 +41,9 @@ MINIMUM_RUNS = 5
 """Process starts per arm below which no verdict is given. With four, the t quantile
 is already 3.2 and one disturbed run decides the answer."""
 
+_ROUNDING = 1e-9
+"""Of logarithms: runs that are all equal have an interval without width."""
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -309,7 +312,8 @@ def _doubt(
             "verdict withheld, because the control, the same configuration twice, "
             "shows a difference too."
         )
-    is_outside = not interval[0] <= estimate <= interval[1]
+    low, high = interval[0] / (1 + _ROUNDING), interval[1] * (1 + _ROUNDING)
+    is_outside = not low <= estimate <= high
     if is_outside and verdict != "no difference shown":
         return (
             "verdict withheld, because the medians are outside the interval of the "

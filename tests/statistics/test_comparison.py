@@ -74,6 +74,12 @@ def test_it_is_settled_when_the_interval_lies_beyond_the_margin_or_within_it():
     assert not ratio([200.0], B).is_settled
 
 
+def test_arms_whose_runs_are_all_equal_get_a_verdict():
+    for one in (1.1, 3.0, 3_000.1):
+        assert ratio([one] * 5, [1.0] * 5).verdict == "faster"
+        assert ratio([1.0] * 5, [one] * 5).verdict == "slower"
+
+
 def test_the_margin_is_an_argument():
     assert ratio(A, B, margin=0.05).verdict == "no difference shown"
 
