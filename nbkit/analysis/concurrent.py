@@ -209,7 +209,9 @@ class Job:
         few = min(len(self.rates), len(self.alone.rates)) < 2
         if few or not self.is_comparable:
             return None
-        return statistics.runs_needed(self.rates, list(self.alone.rates.values()))
+        return statistics.runs_needed(
+            self.rates, list(self.alone.rates.values()), noise_floor=self.noise_floor
+        )
 
 
 @dataclass(frozen=True)

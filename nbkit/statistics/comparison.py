@@ -76,7 +76,8 @@ class Ratio:
         """Whether the interval is wholly beyond the margin, or wholly within it.
 
         Where it does neither, more runs can still bring a difference to light or rule
-        one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`.
+        one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`, and
+        where it `is_noise`.
         """
         if self.ci_low is None or self.ci_high is None:
             return False
@@ -84,7 +85,16 @@ class Ratio:
             return False
         margin = math.log1p(self.margin)
         low, high = math.log(self.ci_low), math.log(self.ci_high)
-        return low > margin or high < -margin or (low > -margin and high < margin)
+        is_beyond = low > margin or high < -margin
+        return (is_beyond and not self.is_noise) or (low > -margin and high < margin)
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the interval is beyond the margin, but not beyond the noise floor."""
+        if self.ci_low is None or self.ci_high is None:
+            return False
+        beyond = max(self.ci_low, 1 / self.ci_high) > 1 + self.margin
+        return beyond and self.verdict == "no difference shown"
 
     @property
     def bootstrap_low(self) -> float | None:

@@ -19,7 +19,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nbkit.statistics.comparison import MINIMUM_RUNS, PRACTICAL_MARGIN, ratio
+from nbkit.statistics.comparison import (
+    MINIMUM_RUNS,
+    PRACTICAL_MARGIN,
+    NoiseFloor,
+    ratio,
+)
 from nbkit.statistics.intervals import of_logarithms
 from nbkit.statistics.student_t import student_t_quantile
 from nbkit.statistics.summary import require_positive
@@ -61,6 +66,7 @@ def runs_needed(
     confidence: float = 0.95,
     largest: int = 100,
     seconds_per_run: float | None = None,
+    noise_floor: NoiseFloor | None = None,
 ) -> RunsNeeded:
     """Return how many runs an arm settle whether two arms differ.
 
@@ -76,6 +82,9 @@ def runs_needed(
         Maximum of runs an arm: above it the answer is "more than".
     seconds_per_run
         How long one run of either arm takes, in seconds.
+    noise_floor
+        As for `nbkit.statistics.ratio`: of a difference within it, it is not known how
+        many runs settle it, because that depends on the control.
 
     Returns
     -------
@@ -105,7 +114,9 @@ def runs_needed(
     for name, values in (("A", a_runs), ("B", b_runs)):
         require_positive(f"run medians of {name}", values)
     n_a, n_b = len(a_runs), len(b_runs)
-    found = ratio(a_runs, b_runs, margin=margin, confidence=confidence)
+    found = ratio(
+        a_runs, b_runs, margin=margin, confidence=confidence, noise_floor=noise_floor
+    )
     runs, more, start = None, None, ""
     if n_a + n_b < 3:
         start = (
@@ -115,6 +126,11 @@ def runs_needed(
     elif found.is_settled:
         runs, more = max(n_a, n_b), 0
         start = f"{n_a} and {n_b} runs are enough: no more are needed"
+    elif found.is_noise:
+        start = (
+            "More runs of the control are needed: the difference is beyond the "
+            f"practical margin of {margin * 100:g} %, but within the noise floor"
+        )
     else:
         outlook = _Outlook(a_runs, b_runs, math.log1p(margin), confidence)
         # With as many as there are it is not settled, whatever the outlook says: it

@@ -160,10 +160,16 @@ class Arms:
                 f"a probability of {needs[0].power * 100:g} %: {repeats - done} more"
                 f"{self._time(repeats - done)}"
             )
+        hidden = [row.arm for row in compared if row.ratio and row.ratio.is_noise]
+        if hidden:
+            parts.append(
+                f"more for {', '.join(hidden)}, whose difference is within the noise "
+                "floor: more runs of the control lower it"
+            )
         endless = [
             row.arm
             for row, need in zip(compared, needs, strict=True)
-            if need.runs is None
+            if need.runs is None and row.arm not in hidden
         ]
         if endless:
             parts.append(
@@ -224,7 +230,7 @@ class Arms:
                     ratio_interval(ratio.bootstrap_low, ratio.bootstrap_high),
                     f"{ratio.n_a} and {ratio.n_b}",
                     self._verdict(row),
-                    needed_runs(row.needed),
+                    needed_runs(row.needed, ratio),
                 ]
                 for row, ratio in ratios
             ],
@@ -259,7 +265,9 @@ class Arms:
                 noise_floor=self.noise_floor,
             )
             if arm != self.control and min(len(rates), len(base)) > 1:
-                needed = statistics.runs_needed(rates, base)
+                needed = statistics.runs_needed(
+                    rates, base, noise_floor=self.noise_floor
+                )
         return ArmRow(
             arm=arm,
             n=len(runs),

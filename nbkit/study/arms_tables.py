@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
-from nbkit.statistics import RunsNeeded, interval_in_words
+from nbkit.statistics import Ratio, RunsNeeded, interval_in_words
 from nbkit.study import wording
 from nbkit.study.arm_rows import ArmRow
 
@@ -115,12 +115,14 @@ def ratio_interval(low: float | None, high: float | None) -> str | None:
     return interval_in_words(low, high)
 
 
-def needed_runs(needed: RunsNeeded | None) -> str | None:
+def needed_runs(needed: RunsNeeded | None, ratio: Ratio | None) -> str | None:
     """Return how many runs an arm are needed, in a few words."""
     if needed is None:
         return None
     if needed.more == 0:
         return "settled"
+    if ratio is not None and ratio.is_noise:
+        return "more of the control"
     if needed.runs is None:
         return f"more than {needed.largest} runs"
     return f"{needed.runs} runs"

@@ -74,7 +74,7 @@ def _job_cells(job: Job) -> list[str | None]:
         None if job.slowdown is None else f"{job.slowdown[0]:.3f}",
         None if job.slowdown is None else ratio_interval(*job.slowdown[1:]),
         None if job.kept is None else job.kept.verdict,
-        needed_runs(job.needed),
+        needed_runs(job.needed, job.kept),
     ]
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import MINIMUM_RUNS, ratio, runs_needed
+from nbkit.statistics import MINIMUM_RUNS, noise_floor, ratio, runs_needed
 
 
 def scattered(generator, centre, runs, spread):
@@ -62,6 +62,25 @@ def test_runs_that_settle_the_matter_are_enough():
 
     assert (needed.runs, needed.more) == (5, 0)
     assert needed.sentence == "5 and 5 runs are enough: no more are needed."
+
+
+def test_a_difference_within_the_noise_floor_needs_more_runs_of_the_control():
+    base = [99.9, 99.95, 100, 100.05, 100.1]
+    control = noise_floor(base, [100, 100, 100, 100, 85])
+    faster = [1.03 * value for value in base]
+
+    needed = runs_needed(faster, base, noise_floor=control)
+
+    assert runs_needed(faster, base).more == 0
+    assert ratio(faster, base, noise_floor=control).is_noise
+    assert not ratio(faster, base, noise_floor=control).is_settled
+    assert (needed.runs, needed.more) == (None, None)
+    assert needed.sentence == (
+        "More runs of the control are needed: the difference is beyond the practical "
+        "margin of 2 %, but within the noise floor."
+    )
+    far = [1.5 * value for value in base]
+    assert runs_needed(far, base, noise_floor=control).more == 0
 
 
 def test_a_difference_at_the_margin_needs_more_than_anybody_would_make():

@@ -98,6 +98,22 @@ def test_settled_differences_need_no_more_repeats():
     assert "these are enough" in arms().needed_sentence
 
 
+def test_a_difference_within_the_noise_floor_asks_for_more_of_the_control():
+    rates = {"a": STEADY, "b": [1.03 * rate for rate in STEADY]}
+    again = [100.0, 100.0, 100.0, 100.0, 85.0]
+    found = Arms(
+        {**{arm: runs(of) for arm, of in rates.items()}, "a again": runs(again)},
+        *("a", "a again"),
+    )
+
+    assert cells(found.table(), "b")["verdict"] == "no difference shown"
+    assert found.needed_sentence == (
+        "Repeats for a verdict: more for b, whose difference is within the noise "
+        "floor: more runs of the control lower it."
+    )
+    assert cells(found.certainty, "b")["needed"] == "more of the control"
+
+
 def test_a_hopeless_difference_is_named_instead_of_a_number():
     noisy = [100.0, 60.0, 170.0, 90.0, 130.0]
     found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
