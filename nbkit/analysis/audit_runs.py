@@ -362,8 +362,11 @@ def _superlinear(arms: Arms) -> Iterator[Outcome]:
     for members in arms.values():
         for facts in members:
             rate, size = facts.summary.images_per_second, facts.summary.world_size
-            if facts.on_gpus and rate and size:
-                same = str([getattr(facts.config, name) for name in _SETTINGS])
+            # What a function or script of the user does, its settings do not tell.
+            if facts.on_gpus and rate and size and not facts.config.has_entry:
+                names = ("task", *_SETTINGS)
+                settings = [getattr(facts.config, name) for name in names]
+                same = str([facts.summary.device_name, *settings])
                 sizes.setdefault(same, {}).setdefault(size, []).append(rate)
     for of_size in sizes.values():
         base = min(of_size)

@@ -262,10 +262,11 @@ def test_settings_that_change_together_are_noted(written):
     assert "confounded" not in arms_found(**four)
 
 
-def sized(written, world_size, images, scatter=(0.0,)):
+def sized(written, world_size, images, scatter=(0.0,), config=(), worker=()):
     return [
         written(
-            worker={"world_size": world_size, "global_batch_size": None},
+            config=config,
+            worker={"world_size": world_size, "global_batch_size": None, **dict(worker)},
             steps=[
                 step(n, images=images, step_time_seconds=1 + part) for n in range(1, 61)
             ],
@@ -285,3 +286,18 @@ def test_more_than_linear_is_found_where_it_is_beyond_the_scatter(written):
     )
     assert "superlinear" not in arms_found(a=one, b=less)
     assert "superlinear" not in arms_found(a=ones, b=loose)
+
+
+def test_runs_of_other_gpus_or_other_work_are_no_curve(written):
+    v100 = {"devices": [{"name": "Tesla V100", "compute_capability": [7, 0]}]}
+    function = {"task": "function"}
+    load = {"task": "load"}
+
+    for one in (
+        sized(written, 1, 100, worker=v100),
+        sized(written, 1, 100, config=load),
+    ):
+        assert "superlinear" not in arms_found(a=one, b=sized(written, 8, 3_000))
+    one = sized(written, 1, 100, config=function)
+    more = sized(written, 8, 3_000, config=function)
+    assert "superlinear" not in arms_found(a=one, b=more)
