@@ -61,7 +61,7 @@ def audit(
     ConfigError
         If the name is unknown, or the value cannot be audited.
     NotEnoughDataError
-        If the list is empty.
+        If the list is empty, or no run of the study has ended.
     StoreError
         If the files of a run cannot be read; in a list of several it is a finding.
 
@@ -73,8 +73,15 @@ def audit(
     if isinstance(what, str) and is_study(what):
         what = Study.open(what)
     if isinstance(what, Study):
-        findings = [*_of_arms(finished_arms(what), storage_bytes_per_second)]
-        for run in _diverged(what):
+        diverged = _diverged(what)
+        try:
+            arms = finished_arms(what)
+        except NotEnoughDataError:
+            if not diverged:
+                raise
+            arms = {}
+        findings = [*_of_arms(arms, storage_bytes_per_second)]
+        for run in diverged:
             # It ended early: what else it lacks follows from that.
             findings += [one for one in run_findings(run) if one.code == "loss"]
         return Audit(f"study {what.study_id}", findings)

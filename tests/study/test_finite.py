@@ -92,6 +92,16 @@ def test_a_study_whose_only_runs_were_ended_has_a_report(store, tmp_path):
     assert f"\n\n{report.answer}\n" in headline(tmp_path / "done.ipynb")
 
 
+def test_a_study_whose_only_runs_were_ended_has_an_audit(store):
+    study = Study.create("one", {"fp16": BASE.replace(precision="fp16")})
+    write_runs(study, {"fp16": 100.0}, {"fp16": LOST}, ["fp16"])
+
+    audit = nbkit.audit(study)
+
+    assert audit.counts == {"loss": 1}
+    assert str(LOST) in str(audit)
+
+
 def test_runs_are_compared_without_a_verdict(store):
     runs = written().runs_by_arm()
 
