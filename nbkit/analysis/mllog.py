@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -245,18 +245,29 @@ def _epochs(lines: Sequence[Line]) -> Iterator[Line]:
         (epoch + 1, list(members))
         for epoch, members in groupby(steps, key=lambda line: line["epoch"])
     ]
+    saved = {line["step"] for line in lines if line["kind"] == "checkpoint"}
     starts = [started_at(inside) for _, inside in epochs]
     for (number, inside), start, following in zip(
         epochs, starts, [*starts[1:], None], strict=True
     ):
+        stop = _ended_at(inside, saved)
         # The end of a step is noticed late on a GPU, at times in the next epoch.
-        stop = min(
-            start + sum(line["step_time_seconds"] for line in inside),
-            inside[-1]["t"],
-            inside[-1]["t"] if following is None else following,
-        )
+        stop = stop if following is None else min(stop, following)
         yield _line("INTERVAL_START", "epoch_start", start, epoch_num=number)
         yield _line("INTERVAL_END", "epoch_stop", stop, epoch_num=number)
+
+
+def _ended_at(steps: Sequence[Line], saved: Collection[int]) -> float:
+    """Return the Unix time at which the last step ended, see `started_at`."""
+    # Between two steps with a checkpoint or a resume between them is time of neither.
+    left, ends = 0.0, []
+    for line in reversed(steps):
+        apart = line["step"] in saved or line["attempt"] != steps[-1]["attempt"]
+        if ends and apart:
+            break
+        ends.append(line["t"] + left)
+        left += line["step_time_seconds"]
+    return min(ends)
 
 
 def _evaluations(evaluations: Sequence[Line]) -> Iterator[Line]:

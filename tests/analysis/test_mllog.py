@@ -11,6 +11,7 @@ import pytest
 import nbkit
 from nbkit.analysis.mllog import mllog
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.store.metrics import to_json_line
 from tests.analysis.trained_run import BEGIN, trained_run
 
 IMAGENET = {
@@ -150,6 +151,28 @@ def test_an_epoch_stops_before_the_next_begins_though_its_end_is_noticed_late(tm
     ]
     assert at == sorted(at)
     assert at[-1] == 1_000 * (BEGIN + 20)
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_an_epoch_lasts_through_a_checkpoint_or_a_resume_in_its_middle(
+    resumes, tmp_path
+):
+    run = trained_run(tmp_path, {2: 0.8}, noticed_late=2.5)
+    lines = []
+    for line in run.metrics(None):
+        late = {"t": line["t"] + 600} if line["step"] > 15 else {}
+        again = {"attempt": 1} if resumes and late else {}
+        lines.append({**line, **late, **again})
+        if line["step"] == 15 and not resumes:
+            saved = {"kind": "checkpoint", "attempt": 0, "step": 15, "t": BEGIN + 615}
+            lines.append({**saved, "duration_seconds": 600.0})
+    run.paths.metrics.write_text("".join(map(to_json_line, lines)))
+
+    lines = entries(mllog(run))
+
+    stops = [line["time_ms"] for line in lines if line["key"] == "epoch_stop"]
+    assert stops[-1] == 1_000 * (BEGIN + 620)
+    assert stops[0] < 1_000 * (BEGIN + 15)
 
 
 def test_events_stand_in_the_order_of_time_and_span_what_was_timed(tmp_path):
