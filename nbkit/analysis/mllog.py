@@ -92,7 +92,8 @@ def mllog(
         If the run has no target accuracy, or ``division="closed"`` and the run does
         not follow its rules.
     NotEnoughDataError
-        If the run has no step or evaluation, or its record has no start time.
+        If the run has not ended, has no step or evaluation, or its record has no start
+        time.
     StoreError
         If the file cannot be written.
 
@@ -107,6 +108,12 @@ def mllog(
             f"{'; '.join(obstacles)}; use division='open'."
         )
         raise ConfigError(message)
+    if not run.state.is_final:
+        message = (
+            f"run {run.run_id} is {run.state}, and an MLPerf log needs a run that has "
+            "ended; wait() for it."
+        )
+        raise NotEnoughDataError(message)
     machine = run.record.get("machine") or {}
     submission = {
         "submission_benchmark": _benchmark(run),
@@ -176,7 +183,12 @@ def _log_lines(run: StoredRun, submission: Line) -> Iterator[Line]:
     events = [*_epochs(lines), *_evaluations(evaluations)]
     events += _blocks(begin, evaluations)
     yield from sorted(events, key=lambda e: (e["time_ms"], _ORDER.index(e["key"])))
-    end = begin + (found.watched_seconds if found.seconds is None else found.seconds)
+    if found.seconds is None:
+        # It trained on after its last evaluation, and nothing is behind the stop.
+        last = max(event["time_ms"] for event in events) / 1000
+        end = max(begin + found.watched_seconds, last)
+    else:
+        end = begin + found.seconds
     how = {"status": "success" if found.reached else "aborted"}
     yield _line("INTERVAL_END", "run_stop", end, **how)
 

@@ -215,6 +215,28 @@ def test_a_run_that_did_not_get_there_is_aborted_and_what_is_unknown_is_null(tmp
     assert said["sgd_opt_learning_rate_decay_steps"] is None
 
 
+def test_a_run_that_was_stopped_behind_an_evaluation_stops_behind_its_last_step(
+    tmp_path,
+):
+    run = trained_run(tmp_path, {1: 0.1}, epochs=2)
+
+    lines = entries(mllog(run))
+
+    times = [line["time_ms"] for line in lines]
+    assert times == sorted(times)
+    assert lines[-1]["metadata"] == {"status": "aborted"}
+    assert times[-1] == 1_000 * (BEGIN + 24)
+
+
+def test_a_run_that_still_runs_has_no_log(tmp_path):
+    run = trained_run(tmp_path, {1: 0.1})
+    record = json.loads(run.paths.record.read_text())
+    run.paths.record.write_text(json.dumps({**record, "state": "running"}))
+
+    with pytest.raises(NotEnoughDataError, match=r"is running, .* wait\(\) for it"):
+        mllog(run)
+
+
 def test_the_log_is_written_where_it_is_asked_for(tmp_path):
     run = trained_run(tmp_path, {1: 0.8})
     file = tmp_path / "made" / "result_0.txt"
