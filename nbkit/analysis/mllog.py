@@ -28,6 +28,7 @@ from nbkit.analysis.time_to_target import (
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.store.metrics import store_error
+from nbkit.store.record import replace_file
 from nbkit.store.runs import StoredRun
 
 __all__ = ["closed_obstacles", "mllog"]
@@ -89,13 +90,13 @@ def mllog(
     Raises
     ------
     ConfigError
-        If the run has no target accuracy, or ``division="closed"`` and the run does
-        not follow its rules.
+        If the run has no target accuracy, ``division="closed"`` and the run does not
+        follow its rules, or ``file`` is in the home of an unknown user.
     NotEnoughDataError
         If the run has not ended, has no step or evaluation, or its record has no start
         time.
     StoreError
-        If the file cannot be written.
+        If the file cannot be written; it is as it was.
 
     Examples
     --------
@@ -127,13 +128,24 @@ def mllog(
         f":::MLLOG {json.dumps(line)}\n" for line in _log_lines(run, submission)
     )
     if file is not None:
-        path = Path(file).expanduser()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise store_error(path, error) from error
+        _write(file, text)
     return text
+
+
+def _write(file: str | os.PathLike[str], text: str) -> None:
+    try:
+        path = Path(file).expanduser()
+    except RuntimeError as error:
+        message = (
+            f"file={str(file)!r} is in the home of a user that is not known here; "
+            "give a path without ~."
+        )
+        raise ConfigError(message) from error
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise store_error(path, error, "name a file") from error
 
 
 def closed_obstacles(run: StoredRun) -> list[str]:

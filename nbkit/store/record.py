@@ -32,6 +32,7 @@ __all__ = [
     "new_beside",
     "of_newest_attempt",
     "read_json",
+    "replace_file",
     "utc_now",
     "write_json",
     "write_json_once",
@@ -303,6 +304,24 @@ def new_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
         with suppress(FileExistsError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             return os.open(temporary, flags, mode), temporary
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file by bytes, so that no reader ever sees half of it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the file is as it was.
+    """
+    fd, temporary = new_beside(path)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _write_temporary(path: Path, values: dict[str, Any], mode: int = OWNERS) -> Path:

@@ -21,7 +21,7 @@ from IPython.display import display
 from nbkit.errors import StoreError
 from nbkit.statistics import NoiseFloor
 from nbkit.store.metrics import store_error
-from nbkit.store.record import new_beside, read_json, write_json
+from nbkit.store.record import read_json, replace_file, write_json
 from nbkit.study.report_parts import (
     Figure,
     MimeBundle,
@@ -339,14 +339,7 @@ def _replace(path: Path, data: bytes) -> None:
     """Write a file so that no reader ever sees half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, temporary = new_beside(path)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace_file(path, data)
     except OSError as error:
         raise store_error(path, error, _ELSEWHERE) from error
 
