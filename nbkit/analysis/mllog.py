@@ -196,7 +196,7 @@ def _log_lines(run: StoredRun, submission: Line) -> Iterator[Line]:
     events += _blocks(begin, evaluations)
     yield from sorted(events, key=lambda e: (e["time_ms"], _ORDER.index(e["key"])))
     if found.seconds is None:
-        # It trained on after its last evaluation, and nothing is behind the stop.
+        # It trained on after its last evaluation, and the stop is the last event.
         last = max(event["time_ms"] for event in events) / 1000
         end = max(begin + found.watched_seconds, last)
     else:

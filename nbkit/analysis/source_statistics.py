@@ -26,6 +26,8 @@ __all__ = ["SOURCES", "SourceStatistic", "source_statistics"]
 _PADDLE_FIRST_STEPS = 9
 _PADDLE_FEWEST_STEPS = 10
 """It has 99 of them; of one or two a mean would say nothing."""
+_OLYMPIC_RUNS = 3
+"""That reached the target; a run that did not may be the slowest that is left out."""
 
 Line = Mapping[str, Any]
 Steps = Sequence[Line]
@@ -349,11 +351,12 @@ def _time_to_train(runs: Sequence[StoredRun]) -> SourceStatistic:
             missed += 1
         elif (minutes := _minutes(run)) is not None:
             times.append(minutes)
+    enough = len(times) >= _OLYMPIC_RUNS
     return SourceStatistic(
         label="olympic mean of the time",
         source="MLPerf Training",
         url=_MLPERF,
-        value=olympic_mean(times, missed),
+        value=olympic_mean(times, missed) if enough else None,
         unit="minutes",
         against_ours=None,
         difference="whole runs to the target accuracy, evaluation included; the "
@@ -368,9 +371,9 @@ def _minutes(run: StoredRun) -> float | None:
     if not times.get("running") or not times.get("ended"):
         return None
     start, end = (
-        datetime.datetime.fromisoformat(times[name]).timestamp()
-        for name in ("running", "ended")
+        datetime.datetime.fromisoformat(times[name]) for name in ("running", "ended")
     )
-    if run.attempt:
-        start = started_at(run.metrics(None))  # the record has the newest attempt's
-    return (end - start) / 60
+    if run.attempt:  # the record has the start of the newest one
+        first = started_at(run.metrics(None))
+        start = datetime.datetime.fromtimestamp(first, datetime.UTC)
+    return (end - start).total_seconds() / 60

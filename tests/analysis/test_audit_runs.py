@@ -266,7 +266,11 @@ def sized(written, world_size, images, scatter=(0.0,), config=(), worker=()):
     return [
         written(
             config=config,
-            worker={"world_size": world_size, "global_batch_size": None, **dict(worker)},
+            worker={
+                "world_size": world_size,
+                "global_batch_size": None,
+                **dict(worker),
+            },
             steps=[
                 step(n, images=images, step_time_seconds=1 + part) for n in range(1, 61)
             ],
