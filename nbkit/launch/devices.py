@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _RESET = "look for an Xid message in dmesg, then reset the GPU or reboot"
+_DIVIDE = "create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
     cpus = _usable(config)
     cpus_per_rank = threads_of_a_rank(config)
     count = config.gpus
-    broken: list[str] = []
+    broken = ""
     if config.device == "replay":
         found, kind = _replayed_gpus(), "replay"
     else:
@@ -134,19 +135,19 @@ def visible_gpus(device: str) -> list[Candidate]:
     return _usable_gpus(device)[0]
 
 
-def _usable_gpus(device: str) -> tuple[list[Candidate], list[str]]:
+def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     """Return the GPUs that a run may get, and what to say of those that are broken."""
     from nbkit.telemetry.nvml import open_nvml
 
-    broken: list[str] = []
+    broken = ""
     try:
         setting = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus, broken = _candidates(open_nvml, setting)
         reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
-            what = f"device={device!r}, but there is no GPU to use: {_and(broken)}"
-            message = f"{what}; {_RESET}, or set device='cpu'."
+            what = f"device={device!r}, but there is no GPU to use: {broken}"
+            message = f"{what}, or set device='cpu'."
             raise DeviceError(message)
     except NvmlUnavailableError as error:
         gpus, reason = [], str(error)
@@ -176,7 +177,7 @@ def _replayed_gpus() -> list[Candidate]:
 
 def _candidates(
     open_source: Callable[[], GpuSource], setting: str | None
-) -> tuple[list[Candidate], list[str]]:
+) -> tuple[list[Candidate], str]:
     """Return the devices of a source that a setting leaves, and which are broken."""
     source = open_source()
     try:
@@ -188,8 +189,22 @@ def _candidates(
     instances = {str(sample.uuid): _instances(sample) for sample in samples}
     parents = _parents(instances)
     _refuse_unknown(gpus, setting, parents)
-    broken = [_told(gpu) for gpu in visible(gpus, setting, parents) if gpu.error]
+    broken = _broken(visible(gpus, setting, parents), instances)
     return visible_candidates(gpus, instances, setting), broken
+
+
+def _broken(
+    gpus: Sequence[GpuDevice], instances: Mapping[str, Sequence[Candidate]]
+) -> str:
+    """Return which GPUs no run can use, why, and what to do; empty without any."""
+    lost = [_told(gpu) for gpu in gpus if gpu.error]
+    empty = [
+        f"GPU {gpu.index} is in MIG mode and has no instance"
+        for gpu in gpus
+        if gpu.mig_enabled and not gpu.error and not instances.get(str(gpu.uuid))
+    ]
+    kinds = ((lost, _RESET), (empty, _DIVIDE))
+    return "; ".join(f"{' and '.join(who)}: {what}" for who, what in kinds if who)
 
 
 def _refuse_unknown(
@@ -198,20 +213,6 @@ def _refuse_unknown(
     """Raise if CUDA_VISIBLE_DEVICES names a GPU that is not there.
 
     CUDA would ignore it and all that follow: fewer GPUs, or none, in silence.
-
-    Parameters
-    ----------
-    gpus
-        All GPUs, in NVML's order.
-    setting
-        The variable's value.
-    parents
-        UUID of the GPU that contains a MIG instance, by UUID of the instance.
-
-    Raises
-    ------
-    DeviceError
-        With what there is.
     """
     entry = unknown_entry(gpus, setting, parents)
     if entry is None or not gpus:
@@ -240,16 +241,9 @@ def visible_candidates(
     instances: dict[str, list[Candidate]],
     setting: str | None,
 ) -> list[Candidate]:
-    """Return the devices that a CUDA_VISIBLE_DEVICES setting leaves, in its order.
+    """Return the devices that CUDA_VISIBLE_DEVICES leaves, in its order.
 
-    Parameters
-    ----------
-    gpus
-        All GPUs, in NVML's order.
-    instances
-        MIG instances by UUID of the GPU that contains them.
-    setting
-        The variable's value.
+    MIG instances are given by the UUID of the GPU that contains them.
     """
     left: list[Candidate] = []
     for gpu in visible(gpus, setting, _parents(instances)):
@@ -276,7 +270,7 @@ def _instances(sample: GpuSample) -> list[Candidate]:
 
 
 def _choose(
-    config: ExperimentConfig, gpus: Sequence[Candidate], broken: Sequence[str] = ()
+    config: ExperimentConfig, gpus: Sequence[Candidate], broken: str = ""
 ) -> list[Candidate]:
     """Return the GPUs that will do."""
     if config.devices is not None:
@@ -300,8 +294,7 @@ def _choose(
             message += (
                 f"{len(gpus) - len(usable)} MIG instances serve runs of one rank only; "
             )
-        if broken:
-            message += f"{_and(broken)}: {_RESET}; "
+        message += f"{broken}; " if broken else ""
         message += f"use gpus={max(len(usable), 1)}"
         message += " or oversubscribe=True." if usable else "."
         raise DeviceError(message)
@@ -322,20 +315,14 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
         raise DeviceError(message)
 
 
-def _named(
-    name: int | str, gpus: Sequence[Candidate], broken: Sequence[str]
-) -> Candidate:
+def _named(name: int | str, gpus: Sequence[Candidate], broken: str) -> Candidate:
     for gpu in gpus:
         if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
     known = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
     message = f"devices: {name!r} is not a visible GPU; visible: {known}"
-    message += f"; {_and(broken)}: {_RESET}." if broken else "."
+    message += f"; {broken}." if broken else "."
     raise DeviceError(message)
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(words)
 
 
 def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:

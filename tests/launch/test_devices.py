@@ -213,6 +213,44 @@ def test_a_machine_whose_gpus_are_all_lost_does_not_compute_on_cpus(machine, sma
         request_devices(small(device="auto", gpus=1))
 
 
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_gpu_in_mig_mode_without_an_instance_does_not_compute_on_cpus(
+    device, machine, small
+):
+    machine(FakeGpu("GPU-a-x", migs=()))
+
+    with pytest.raises(DeviceError) as error:
+        request_devices(small(device=device, gpus=1))
+
+    assert str(error.value) == (
+        f"device={device!r}, but there is no GPU to use: GPU 0 is in MIG mode and has "
+        "no instance: create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig "
+        "0), or set device='cpu'."
+    )
+
+
+def test_gpus_that_cannot_be_used_are_named_with_the_remedy_of_each(machine, small):
+    empty = FakeGpu("GPU-c-x", migs=(None,)), FakeGpu("GPU-d-x", migs=())
+    machine(FakeGpu("GPU-a-x"), _lost("GPU-b-x"), *empty)
+
+    assert len(request_devices(small(device="cuda", gpus=1)).candidates) == 1
+    with pytest.raises(DeviceError) as error:
+        request_devices(small(device="cuda", gpus=2, oversubscribe=False))
+    told = str(error.value)
+    assert "GPU 1 cannot be read (gpu lost): look for an Xid" in told
+    assert "; GPU 2 is in MIG mode and has no instance" in told
+    assert " and GPU 3 is in MIG mode and has no instance: create one" in told
+    assert told.count("reset the GPU") == told.count("create one") == 1
+
+
+def test_a_setting_that_hides_a_gpu_in_mig_mode_says_nothing_of_it(machine, small):
+    machine(FakeGpu("GPU-a-x", migs=()), FakeGpu("GPU-b-x"), setting="1")
+
+    with pytest.raises(DeviceError) as error:
+        request_devices(small(device="cuda", gpus=2, oversubscribe=False))
+    assert "MIG" not in str(error.value)
+
+
 def test_a_setting_goes_on_behind_a_gpu_that_is_lost(machine, small):
     machine(FakeGpu("GPU-a-x"), _lost("GPU-b-x"), FakeGpu("GPU-c-x"), setting="0,1,2")
 
