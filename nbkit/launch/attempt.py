@@ -17,7 +17,7 @@ from nbkit.launch import cause as causes
 from nbkit.launch.gpu_cause import blame_gpus
 from nbkit.launch.hang import hang_cause
 from nbkit.launch.journal import Journal
-from nbkit.launch.ranks import WatchedRank
+from nbkit.launch.ranks import LookClock, WatchedRank
 from nbkit.launch.requests import StopRequests
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.record import RunState, read_json, utc_now
@@ -194,7 +194,7 @@ class Attempt:
     # Watching
 
     def _watch(self) -> None:
-        beats, moved = self._group.beats(), time.monotonic()
+        beats, clock, still_seconds = self._group.beats(), LookClock(), 0.0
         patience = self._config.hang_timeout_seconds or math.inf
         while not all(rank.ended_at for rank in self.ranks):
             for rank in self._group.wait(_TICK_SECONDS):
@@ -203,11 +203,12 @@ class Attempt:
             self._journal.give_sign()
             self._note_progress()
             self._look_for_stop()
-            now = time.monotonic()
+            still_seconds += clock.look()
             if (new := self._group.beats()) != beats:
-                beats, moved = new, now
-            elif now - moved > patience and not self.cause:
+                beats, still_seconds = new, 0.0
+            elif still_seconds > patience and not self.cause:
                 self._on_hang(beats, patience)
+            now = time.monotonic()
             if now > self._ask_others_at and self.stop is None:
                 self._ask_others()
             if self._deadline is not None and now > self._deadline:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError, StoreError
-from nbkit.launch.ranks import RemoteRank
+from nbkit.launch.ranks import LookClock, RemoteRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -24,7 +24,6 @@ _SILENT_SECONDS = 60.0
 _END_SECONDS = _SILENT_SECONDS
 """Whether a host that does not answer is lost is known by then."""
 _TICK_SECONDS = 0.1
-_LONGEST_LOOK_SECONDS = 1.0
 
 
 def give_orders(paths: RunPaths, attempt: int, orders: Sequence[str]) -> None:
@@ -91,14 +90,11 @@ class TorchrunNodes:
     def __init__(self, paths: RunPaths, attempt: int) -> None:
         self._folder = paths.torchrun(attempt)
         self._known: dict[str, TorchrunNode] = {}
-        self._looked_at = time.monotonic()
+        self._clock = LookClock()
 
     def look(self) -> None:
         """Read what they tell now."""
-        now = time.monotonic()
-        # While a file server is away, no host counts as silent.
-        seconds = min(now - self._looked_at, _LONGEST_LOOK_SECONDS)
-        self._looked_at = now
+        seconds = self._clock.look()
         for file in self._folder.glob("*.json"):
             told = read_json(file)
             if told is None:

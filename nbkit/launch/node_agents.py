@@ -14,7 +14,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch.node_messages import line, parse, read_beats
-from nbkit.launch.ranks import RemoteRank, signal_number
+from nbkit.launch.ranks import LookClock, RemoteRank, signal_number
 from nbkit.launch.sbatch import srun_environment
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.ownership import make_folder, open_to_append
@@ -46,7 +46,7 @@ class _Node:
         """Whether its agent has said that it ends, or its messages have stopped."""
         self.stuck: list[int] = []
         """Ranks there that its agent could not end."""
-        self.heard_at = time.monotonic()
+        self.silent_seconds = 0.0
 
 
 class NodeAgents:
@@ -104,6 +104,7 @@ class NodeAgents:
         self._rest = b""
         self._ended: list[RemoteRank] = []
         self._killed_at: float | None = None
+        self._clock = LookClock()
         self._is_closing = False
 
     def start(self) -> None:
@@ -322,7 +323,7 @@ class NodeAgents:
 
     def _take(self, message: dict[str, Any]) -> None:
         node = self._nodes[message.get("agent", 0)]
-        node.heard_at = time.monotonic()
+        node.silent_seconds = 0.0
         match message["kind"]:
             case "ready":
                 node.name = message["name"]
@@ -363,10 +364,13 @@ class NodeAgents:
             # An agent that is still there has said that its ranks are gone, or keeps
             # saying where they are. Slurm may soon end this process for a lost node.
             seconds = _KILL_SECONDS
+        passed = self._clock.look()
+        for node in self._nodes:
+            node.silent_seconds += passed
         silent = [
             node
             for node in self._nodes
-            if not node.is_gone and now - node.heard_at > seconds
+            if not node.is_gone and node.silent_seconds > seconds
         ]
         self._lose(silent, f"no message from its agent for {seconds:.0f} s")
 

@@ -19,6 +19,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 
 __all__ = [
+    "LookClock",
     "RankProcess",
     "RemoteRank",
     "WatchedRank",
@@ -27,6 +28,24 @@ __all__ = [
     "signal_number",
     "start_ranks",
 ]
+
+_LONGEST_LOOK_SECONDS = 1.0
+
+
+class LookClock:
+    """Measures silence in looks, each of which counts as a second at most.
+
+    While this process is suspended, or waits for a file server, no rank is silent.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at = time.monotonic()
+
+    def look(self) -> float:
+        """Return how many seconds count since the last call."""
+        now = time.monotonic()
+        seconds, self._looked_at = now - self._looked_at, now
+        return min(seconds, _LONGEST_LOOK_SECONDS)
 
 
 class WatchedRank(Protocol):

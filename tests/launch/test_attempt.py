@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +42,9 @@ class _StuckRanks:
 
     def close(self):
         return self.ranks
+
+    def print_stacks(self):
+        pass
 
 
 class _Journal:
@@ -87,3 +91,37 @@ def test_a_rank_that_cannot_be_killed_does_not_keep_the_supervisor(
     state, cause = attempt.verdict()
     assert cause is not None
     assert (state, cause["kind"]) == ends
+
+
+class _PausedRanks(_StuckRanks):
+    """One rank that ends at the third look; before the second, time has passed."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self._clock = clock
+        self._looks = 0
+
+    def wait(self, seconds):
+        self._looks += 1
+        if self._looks == 2:
+            self._clock.now += 600.0
+        if self._looks < 3:
+            return []
+        (rank,) = self.ranks
+        rank.ended_at, rank.returncode = 1.0, 1
+        return [rank]
+
+
+def test_a_supervisor_that_was_suspended_takes_no_rank_for_one_that_hangs(
+    small, monkeypatch
+):
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    run = StoredRun(create_run_folder(small(hang_timeout_seconds=60)).root)
+    journal = _Journal(None)
+    asked = SimpleNamespace(look=list)
+
+    Attempt(run, journal, _PausedRanks(clock), asked, lambda: None).run()
+
+    assert "rank_ended" in journal.events
+    assert "hang" not in journal.events

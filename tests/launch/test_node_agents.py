@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -181,12 +182,27 @@ def test_a_node_without_a_word_is_lost_with_its_ranks(play):
     speaking = _say("beats", 0, first=0, beats=[[1, int(Phase.DATA), 1]])
     with play(*RANKS_RUN, ("hear", "stacks"), speaking, UNTIL_THE_END) as agents:
         agents.start()
-        agents._nodes[1].heard_at -= node_agents._SILENT_SECONDS
+        agents._nodes[1].silent_seconds += node_agents._SILENT_SECONDS
         agents.print_stacks()
         (lost,) = _ends(agents, 1)
 
     assert (lost.rank, lost.returncode) == (1, None)
     assert agents.lost == "node n2 was lost: no message from its agent for 30 s"
+
+
+def test_no_node_is_lost_where_the_supervisor_was_suspended(play, monkeypatch):
+    now = 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with play() as agents:
+        agents._look_for_lost()
+        now += 60.0
+        agents._look_for_lost()
+        assert [node.is_gone for node in agents._nodes] == [False, False]
+
+        for _ in range(31):
+            now += 1.0
+            agents._look_for_lost()
+        assert [node.is_gone for node in agents._nodes] == [True, True]
 
 
 def test_a_node_that_does_not_answer_the_end_of_its_ranks_is_lost_sooner(
@@ -198,7 +214,7 @@ def test_a_node_that_does_not_answer_the_end_of_its_ranks_is_lost_sooner(
         agents.start()
         agents.kill()
         agents._killed_at -= node_agents._KILL_SECONDS
-        agents._nodes[1].heard_at -= node_agents._KILL_SECONDS
+        agents._nodes[1].silent_seconds += node_agents._KILL_SECONDS
         ended = _ends(agents, 2)
 
     assert {rank.rank for rank in ended} == {0, 1}
