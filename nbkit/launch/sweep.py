@@ -139,6 +139,9 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
 
 def _end_run(paths: RunPaths) -> list[Leftover]:
     processes = processes_of_run(paths)
+    # Among them may be the supervisor of a process that resumes the run meanwhile.
+    if _is_being_resumed(paths) or not _supervisor_is_gone(paths):
+        return []
     zombies = {process for process in processes if not process.is_alive()}
     end_processes(processes)
     return [
@@ -151,6 +154,20 @@ def _end_run(paths: RunPaths) -> list[Leftover]:
         )
         for process in processes
     ]
+
+
+def _is_being_resumed(paths: RunPaths) -> bool:
+    """Return whether another process holds an attempt that it has not submitted yet."""
+    submitted = (read_json(paths.submission) or {}).get("attempt", 0)
+    numbers = (path.name for path in paths.logs.glob("*") if path.name.isdecimal())
+    newest = max(map(int, numbers), default=0)
+    if newest <= submitted:
+        return False
+    try:
+        holder = ProcessIdentity.from_dict(read_json(paths.resumer(newest)) or {})
+    except (StoreError, LookupError, TypeError, ValueError):
+        return False  # A restart has none.
+    return holder != ProcessIdentity.of() and holder.is_alive() is True
 
 
 def _supervisor_is_gone(paths: RunPaths) -> bool:

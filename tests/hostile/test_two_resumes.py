@@ -19,8 +19,9 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunError
+from nbkit.launch import sweep as sweeping
 from nbkit.launch.resume import SUBMITTED_WITHIN_SECONDS, HeldAttempt, held_attempt
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.sweep import processes_of_run, sweep
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
 from tests.hostile.written import write_run
@@ -166,6 +167,42 @@ def test_a_resume_that_is_passed_over_late_leaves_no_supervisor(monkeypatch):
         run.resume()
 
     wait_until(lambda: not processes_of_run(run.paths), "nothing waits")
+
+
+@pytest.mark.parametrize("step", ["held", "submitted"])
+def test_a_sweep_during_a_resume_elsewhere_ends_no_process(step, monkeypatch):
+    run, ended = write_run(), []
+    other = ProcessIdentity.of(os.getppid()).to_dict()
+
+    def found_while_another_resumes(paths):
+        paths.attempt(1).mkdir(parents=True)
+        if step == "held":
+            write_json(paths.resumer(1), other)
+        else:
+            told = {**run.submission, "attempt": 1, "supervisor": other}
+            write_json(paths.submission, told)
+        return [ProcessIdentity.of()]
+
+    monkeypatch.setattr(sweeping, "processes_of_run", found_while_another_resumes)
+    monkeypatch.setattr(sweeping, "end_processes", ended.extend)
+
+    assert sweep(run.run_id) == []
+    assert ended == []
+
+
+@pytest.mark.parametrize("holder", ["this process", "one that is gone", "a restart"])
+def test_a_sweep_ends_what_a_dead_supervisor_left_running(holder, monkeypatch):
+    run, ended, me = write_run(), [], ProcessIdentity.of()
+    run.paths.attempt(1).mkdir(parents=True)
+    if holder != "a restart":
+        ticks = me.start_ticks if holder == "this process" else -1
+        write_json(run.paths.resumer(1), {**me.to_dict(), "start_ticks": ticks})
+    monkeypatch.setattr(sweeping, "processes_of_run", lambda paths: [me])
+    monkeypatch.setattr(sweeping, "end_processes", ended.extend)
+
+    sweep(run.run_id)
+
+    assert ended == [me]
 
 
 def test_a_resume_that_fails_gives_its_number_back():
