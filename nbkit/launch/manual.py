@@ -9,7 +9,6 @@ pool of this host's GPUs knows nothing of such a run.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import socket
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, LaunchError
-from nbkit.launch.devices import visible_gpus
+from nbkit.launch.devices import threads_of_a_rank, visible_gpus
 from nbkit.launch.local import detach
 from nbkit.launch.manual_ranks import give_orders
 from nbkit.launch.sweep import sweep
@@ -28,7 +27,6 @@ from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import read_json
-from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.software import software
 
 __all__ = ["ManualEngine", "manual_line"]
@@ -117,13 +115,9 @@ class ManualEngine:
                 )
                 raise ConfigError(message)
             device_type = "cuda" if visible_gpus("auto") else "cpu"
-        threads = os.environ.get("OMP_NUM_THREADS", "")
-        cpus_per_rank = max(1, int(usable_cpus()) // config.gpus)
-        if threads.isdecimal():
-            cpus_per_rank = int(threads)
         return {
             "device_type": device_type,
-            "cpus_per_rank": cpus_per_rank if takes_part else None,
+            "cpus_per_rank": threads_of_a_rank(config) if takes_part else None,
             "request": {"kind": device_type},
             "rendezvous_host": config.manual.rendezvous_host or hostname(),
             "software": software(),

@@ -95,7 +95,15 @@ class TorchrunNodes:
     def look(self) -> None:
         """Read what they tell now."""
         seconds = self._clock.look()
-        for file in self._folder.glob("*.json"):
+        files = list(self._folder.glob("*.json"))
+        names = {file.name for file in files}
+        # A torchrun that is interrupted while it waits removes its file.
+        self._known = {
+            name: node
+            for name, node in self._known.items()
+            if name in names or node.told["ranks"]
+        }
+        for file in files:
             told = read_json(file)
             if told is None:
                 continue

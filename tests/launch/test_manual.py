@@ -19,7 +19,7 @@ from nbkit.launch.manual_job import _wait_for_torchrun
 from nbkit.launch.manual_ranks import TorchrunNode, TorchrunNodes
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.processes import ProcessIdentity, hostname
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, write_json
 from nbkit.store.runs import create_run_folder
 from tests.launch.terminals import begin, by_hand, launch_fault, terminals
 from tests.waiting import wait_until
@@ -209,6 +209,25 @@ def test_threads_and_port_of_another_host_are_left_to_torchrun(by_hand):
     assert wanted["rendezvous_host"] == "far.example"
 
 
+@pytest.mark.parametrize(
+    ("told", "fields", "threads"),
+    [
+        ("", {"gpus": 4}, 16),
+        ("", {"cpus": (0, 1)}, 2),
+        ("3", {"cpus": (0, 1)}, 3),
+        ("4,2", {}, 4),
+        ("0", {"gpus": 2}, 32),
+    ],
+)
+def test_a_rank_has_its_share_of_the_cpus_or_the_threads_that_the_user_set(
+    told, fields, threads, by_hand, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", told)
+    monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 64.0)
+
+    assert ManualEngine().check(by_hand(**fields))["cpus_per_rank"] == threads
+
+
 @pytest.mark.parametrize("host", ["node-1:29400", "two hosts", "a;b", "$(id)"])
 def test_a_rendezvous_host_is_a_name_or_an_address(by_hand, host):
     with pytest.raises(ConfigError, match="its own field"):
@@ -228,6 +247,32 @@ def test_a_host_elsewhere_is_lost_once_it_is_silent_for_long():
     assert node.loss == "no message from its torchrun for 60 s"
     node.hear({**told, "looks": 3, "is_over": True}, 90)
     assert node.loss is None
+
+
+def test_a_torchrun_that_is_interrupted_while_it_waits_is_no_longer_counted(by_hand):
+    paths = create_run_folder(by_hand())
+    folder = paths.torchrun(0)
+    folder.mkdir(parents=True)
+    waits = {"is_over": False, "looks": 1, "group_rank": 0, "ranks": []}
+    waits["process"] = ProcessIdentity.of().to_dict()
+    for host in "abc":
+        told = {
+            **waits,
+            "host": host,
+            "name": host,
+            "ranks": [{}] if host == "c" else [],
+        }
+        write_json(folder / f"{host}-1.json", told)
+    nodes = TorchrunNodes(paths, 0)
+    nodes.look()
+    assert nodes.ready == ["a", "b", "c"]
+
+    (folder / "b-1.json").unlink()
+    (folder / "c-1.json").unlink()
+    nodes.look()
+
+    assert nodes.ready == ["a", "c"]
+    assert [node.name for node in nodes.started] == ["c"]
 
 
 def test_a_file_server_that_is_away_for_a_moment_does_not_end_the_waiting(by_hand):
