@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.errors import DeviceError, LaunchError, NbkitError
 from nbkit.launch.command import NODE_VARIABLE, RUN_ID_VARIABLE, worker_argv
 from nbkit.launch.container import in_container
@@ -238,7 +239,11 @@ def _devices(config: ExperimentConfig, device_type: str) -> tuple[str, ...] | No
 
 
 def _data_folders(data: str) -> list[str]:
-    """Return the folder of data that is not a name."""
+    """Return the folder of data, of a built-in set the one with all of them."""
+    if data in NAMED:
+        cache = cache_path(data).parent
+        cache.mkdir(parents=True, exist_ok=True)  # a container mounts what is there
+        return [str(cache)]
     path = Path(data)
     if not path.is_absolute():
         return []

@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from nbkit.datasets.cache import cache_path
+from nbkit.launch.node import _data_folders
 from nbkit.launch.node_messages import line, parse
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import write_json
@@ -109,3 +112,16 @@ def test_a_node_that_cannot_start_its_ranks_says_why_and_ends(begin, monkeypatch
     assert "neither apptainer nor singularity" in node.hear("refused")["reason"]
     assert node.hear("gone")["stuck"] == []
     assert node.process.wait() == 0
+
+
+def test_a_container_gets_the_cache_of_a_built_in_data_set(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "scratch"))
+    (tmp_path / "own").mkdir()
+
+    (cache,) = _data_folders("imagenette")
+
+    assert cache == str(cache_path("imagenette").parent)
+    assert cache.startswith(str(tmp_path / "scratch"))
+    assert Path(cache).is_dir()
+    assert _data_folders(str(tmp_path / "own")) == [str(tmp_path / "own")]
+    assert _data_folders("synthetic") == []
