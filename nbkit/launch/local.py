@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, DeviceError, LaunchError
+from nbkit.errors import ConfigError, DeviceError, LaunchError, StoreError
 from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
 from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim
@@ -20,10 +21,12 @@ from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.sweep import sweep
 from nbkit.launch.variables import CONTRACT
 from nbkit.packages import packages_of, pip_install
+from nbkit.reading import read_end
 from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.telemetry.storage import describe_storage
+from nbkit.visible import visible
 
 __all__ = ["LocalEngine", "detach", "passed_on", "refuse_network_pool"]
 
@@ -31,6 +34,8 @@ __all__ = ["LocalEngine", "detach", "passed_on", "refuse_network_pool"]
 # ends the kernel's tree of children does not find it, and no zombie waits for a busy
 # kernel to look. $0 is the log; the rest is the command.
 _DETACH = '"$@" </dev/null >>"$0" 2>&1 & echo $!'
+
+_SHOWN_BYTES = 2_000
 
 _NETWORK = {
     "9p",
@@ -149,7 +154,12 @@ def detach(
     try:
         return ProcessIdentity.of(int(shell.stdout)).to_dict()
     except ProcessLookupError:
-        message = f"the supervisor ended immediately; see its output in {log}."
+        # The caller removes the log with its folder.
+        printed = b""
+        with suppress(FileNotFoundError, StoreError):
+            printed, _ = read_end(log, _SHOWN_BYTES)
+        shown = visible(printed.decode(errors="replace").strip(), lines=True)
+        message = f"the supervisor ended immediately; it printed: {shown or 'nothing'}"
         raise LaunchError(message) from None
 
 

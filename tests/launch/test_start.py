@@ -5,13 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import platform
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, LaunchError
+from nbkit.launch import local
 from nbkit.launch.health import findings
 from nbkit.launch.submit import existing_data, refusals
+from nbkit.store.processes import ProcessIdentity
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("name", ["synthetic", "photos", "cifar10", "imagenette"])
@@ -57,6 +62,23 @@ def test_without_pidfds_a_launch_is_refused_and_doctor_says_so(tmp_path, monkeyp
         nbkit.launch(model="resnet18", device="cpu")
     assert nbkit.runs() == []
     assert next(findings()).state == "failure"
+
+
+def test_the_output_of_a_supervisor_that_ends_immediately_is_in_the_error(
+    tmp_path, monkeypatch
+):
+    def looked_for_late(pid: int) -> ProcessIdentity:
+        with suppress(ProcessLookupError):
+            supervisor = ProcessIdentity.of(pid)
+            wait_until(lambda: supervisor.is_alive() is False, "its end")
+        raise ProcessLookupError
+
+    monkeypatch.setattr(local, "ProcessIdentity", SimpleNamespace(of=looked_for_late))
+
+    with pytest.raises(LaunchError, match=r"printed: .*no-such-program: .*not found$"):
+        local.detach(["no-such-program"], "r", tmp_path / "supervisor.log")
+    with pytest.raises(LaunchError, match=r"immediately; it printed: nothing$"):
+        local.detach(["true"], "r", tmp_path / "other.log")
 
 
 def test_other_systems_are_refused_and_leave_no_folder(tmp_path, monkeypatch):
