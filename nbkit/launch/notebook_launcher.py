@@ -126,15 +126,28 @@ class _Shown:
         if queue is not None and queue["position"] != self._position:
             self._position = queue["position"]
             where = f"{queue['position']} of {queue['length']}"
-            sys.stdout.write(f"queued, {where}: {visible(queue['reason'])}\n")
+            _is_printed(f"queued, {where}: {visible(queue['reason'])}\n", sys.stdout)
         if run.attempt != self._attempt:
             self._attempt = run.attempt
             ranks = range(run.config.world_size)
             files = [run.paths.rank(run.attempt, rank) for rank in ranks]
             self._outputs += [_Echo(file.stdout, sys.stdout) for file in files]
             self._outputs += [_Echo(file.stderr, sys.stderr) for file in files]
-        for output in self._outputs:
-            output.show()
+        self._outputs = [output for output in self._outputs if output.show()]
+
+
+def _is_printed(text: str, to: TextIO) -> bool:
+    """Print a text as far as a stream's encoding has it; return whether it is open."""
+    try:
+        try:
+            to.write(text)
+        except UnicodeEncodeError:
+            encoding = to.encoding
+            to.write(text.encode(encoding, "replace").decode(encoding))
+        to.flush()
+    except (OSError, ValueError):
+        return False  # Its reader has left; the run continues.
+    return True
 
 
 class _Echo:
@@ -147,14 +160,15 @@ class _Echo:
         # What was read may end within a character.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def show(self) -> None:
-        """Print what is new."""
+    def show(self) -> bool:
+        """Print what is new; return whether more can be printed."""
         try:
             with open_regular(self._path) as file:
                 file.seek(self._offset)
                 while new := file.read(_BLOCK_BYTES):
                     self._offset += len(new)
-                    self._to.write(self._decoder.decode(new))
-                    self._to.flush()
+                    if not _is_printed(self._decoder.decode(new), self._to):
+                        return False
         except FileNotFoundError:
-            return
+            pass
+        return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import nbkit
 from nbkit.config.accelerate_variables import MIXED_PRECISION, USE_CPU
 from nbkit.errors import ConfigError, RunFailedError
+from nbkit.launch.notebook_launcher import _Echo
 from nbkit.store.record import RunState
 from nbkit.worker.accelerated import check_accelerate
 from tests.notebooks.kernel import running_kernel
@@ -201,6 +204,33 @@ def test_a_failed_process_is_started_again_where_that_was_asked_for(capsys):
     shown = capsys.readouterr().out
     assert "try 0\n" in shown
     assert "try 1\n" in shown
+
+
+def test_a_character_that_the_terminal_does_not_have_is_replaced(tmp_path):
+    (tmp_path / "stdout").write_text("é ███ 7 %\n", encoding="utf-8")
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+
+    assert _Echo(tmp_path / "stdout", terminal).show()
+
+    assert terminal.buffer.getvalue() == b"\xe9 ??? 7 %\n"
+
+
+@pytest.mark.parametrize("end", ["reader", "stream"])
+def test_a_stream_that_is_closed_shows_nothing_and_ends_no_training(end, tmp_path):
+    (tmp_path / "stdout").write_text("step 1\n")
+    reader, writer = os.pipe()
+    stream = os.fdopen(writer, "w")
+    if end == "reader":
+        os.close(reader)
+    else:
+        stream.close()
+
+    assert not _Echo(tmp_path / "stdout", stream).show()
+
+    with suppress(BrokenPipeError):
+        stream.close()
+    if end == "stream":
+        os.close(reader)
 
 
 def _says(kernel, word):
