@@ -193,8 +193,8 @@ class RunPaths:
     def has_checkpoint(self) -> bool:
         """Whether there is a complete checkpoint to continue from."""
         found = self.checkpoints.glob("*/complete.json")
-        # One that has no name yet does not count.
-        return any(file.parent.suffix != ".new" for file in found)
+        # One that has no name yet does not count, nor a copy by another name.
+        return any(file.parent.suffix in ("", ".old") for file in found)
 
     @property
     def tensorboard(self) -> Path:

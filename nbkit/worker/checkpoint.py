@@ -15,6 +15,7 @@ the checkpoint before it in force, one of the same step too.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -38,6 +39,8 @@ __all__ = [
 
 SCHEMA = "nbkit.checkpoint/1"
 _MOST_PLACES = 5
+_NAME = re.compile(r"(\.)?step_(\d{8,})(?(1)\.(old|new))")
+"""Of folders that a save makes; it leaves all others alone."""
 _PLAIN = torch.Tensor | int | float | complex | str | bytes
 
 
@@ -128,7 +131,9 @@ def latest(folder: Path) -> Path | None:
 
 def step_of(path: Path) -> int:
     """Return the optimizer steps done at a checkpoint, from its folder's name."""
-    return int(path.stem.partition("_")[2])
+    name = _NAME.fullmatch(path.name)
+    assert name is not None, path
+    return int(name[2])
 
 
 def load(
@@ -248,6 +253,11 @@ def _give_name(staged: Path, path: Path) -> None:
     _sync_folder(path.parent)
 
 
+def _own(folder: Path) -> list[Path]:
+    """Return what saves have made here; a copy by another name is not theirs."""
+    return [path for path in folder.glob("*step_*") if _NAME.fullmatch(path.name)]
+
+
 def _complete(folder: Path) -> list[Path]:
     """Return the complete checkpoints, the newest first, one of each step.
 
@@ -255,9 +265,8 @@ def _complete(folder: Path) -> list[Path]:
     """
     found = {
         step_of(path): path
-        for names in (".step_*.old", "step_*")
-        for path in folder.glob(names)
-        if _is_complete(path)
+        for path in sorted(_own(folder))  # former ones first: their names have a dot
+        if path.suffix != ".new" and _is_complete(path)
     }
     return [found[step] for step in sorted(found, reverse=True)]
 
@@ -281,7 +290,7 @@ def _prune(folder: Path, newest: Path, kept: int) -> None:
     keep = {newest, *complete[: kept - 1]}
     if not any(map(_is_finite, keep)):
         keep.update([*filter(_is_finite, complete)][:1])
-    for path in (*folder.glob("step_*"), *folder.glob(".step_*")):
+    for path in _own(folder):
         if step_of(path) <= step_of(newest) and path not in keep:
             # What cannot be removed now is tried again after the next checkpoint; it
             # must not end the training.

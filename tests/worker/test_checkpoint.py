@@ -2,6 +2,7 @@
 
 import random
 import resource
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -157,6 +158,29 @@ def test_one_is_kept_when_one_is_asked_for(tmp_path):
     save(tmp_path, 2, kept=1)
 
     assert names(tmp_path) == ["step_00000002"]
+
+
+@pytest.mark.parametrize(
+    "name", ["step_00000001.keep", "step_00000001.old", ".step_00000001", "step_best"]
+)
+def test_a_copy_by_another_name_is_neither_removed_nor_resumed_from(tmp_path, name):
+    first = save(tmp_path, 1)
+    copy = shutil.copytree(first, tmp_path / name)
+    assert checkpoint.latest(tmp_path) == first
+
+    newest = save(tmp_path, 2, kept=1)
+
+    assert names(tmp_path) == sorted([name, newest.name])
+    shutil.rmtree(newest)
+    assert checkpoint.latest(tmp_path) is None
+    assert (copy / "state.pt").is_file()
+
+
+def test_a_run_of_which_only_a_copy_is_left_has_no_checkpoint(tmp_path):
+    paths = RunPaths(tmp_path)
+    save(paths.checkpoints, 1).rename(paths.checkpoints / "step_00000001.keep")
+
+    assert not paths.has_checkpoint
 
 
 def test_saving_a_step_again_replaces_it(tmp_path):
