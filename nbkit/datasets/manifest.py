@@ -90,6 +90,8 @@ class Manifest:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """How many files are not part of the data, by their suffix; of a manifest in the
     store, those in packed files alone."""
+    counts_beside: bool = False
+    """Whether these are all of them, as older versions of nbkit have stored."""
 
 
 def manifest_name(fingerprint: Fingerprint) -> str:
@@ -182,7 +184,7 @@ def write_manifest(
         "unreadable": unreadable,
         "deep": asdict(Deep(deep, len(coarse), coarse[:_NAMED_COARSE])),
         # Files beside images or shards come and go: each run counts them itself.
-        "passed_over": most_frequent(listing.contents.passed_over),
+        "passed_over_inside": most_frequent(listing.contents.passed_over),
     }
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"
@@ -241,7 +243,8 @@ def read_manifest(path: Path) -> Manifest:
         [Unreadable(**entry) for entry in header["unreadable"]],
         # A run that is resumed may have begun before this was counted.
         Deep(**header.get("deep", {})),
-        header.get("passed_over", {}),
+        header.get("passed_over_inside", header.get("passed_over", {})),
+        "passed_over" in header,
     )
 
 

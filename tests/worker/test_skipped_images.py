@@ -1,5 +1,6 @@
 """What a run does not read: it is counted, named with its reason, or refused."""
 
+import json
 import shutil
 
 import pytest
@@ -179,6 +180,22 @@ def test_files_that_are_passed_over_are_counted_for_each_run(
     assert counted("first") == before | {f"*{suffix}": 1}  # as a resumed run
     (place / f"1{suffix}").unlink()
     assert counted("third") == before
+
+
+def test_a_run_that_began_with_an_older_nbkit_counts_no_file_twice(flat, new_run):
+    for number in range(3):
+        (flat / "class 01" / f"{number}.gif").write_bytes(b"")
+    rank = new_run()
+    source.prepare(config_of(flat), rank)
+    first, *rows = rank.paths.manifest.read_text().splitlines()
+    header = json.loads(first)
+    header.pop("passed_over_inside", None)
+    header["passed_over"] = {"*.gif": 3}
+    rank.paths.manifest.write_text("\n".join([json.dumps(header), *rows]) + "\n")
+
+    resumed = source.prepare(config_of(flat), new_run())
+
+    assert resumed.passed_over == {"*.gif": 3}
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,8 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
 
 def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
     """Return a manifest with the files beside the data, which come and go."""
+    if manifest.counts_beside:
+        return manifest
     counts = Counter(manifest.passed_over) + Counter(listing.beside)
     return replace(manifest, passed_over=most_frequent(counts))
 
