@@ -124,13 +124,18 @@ def _sizes(files: Sequence[Path]) -> list[int]:
 
     What is read a second time comes from memory.
     """
-    seen: set[tuple[int, int]] = set()
+    seen: dict[tuple[int, int], Path] = {}
     sizes = []
     for path in files:
         found = path.stat()
-        is_new = (found.st_dev, found.st_ino) not in seen
-        seen.add((found.st_dev, found.st_ino))
-        sizes.append(found.st_size * is_new)
+        first = seen.setdefault((found.st_dev, found.st_ino), path)
+        # Some file systems number no file, or several alike.
+        is_again = (
+            found.st_ino
+            and first is not path
+            and (found.st_nlink > 1 or first.resolve() == path.resolve())
+        )
+        sizes.append(0 if is_again else found.st_size)
     return sizes
 
 

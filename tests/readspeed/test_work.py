@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from stat import ST_INO
 
 import pytest
 
@@ -83,6 +85,26 @@ def test_a_file_with_two_names_is_read_once(files, tmp_path):
     found = work(named, "random", operation_bytes=2 * BLOCK)
 
     assert found.num_operations == len(found.extents) == len(files)
+    assert found.total_bytes == sum(path.stat().st_size for path in files)
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_files_that_their_file_system_numbers_alike_are_all_read(
+    files, tmp_path, monkeypatch, number
+):
+    (tmp_path / "soft").symlink_to(files[0])
+    named = [*files, tmp_path / "soft"] if number else files
+    stat = Path.stat
+
+    def numbered_alike(path, **options):
+        found = list(stat(path, **options))
+        found[ST_INO] = number
+        return os.stat_result(found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", numbered_alike)
+        found = work(named, "sequential")
+
     assert found.total_bytes == sum(path.stat().st_size for path in files)
 
 
