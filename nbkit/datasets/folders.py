@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,9 +53,12 @@ def files_below(top: Path, *, further: bool = True) -> Iterator[tuple[str, str]]
                     waiting.append((path, not is_link))
 
 
-def check_splits(root: Path) -> None:
-    """Refuse a split that is a link to nothing."""
-    check_links(root, root, lambda name: split_of(name) is not None)
+def check_splits(root: Path, *, has_validation: bool) -> Counter[str]:
+    """Refuse a split that is a link to nothing; count a test that val replaces."""
+    unused = {None, "test"} if has_validation else {None}
+    check_links(root, root, lambda name: split_of(name) not in unused)
+    links = _broken_links(root, lambda name: split_of(name) == "test")
+    return Counter(f"{link.name}/ by a link to nothing" for link, _ in links)
 
 
 def check_links(root: Path, folder: Path, matters: Callable[[str], bool]) -> None:
@@ -74,6 +78,20 @@ def check_links(root: Path, folder: Path, matters: Callable[[str], bool]) -> Non
     ConfigError
         If there is one.
     """
+    for link, error in _broken_links(folder, matters):
+        message = (
+            f"data={str(root)!r}: {link.path} is a link to "
+            f"{os.readlink(link.path)!r}, which cannot be followed "  # noqa: PTH115
+            f"({error.strerror}), so that a part of the data is missing; restore "
+            "what it leads to, or remove the link."
+        )
+        raise ConfigError(message) from error
+
+
+def _broken_links(
+    folder: Path, matters: Callable[[str], bool]
+) -> Iterator[tuple[os.DirEntry[str], OSError]]:
+    """Yield links that cannot be followed, and why, by their names."""
     with os.scandir(folder) as entries:
         links = [entry for entry in entries if entry.is_symlink()]
     for link in sorted(links, key=lambda link: link.name):
@@ -82,13 +100,7 @@ def check_links(root: Path, folder: Path, matters: Callable[[str], bool]) -> Non
         try:
             link.stat()
         except OSError as error:
-            message = (
-                f"data={str(root)!r}: {link.path} is a link to "
-                f"{os.readlink(link.path)!r}, which cannot be followed "  # noqa: PTH115
-                f"({error.strerror}), so that a part of the data is missing; restore "
-                "what it leads to, or remove the link."
-            )
-            raise ConfigError(message) from error
+            yield link, error
 
 
 def _is_hidden(name: str) -> bool:

@@ -26,6 +26,15 @@ __all__ = ["has_images_in_folders", "list_image_folder"]
 
 _NAMED_IN_MESSAGE = 3
 
+_FILE_SUFFIXES = (
+    *(".md", ".rst", ".txt", ".pdf", ".html", ".doc", ".docx", ".bib", ".cff"),
+    *(".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini"),
+    *(".xls", ".xlsx", ".parquet", ".npy", ".npz", ".pkl", ".mat", ".h5", ".db"),
+    *(".py", ".ipynb", ".sh", ".log", ".md5", ".sha1", ".sha256", ".gif", ".svg"),
+)
+_FILE_NAMES = ("license", "licence", "copying", "readme", "makefile", "changelog")
+"""Of files beside classes: where a link with such a name leads nowhere, no class is."""
+
 
 def list_image_folder(root: Path) -> Listing:
     """Return the images in class folders.
@@ -72,11 +81,11 @@ def has_images_in_folders(root: Path) -> bool:
 
 
 def _list(root: Path) -> tuple[Contents, Counter[str]]:
-    check_splits(root)
+    broken = check_splits(root, has_validation=_has_validation(root))
     train, evaluation = _splits(root)
     base = root / train if train else root
     for folder in (base, root / evaluation) if evaluation else (base,):
-        check_links(root, folder, lambda name: not _is_data(name))
+        check_links(root, folder, _may_be_class)
     classes = subfolders(base)
     _check_classes(root, base, classes)
     files = _Files(root)
@@ -87,7 +96,13 @@ def _list(root: Path) -> tuple[Contents, Counter[str]]:
             _check_known(root, evaluation, train, classes)
         tested = _samples(root, files, root / evaluation, classes, may_be_empty=True)
     passed_over = files.passed_over + _outside(root, train, evaluation, classes)
-    return Contents(classes, training, tested), passed_over
+    return Contents(classes, training, tested), passed_over + broken
+
+
+def _has_validation(root: Path) -> bool:
+    """Tell whether a folder for validation holds one of a class."""
+    names = (name for name in subfolders(root) if split_of(name) == "validation")
+    return any(subfolders(root / name) for name in names)
 
 
 def _splits(root: Path) -> tuple[str, str]:
@@ -199,6 +214,12 @@ def _is_image(name: str) -> bool:
 
 def _is_data(name: str) -> bool:
     return _is_image(name) or is_archive(name)
+
+
+def _may_be_class(name: str) -> bool:
+    """Tell a folder's name from a file's; classes may have dots in theirs."""
+    is_file = name.lower().endswith(_FILE_SUFFIXES) or name.lower() in _FILE_NAMES
+    return not (is_file or _is_data(name))
 
 
 def _images_in(folder: Path) -> list[str]:

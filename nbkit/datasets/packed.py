@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.folders import check_links
+from nbkit.datasets.folders import check_links, check_splits
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.passed_over import kind_of, remedy
 from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
 from nbkit.datasets.shards import shards_below, shards_elsewhere, shards_missing, use_of
-from nbkit.datasets.splits import EVALUATION
+from nbkit.datasets.splits import EVALUATION, splits_in
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import read_file
@@ -144,11 +144,13 @@ def list_packed(
     """
     with _readable(root):
         there = shards_below(root, is_shard, is_pack=True)
+        has_validation = any("validation" in splits_in(shard) for shard in there)
+        broken = check_splits(root, has_validation=has_validation)
         use = use_of(root, there)
         shards = [shard for shard in there if use[shard]]
         check_links(root, root, DESCRIPTION.__eq__)
         unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
-        unused += shards_elsewhere(root, is_shard) + shards_missing(shards)
+        unused += shards_elsewhere(root, is_shard) + shards_missing(shards) + broken
         described_by = [DESCRIPTION]
         if beside is not None:
             described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from nbkit.datasets.folders import check_splits, files_below, names_in
+from nbkit.datasets.folders import files_below, names_in
 from nbkit.datasets.instead import HEAD_BYTES, instead_of
 from nbkit.datasets.listing import is_one_by_link, leads_nowhere
 from nbkit.datasets.passed_over import COMPRESSED, kind_of
@@ -69,11 +69,8 @@ def shards_below(
     Raises
     ------
     ConfigError
-        If a pack has something named like a shard that is not a regular file, or the
-        folder of a split is a link that cannot be followed.
+        If a pack has something named like a shard that is not a regular file.
     """
-    if is_pack:
-        check_splits(root)
     folders = [path for path in root.iterdir() if split_of(path.name) and path.is_dir()]
     shards = [
         path

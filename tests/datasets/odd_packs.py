@@ -198,6 +198,12 @@ def a_split_of_shards_that_is_a_link_to_nothing(root):
     (root / "train").symlink_to("/gone/train")
 
 
+@packed(Read(BOTH, BOTH, {"test/ by a link to nothing": 1}))
+def a_test_of_shards_that_is_a_link_to_nothing_beside_val(root):
+    fill(root, "train.tar", "val.tar", data=PAIR)
+    (root / "test").symlink_to("/gone/test")
+
+
 @packed(
     Read(
         BOTH,

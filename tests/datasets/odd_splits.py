@@ -38,6 +38,35 @@ def links_to_nothing_that_are_no_class(root):
         (root / name).symlink_to("nothing")
 
 
+@folder(Read(below("train"), below("val")))
+def files_of_no_class_that_are_links_to_nothing(root):
+    two(root, "train/")
+    two(root, "val/")
+    for name in ("train/README.md", "train/LICENSE", "val/val_annotations.txt"):
+        (root / name).symlink_to("../.git/annex/objects/gone")
+
+
+@folder(Read(TWO))
+def files_beside_classes_that_are_links_to_nothing(root):
+    two(root)
+    for name in ("Makefile", "labels.CSV", "index.json", "tool.py"):
+        (root / name).symlink_to(".git/annex/objects/gone")
+
+
+@folder(Read(below("train"), below("val"), {"test/ by a link to nothing": 1}))
+def a_test_that_is_a_link_to_nothing_beside_val(root):
+    two(root, "train/")
+    two(root, "val/")
+    (root / "test").symlink_to("/gone/test")
+
+
+@folder(r"Test is a link to '/gone/test', which cannot be followed")
+def a_test_that_is_a_link_to_nothing_beside_an_empty_val(root):
+    two(root, "train/")
+    (root / "val").mkdir()
+    (root / "Test").symlink_to("/gone/test")
+
+
 @folder(Read(TWO, passed_over={"*.zip in ./": 1, "*.tar.gz in ./": 1}))
 def archives_beside_classes(root):
     two(root)
