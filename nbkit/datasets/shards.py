@@ -24,8 +24,8 @@ __all__ = [
     "use_of",
 ]
 
-_OF = re.compile(r"(.*)-(\d+)-of-(\d+)(.*)", re.DOTALL)
-"""Names of shards that say how many there are."""
+_OF = re.compile(r"(.*)-(\d+)-of-(\d+)[^/]*?(\.[^./]*)?", re.DOTALL)
+"""Names of shards that say how many there are; a hash may come after that."""
 
 
 def damaged(path: Path, offset: int, what: str) -> ConfigError:
@@ -169,11 +169,14 @@ def shards_missing(shards: Sequence[str]) -> Counter[str]:
     numbers: dict[tuple[str, str, str], set[int]] = {}
     for shard in shards:
         if named := _OF.fullmatch(shard):
-            before, number, total, after = named.groups()
-            numbers.setdefault((before, total, after), set()).add(int(number))
+            before, number, total, suffix = named.groups("")
+            numbers.setdefault((before, total, suffix), set()).add(int(number))
+    alone = Counter(key[1] for key, found in numbers.items() if len(found) == 1)
     missing = {
-        f"{before}-*-of-{total}{after} that are not there": int(total) - len(found)
-        for (before, total, after), found in numbers.items()
+        f"{before}-*-of-{total}{suffix} that are not there": int(total) - len(found)
+        for (before, total, suffix), found in numbers.items()
+        # A hash before the number makes as many names of one file each.
+        if len(found) > 1 or alone[total] == 1
     }
     return +Counter(missing)
 

@@ -4,7 +4,7 @@ import pytest
 
 from nbkit.datasets import packed
 from nbkit.datasets.packed import Packed, list_packed
-from nbkit.datasets.shards import use_of
+from nbkit.datasets.shards import shards_missing, use_of
 from nbkit.errors import ConfigError
 
 
@@ -76,3 +76,26 @@ def test_a_word_in_its_path_says_what_a_file_is_for(tmp_path, shard, expected):
     (tmp_path / shard).write_bytes(b"")
 
     assert use_of(tmp_path, [shard]) == {shard: "evaluation" if expected else "train"}
+
+
+@pytest.mark.parametrize(
+    ("shards", "missing"),
+    [
+        (
+            [
+                "train-00000-of-00002-9ee8.tfrecord",
+                "train-00001-of-00002-7a0b.tfrecord",
+            ],
+            {},
+        ),
+        (["9ee8-00000-of-00002.tfrecord", "7a0b-00001-of-00002.tfrecord"], {}),
+        (["x-00000-of-00002.a.tar", "x-00001-of-00002.b.tar"], {}),
+        (["x-0-of-3-9ee8.tar", "x-1-of-3-7a0b.tar"], {"x-*-of-3.tar": 1}),
+        (["x-0-of-2.tar", "x-1-of-2.tar", "val/x-0-of-2.tar"], {"val/x-*-of-2.tar": 1}),
+        (["x-00001-of-00003"], {"x-*-of-00003": 2}),
+    ],
+)
+def test_names_say_what_is_missing_whatever_hash_is_in_them(shards, missing):
+    said = {f"{name} that are not there": count for name, count in missing.items()}
+
+    assert dict(shards_missing(shards)) == said
