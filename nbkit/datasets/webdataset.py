@@ -57,8 +57,8 @@ def list_webdataset(
     -------
     Listing
         To read it raises `ConfigError` if a file is damaged, an image has no
-        label or a label no image, two images share a stem, or a member is there twice,
-        sparse, or a link that cannot be followed.
+        label or a label no image, two images share a stem, an image or its label is
+        there twice, or a member is sparse, or a link that cannot be followed.
 
     Raises
     ------
@@ -108,6 +108,8 @@ class _Parts:
     image: _Member | None = None
     others: dict[str, _Member] = field(default_factory=dict)
     """By extension in small letters."""
+    again: list[_Member] = field(default_factory=list)
+    """Those whose extension is in ``others`` by then."""
 
 
 def _read(path: Path) -> Iterator[Packed | str]:
@@ -121,10 +123,13 @@ def _read(path: Path) -> Iterator[Packed | str]:
                 seen.add(name)
                 place = parts.image.offset, parts.image.size
                 yield Packed(name, _labels(path, file, parts), (place,))
-                parts.others.pop("cls" if "cls" in parts.others else "json")
+                label = parts.others.pop("cls" if "cls" in parts.others else "json")
+                if any(member.name == label.name for member in parts.again):
+                    raise _twice(path, label.name)
             else:
                 _check_has_no_label(path, file, parts)
-            yield from (member.name for member in parts.others.values())
+            others = (*parts.others.values(), *parts.again)
+            yield from (member.name for member in others)
 
 
 def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
@@ -137,13 +142,13 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             if parts is not None:
                 yield parts
             parts = _Parts(stem)
-        kind = extension.lower()
-        if kind in parts.others or (parts.image and parts.image.name == member.name):
-            raise _twice(path, member.name)
         if not is_image(extension):
-            parts.others[kind] = member
+            if parts.others.setdefault(extension.lower(), member) is not member:
+                parts.again.append(member)
         elif parts.image is None:
             parts.image = member
+        elif parts.image.name == member.name:
+            raise _twice(path, member.name)
         else:
             message = (
                 f"{path} has two images of one stem, {parts.image.name!r} and "

@@ -140,6 +140,19 @@ def a_label_that_is_there_twice(root):
     fill(root, "train.tar", data=tar_bytes(*ONE, ("1.cls", b"1"), *OTHER))
 
 
+@packed(Read(BOTH, passed_over={"*.json": 2, "*.txt": 2}))
+def other_files_that_are_there_twice(root):
+    others = (("1.json", b"{}"), ("1.JSON", b"{}"), ("1.txt", b"a"), ("1.txt", b"b"))
+    fill(root, "train.tar", data=tar_bytes(*ONE, *others, *OTHER))
+
+
+@packed(Read({**BOTH, "3.jpg": 1}, passed_over={"no suffix": 2}))
+def archives_with_a_readme_where_they_meet(root):
+    readme = ("README", b"cats")
+    more = tar_bytes(readme, ("3.jpg", JPEG), ("3.cls", b"1"))
+    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, readme) + more)
+
+
 @packed(r"'1\.json' holds b'\[+', but a label is the index of a class")
 def brackets_without_end(root):
     members = (("1.jpg", JPEG), ("1.json", b"[" * 200_000))
