@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,12 @@ __all__ = [
     "Description",
     "Packed",
     "list_packed",
+    "write_counts",
 ]
 
 DESCRIPTION = "dataset.json"
+_COUNTS = "dataset-counts.json"
+"""Has no part in the fingerprint: packs of older versions of nbkit lack it."""
 _SCHEMA = "nbkit.pack/1"
 
 _LISTING_THREADS = 16
@@ -64,8 +67,6 @@ class Description:
 
     classes: Sequence[str]
     is_multi_label: bool
-    images: Mapping[str, int] = field(default_factory=dict)
-    """How many there are for ``train`` and ``evaluation``; nothing in older packs."""
 
     def write(self, folder: Path) -> None:
         """Put it into a pack's folder."""
@@ -73,7 +74,6 @@ class Description:
             {
                 "schema": _SCHEMA,
                 "is_multi_label": self.is_multi_label,
-                "images": dict(self.images),
                 "classes": list(self.classes),
             },
             indent=1,
@@ -95,17 +95,33 @@ class Description:
             if entries["schema"] != _SCHEMA:
                 message = f"schema {entries['schema']!r}, not {_SCHEMA!r}"
                 raise ValueError(message)
-            images = {split: int(n) for split, n in entries.get("images", {}).items()}
-            is_multi_label = bool(entries["is_multi_label"])
-            return cls(list(entries["classes"]), is_multi_label, images)
+            return cls(list(entries["classes"]), bool(entries["is_multi_label"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             message = (
                 f"{path} does not describe a pack ({error}); remove it, and classes "
                 "are named by their numbers."
             )
             raise ConfigError(message) from error
+
+
+def write_counts(folder: Path, counts: dict[str, int]) -> None:
+    """Note in a pack's folder how many images it has for each split."""
+    (folder / _COUNTS).write_text(json.dumps(counts) + "\n", encoding="utf-8")
+
+
+def _counts(folder: Path) -> dict[str, int]:
+    """Return how many images a pack should have; nothing if it does not say."""
+    path = folder / _COUNTS
+    try:
+        counts: dict[str, Any] = json.loads(read_file(path))
+        return {split: int(count) for split, count in counts.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        message = f"{path} does not say how many images there are ({error}); remove it."
+        raise ConfigError(message) from error
 
 
 def list_packed(
@@ -148,7 +164,7 @@ def list_packed(
         broken = check_splits(root, has_validation=has_validation)
         use = use_of(root, there)
         shards = [shard for shard in there if use[shard]]
-        check_links(root, root, DESCRIPTION.__eq__)
+        check_links(root, root, (DESCRIPTION, _COUNTS).__contains__)
         unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
         unused += shards_elsewhere(root, is_shard) + shards_missing(shards) + broken
         described_by = [DESCRIPTION]
@@ -251,8 +267,7 @@ def _contents(
         for index, image in enumerate(images):
             name = image.name or f"{shard}/{index}"
             samples[use].append(_sample(name, image, number, is_multi_label))
-    if description is not None:
-        _check_whole(root, description, samples)
+    _check_whole(root, samples)
     if not samples["train"]:
         message = (
             f"data={str(root)!r} has no training images: none in "
@@ -275,19 +290,15 @@ def _contents(
     )
 
 
-def _check_whole(
-    root: Path,
-    description: Description,
-    samples: Mapping[str | None, Sequence[Sample]],
-) -> None:
+def _check_whole(root: Path, samples: Mapping[str | None, Sequence[Sample]]) -> None:
     """Refuse a pack of which files are missing, as after a copy that was ended."""
-    for split, images in description.images.items():
+    for split, images in _counts(root).items():
         found = len(samples.get(split, ()))
         if found < images:
             message = (
                 f"data={str(root)!r} has {plural(found, 'image')} for {split}, but "
-                f"{DESCRIPTION} says {images:,}: packed files are missing; copy them "
-                f"all, or remove 'images' from {DESCRIPTION}."
+                f"{_COUNTS} says {images:,}: packed files are missing; copy them all, "
+                f"or remove {_COUNTS}."
             )
             raise ConfigError(message)
 

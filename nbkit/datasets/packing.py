@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
-from nbkit.datasets.packed import Description
+from nbkit.datasets.packed import Description, write_counts
 from nbkit.datasets.passed_over import in_words
 from nbkit.datasets.recordio import RecordIOWriter
 from nbkit.datasets.samples import Sample, Samples
@@ -205,8 +205,8 @@ def _write(
                 shards.close()
     finally:
         images.close()
-    counts = {split: len(samples) for split, samples in listing.splits()}
-    Description(listing.classes, listing.is_multi_label, counts).write(folder)
+    Description(listing.classes, listing.is_multi_label).write(folder)
+    write_counts(folder, {split: len(samples) for split, samples in listing.splits()})
 
 
 def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> bytes:
