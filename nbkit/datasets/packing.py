@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, get_args
 
@@ -89,7 +90,7 @@ def pack(
     """
     folder = Path(folder).expanduser().absolute()
     if folder.is_symlink():
-        folder = folder.resolve()  # nothing can be renamed to a link's name
+        folder = _led_to(folder)  # nothing can be renamed to a link's name
     _check_arguments(folder, format, shard_megabytes)
     listing = find(str(data))
     _check_names(listing, format)
@@ -116,6 +117,18 @@ def pack(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _led_to(link: Path) -> Path:
+    """Return where a link leads."""
+    with suppress(RuntimeError):  # up to Python 3.12
+        folder = link.resolve()
+        if not folder.is_symlink():
+            return folder
+    message = (
+        f"folder={str(link)!r} is a link to itself; remove it, or name another folder."
+    )
+    raise ConfigError(message)
 
 
 def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> None:

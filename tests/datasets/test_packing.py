@@ -164,6 +164,14 @@ def test_a_pack_may_be_made_where_a_link_leads(folder, tmp_path):
         shutil.rmtree(tmp_path / "empty")
 
 
+def test_a_pack_is_not_made_where_a_link_leads_to_itself(folder, tmp_path):
+    (tmp_path / "out").symlink_to("other")
+    (tmp_path / "other").symlink_to("out")
+
+    with pytest.raises(ConfigError, match=r"out' is a link to itself; remove it, or"):
+        pack(folder, tmp_path / "out", "webdataset")
+
+
 def test_a_pack_needs_a_folder_that_can_be_replaced(folder):
     with pytest.raises(ConfigError, match=r"'/proc' is where a file system is mounted"):
         pack(folder, "/proc", "webdataset")
