@@ -6,7 +6,7 @@ a line. Direction characters let a text be read in another order than it has.
 
 from __future__ import annotations
 
-__all__ = ["visible"]
+__all__ = ["encodable", "visible"]
 
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0))
 # Marks, embeddings, overrides and isolates: https://www.unicode.org/reports/tr9/
@@ -42,3 +42,12 @@ def visible(text: str, *, lines: bool = False) -> str:
     if text.isascii() and text.isprintable():
         return text
     return text.translate(_IN_LINES if lines else _IN_A_LINE)
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """Return a text with what an encoding lacks escaped; None means UTF-8.
+
+    A name on disk is bytes: those that are not UTF-8 are in no encoding.
+    """
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

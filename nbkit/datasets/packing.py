@@ -23,6 +23,7 @@ from nbkit.datasets.tfrecord import TFRecordWriter
 from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
+from nbkit.visible import encodable
 
 __all__ = ["Format", "pack"]
 
@@ -305,8 +306,8 @@ def _tell_what_is_left(listing: Listing) -> None:
     """Print how many files are not part of the data, and so of the pack."""
     if left := listing.passed_over:
         files = plural(sum(left.values()), "file")
-        sys.stdout.write(f"not packed, as not part of the data: {files} ")
-        sys.stdout.write(f"({in_words(left)})\n")
+        line = f"not packed, as not part of the data: {files} ({in_words(left)})\n"
+        sys.stdout.write(encodable(line, sys.stdout.encoding))
 
 
 class _Lines:

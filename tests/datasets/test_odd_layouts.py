@@ -1,5 +1,6 @@
 """Odd folders and packs: read whole, counted, or refused by name."""
 
+import io
 import os
 import sys
 
@@ -183,6 +184,23 @@ def test_packing_tells_how_many_files_it_leaves_out(tmp_path, capsys):
 
     said = "not packed, as not part of the data: 3 files (2 *.jpg in test/, 1 *.gif)"
     assert capsys.readouterr().out.splitlines()[0] == said
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"), [("utf-8", r"*.\udce9 é"), ("ascii", r"*.\udce9 \xe9")]
+)
+def test_packing_tells_of_names_that_the_output_cannot_encode(
+    tmp_path, monkeypatch, encoding, said
+):
+    odd_layouts.two(tmp_path / "data")
+    fill(tmp_path / "data", "a/1." + os.fsdecode(b"\xe9 \xc3\xa9"))
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding, "strict"))
+
+    pack(tmp_path / "data", tmp_path / "packed", "tfrecord")
+
+    sys.stdout.flush()
+    assert f"1 file (1 {said})\n".encode(encoding) in out.getvalue()
 
 
 def test_a_pack_of_a_pack_is_told_what_is_left_out(tmp_path, capsys):
