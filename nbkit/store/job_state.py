@@ -82,8 +82,6 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     if job is not None and job.has_ended:
         return _ended(paths, submission, job)
     has_begun = written not in (None, RunState.QUEUED)
-    if has_begun and _is_unheard(job) and is_silent(paths):
-        return Standing(RunState.UNKNOWN, _unheard(paths, submission, known))
     if job is None:
         waits = not has_begun
     elif written is RunState.QUEUED:
@@ -94,12 +92,18 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
         waits = job.waits and not (has_begun and _is_older(job, paths.record))
     if waits:
         return Standing(RunState.QUEUED, queue=_queue(paths, submission, known, job))
+    # Only now: a job that waits gives no signs.
+    if has_begun and _is_unheard(paths, submission, job) and is_silent(paths):
+        return Standing(RunState.UNKNOWN, _unheard(paths, submission, known))
     return Standing(written if has_begun and written else RunState.STARTING)
 
 
-def _is_unheard(job: Job | None) -> bool:
-    """Return whether Slurm has said nothing of a job for long."""
-    return job is None or job.age_seconds > SILENT_SECONDS
+def _is_unheard(paths: RunPaths, submission: Line, job: Job | None) -> bool:
+    """Return whether Slurm has said nothing of a job for long, or cannot be asked."""
+    if job is not None:
+        return job.age_seconds > SILENT_SECONDS
+    # A first question may take longer than a reader waits for it.
+    return not _can_ask(paths) or bool(why_unknown(submission["job"].get("cluster")))
 
 
 def _unheard(paths: RunPaths, submission: Line, known: Line) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -16,6 +17,7 @@ from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun, create_run_folder
 from nbkit.store.signs import SILENT_SECONDS
 from tests.slurm_programs import SlurmPrograms
+from tests.waiting import wait_until
 
 SUBMITTED = "2026-11-22T14:00:00.000Z"
 ELSEWHERE = {"pid": 7, "start_ticks": 7, "host": "n1", "boot_id": "b"}
@@ -304,6 +306,28 @@ def test_a_silent_run_of_which_slurm_says_that_it_runs_does_run(
     old = jobs.Job("7", "RUNNING", age_seconds=SILENT_SECONDS + 1)
     monkeypatch.setattr("nbkit.store.job_state.find_job", lambda *_: old)
     assert run.state is RunState.UNKNOWN, "it said so long ago"
+    waits = jobs.Job("7", "PENDING", age_seconds=1e6)
+    monkeypatch.setattr("nbkit.store.job_state.find_job", lambda *_: waits)
+    assert run.state is RunState.QUEUED, "what waits gives no signs"
+    os.utime(run.paths.record, (time.time() - 2 * SILENT_SECONDS,) * 2)
+    assert run.state is RunState.UNKNOWN, "it has begun since"
+
+
+def test_a_silent_run_is_not_unknown_while_slurm_is_still_being_asked(
+    run, slurm, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.05)
+    write_record(run, "running")
+    for path in (run.paths.record, run.paths.submission):
+        os.utime(path, (1e9, 1e9))
+    go = tmp_path / "go"
+    held = f'until [ -e "{go}" ]; do /bin/sleep 0.05; done'
+    slurm.tell("squeue", also=held, status=1, words="no contact")
+
+    assert run.state is RunState.RUNNING
+    go.touch()
+    wait_until(jobs.why_unknown, "the end of the question")
+    assert run.state is RunState.UNKNOWN
 
 
 def test_a_supervisor_that_lives_here_is_believed_without_a_question(run, slurm):
