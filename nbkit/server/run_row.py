@@ -91,9 +91,13 @@ def nodes_of(paths: RunPaths) -> list[Path]:
     return [file for file in files if file.stem != hostname()]
 
 
-def last_sign(paths: RunPaths) -> Row:
-    """Return when a run without an end has written something for the last time."""
-    files = [path for path in (paths.record, paths.metrics) if path.exists()]
+def last_sign(paths: RunPaths, begun: bool) -> Row:
+    """Return when a run without an end has written something for the last time.
+
+    If its newest attempt has not begun, what is there is of the attempt before.
+    """
+    own = (paths.record, paths.metrics) if begun else ()
+    files = [path for path in own if path.exists()]
     # For a job that never began, other processes have written last.
     files = files or [path for path in (paths.stop, paths.submission) if path.exists()]
     newest = max((file.stat().st_mtime for file in files), default=None)

@@ -211,13 +211,15 @@ class RunTable:
         seen.supervisor = submission.get("supervisor")
         seen.is_job = submission.get("job") is not None
         seen.may_go_on = seen.is_job and may_go_on(record)
+        known = of_newest_attempt(record, submission)
+        begun = bool(known) or not record
         row["state"] = str(seen.state)
         parts = (
             lambda: cause_of(run, seen.state),
             # Before a Slurm job has begun, only its launcher has written.
             lambda: {"name": record.get("name") or submission.get("name")},
-            lambda: times_of(of_newest_attempt(record, submission)),
-            lambda: last_sign(paths) if _lacks_end(record, seen.state) else {},
+            lambda: times_of(known),
+            lambda: last_sign(paths, begun) if _lacks_end(known, seen.state) else {},
             lambda: {"devices": [str(one) for one in devices_of(record, submission)]},
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -12,7 +13,7 @@ from nbkit.server import rest
 from nbkit.server.runs import RunTable
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
-from nbkit.store.record import write_json
+from nbkit.store.record import read_json, write_json
 from tests.server.stored_runs import store_run
 from tests.slurm_programs import SlurmPrograms
 
@@ -92,6 +93,24 @@ def test_a_run_that_was_cancelled_before_its_start_has_an_end(paths, slurm):
     assert (row["state"], row["queue"]) == ("stopped", None)
     assert row["cause"] == "stopped by user, before its ranks were started"
     assert row["ended"] is not None
+
+
+def test_a_resumed_run_whose_job_was_cancelled_ended_after_the_attempt_before(
+    paths, slurm
+):
+    slurm.tell("squeue", "7|CANCELLED|N/A||None")
+    _write_record(paths, "stopped")
+    paths.metrics.touch()
+    submission = {**(read_json(paths.submission) or {}), "attempt": 1}
+    write_json(paths.submission, submission)
+    for file, seconds in ((paths.record, 10), (paths.metrics, 20)):
+        os.utime(file, (seconds, seconds))
+    os.utime(paths.submission, (30, 30))
+
+    row = _row()
+
+    assert (row["state"], row["started"]) == ("stopped", None)
+    assert row["ended"] == "1970-01-01T00:00:30.000+00:00"
 
 
 def test_a_run_under_way_says_how_many_other_hosts_tell_of_it(paths, slurm):
