@@ -98,8 +98,9 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     rows: list[tuple[str, str]] = []
     if source := data.get("fingerprint"):
-        kind = f" ({source['kind']})" if source["kind"] else ""
-        rows.append(("source", f"{source['source']}{kind}"))
+        # An earlier version may have written less.
+        kind = f" ({source['kind']})" if source.get("kind") else ""
+        rows.append(("source", f"{source.get('source', 'unknown')}{kind}"))
     # A plug-in's loader may describe less.
     if train := data.get("train_images"):
         dropped = data.get("dropped_images")
@@ -110,7 +111,7 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
     if count := _count(data, "passed_over"):
-        kinds = in_words(data["passed_over"]["kinds"])
+        kinds = in_words(data["passed_over"].get("kinds") or {}) or "unknown"
         rows.append(("skipped files", f"{count:,} ({kinds})"))
     return rows
 
@@ -119,8 +120,10 @@ def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return names of images and why they are not read; the record has others."""
     if not (count := _count(data, "unreadable")):
         return []
-    images = data["unreadable"]["images"][:_MOST_IMAGES]
-    rows = [(one["name"], one["reason"]) for one in images]
+    images = (data["unreadable"].get("images") or [])[:_MOST_IMAGES]
+    rows = [
+        (one.get("name", "unknown"), one.get("reason", "unknown")) for one in images
+    ]
     if more := count - len(rows):
         rows.append(("more", f"{more:,} (worker.json names the first)"))
     return rows
@@ -128,7 +131,7 @@ def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _count(data: Mapping[str, Any], what: str) -> int:
     """Return how many there are; synthetic images have no such record."""
-    return (data.get(what) or {"count": 0})["count"]
+    return (data.get(what) or {}).get("count", 0)
 
 
 def _devices(worker: Mapping[str, Any]) -> dict[str, str]:
