@@ -30,7 +30,7 @@ def test_time_between_attempts_and_in_the_queue_is_left_out():
     times = {"started": at(10), "running": at(10, 30), "ended": at(11)}
     record = {"time": times, "attempts": TWICE}
 
-    ran = running_time(record, RunState.FINISHED)
+    ran = running_time(record, {}, RunState.FINISHED)
 
     assert (ran.ended_seconds, ran.since) == (180, None)
     assert ran.at(BEGAN + 9999) == 180
@@ -49,10 +49,24 @@ def test_time_between_attempts_and_in_the_queue_is_left_out():
 def test_what_goes_on_is_added_to_attempts_that_have_ended(state, started, since):
     times = {"started": started, "running": started, "ended": None}
 
-    ran = running_time({"time": times, "attempts": TWICE[:1]}, state)
+    ran = running_time({"time": times, "attempts": TWICE[:1]}, {}, state)
 
     assert ran == (120, since)
     assert ran.at(BEGAN + 660) == (120 if since is None else 120 + 660 + BEGAN - since)
+
+
+def test_between_the_attempts_of_a_resumed_run_no_time_is_running_time(tmp_path):
+    written = WrittenRun(tmp_path)
+    written.submit(1)
+    times = {"started": at(1), "running": at(1, 30), "ended": at(3)}
+    # Of the attempt before: the new supervisor has not written yet.
+    written.record("stopped", 0, time=times, attempts=TWICE[:1])
+    live = LiveRun(written.run)
+    live.read()
+
+    head = live.snapshot()["head"]
+    assert (head["ran_seconds"], head["runs_since"]) == (120, None)
+    assert run_numbers(written.run)["duration_seconds"] == 120
 
 
 def test_what_a_record_does_not_tell_is_unknown():
@@ -62,9 +76,9 @@ def test_what_a_record_does_not_tell_is_unknown():
         "attempts": [attempt(0, None, at(3))],
     }
 
-    assert running_time({}, RunState.STARTING).at(BEGAN) is None
-    assert running_time(running, RunState.LOST).at(BEGAN) is None
-    assert running_time(stopped_in_the_queue, RunState.STOPPED).at(BEGAN) is None
+    assert running_time({}, {}, RunState.STARTING).at(BEGAN) is None
+    assert running_time(running, {}, RunState.LOST).at(BEGAN) is None
+    assert running_time(stopped_in_the_queue, {}, RunState.STOPPED).at(BEGAN) is None
 
 
 def test_view_picture_and_table_have_the_same_duration(tmp_path):

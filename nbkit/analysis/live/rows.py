@@ -111,7 +111,8 @@ def run_numbers(
         # First: what a run writes before its end is read after its end was seen.
         state = run.state
         numbers["state"] = str(state)
-        numbers["duration_seconds"] = running_time(run.record, state).at(now)
+        ran = running_time(run.record, run.submission, state)
+        numbers["duration_seconds"] = ran.at(now)
         config = read_json(run.paths.config) or {}
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)

@@ -165,7 +165,7 @@ class LiveRun:
 
     def _head(self) -> Values:
         record, state = self._record, self.state
-        ran = running_time(record, state)
+        ran = running_time(record, self.run.submission, state)
         is_told = state.is_final or state is RunState.UNKNOWN
         cause = self.run.cause if is_told else None
         is_resumable = state.is_final and state is not RunState.FINISHED

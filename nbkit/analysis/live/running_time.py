@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, of_newest_attempt
 
 __all__ = ["RUNNING_TIME", "RunningTime", "running_time", "unix"]
 
@@ -32,18 +31,23 @@ class RunningTime(NamedTuple):
         return (self.ended_seconds or 0.0) + max(0.0, now - self.since)
 
 
-def running_time(record: Mapping[str, Any], state: RunState) -> RunningTime:
+def running_time(
+    record: dict[str, Any], submission: dict[str, Any], state: RunState
+) -> RunningTime:
     """Return how long a run has run, as its record tells it.
 
     Parameters
     ----------
     record
         ``record.json``, or an empty object.
+    submission
+        ``submission.json``: of an attempt that has not begun no record tells the times.
     state
         Where the run stands: a lost one has not written its end, so that it is unknown
         how long it ran.
     """
-    times = record.get("time") or {}
+    known = of_newest_attempt(record, submission) if submission else record
+    times = known.get("time") or {}
     began = unix(times.get("started") or times.get("running"))
     spans = [
         (start, end)
