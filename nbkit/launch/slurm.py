@@ -159,12 +159,17 @@ class SlurmEngine:
             raise _not_ended(paths, error) from None
 
 
-def end_job(job: dict[str, Any]) -> None:
-    """End a job that `SlurmEngine.submit` has just given, and that is not wanted."""
-    # Where Slurm is silent it ends by itself: no submission ever names it.
-    with contextlib.suppress(SlurmSilentError):
-        named = [*_clusters(job["cluster"]), "--", job["id"]]
+def end_job(paths: RunPaths, job: dict[str, Any]) -> str:
+    """End a job that `SlurmEngine.submit` has just given, and that is not wanted.
+
+    Returns why Slurm does not; empty if it does.
+    """
+    named = [*_clusters(job["cluster"]), "--", job["id"]]
+    try:
         ask_slurm("scancel", *named, limit_seconds=_ANSWER_SECONDS)
+    except SlurmSilentError as error:
+        return str(_not_ended(paths, error))
+    return ""
 
 
 def _job(paths: RunPaths) -> list[str] | None:

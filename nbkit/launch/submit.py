@@ -130,6 +130,7 @@ def submit(
         started = engine.submit(paths, attempt, wanted)
     except OSError as error:
         raise store_error(paths.root, error) from error
+    is_named = False
     try:
         confirm()
         write_json(
@@ -154,16 +155,22 @@ def submit(
                 **wanted,
             },
         )
+        is_named = True
         if on_owner_exit == "stop" and started.get("job"):
             _watch_owner(paths)
-    except BaseException:
+    except BaseException as error:
         # It would wait for this submission, and others in the queue for it.
         if started.get("supervisor"):
             kill(ProcessIdentity.from_dict(started["supervisor"]))
         if started.get("job"):
             from nbkit.launch.slurm import end_job
 
-            end_job(started["job"])
+            why = end_job(paths, started["job"])
+            # One that no submission names, or that has no folder, ends by itself.
+            if why and is_named and attempt:
+                error.add_note(
+                    f"{why} Until then no process watches it: stop() the run."
+                )
         raise
 
 

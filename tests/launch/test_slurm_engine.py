@@ -8,6 +8,8 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch import slurm as engine_module
 from nbkit.launch.slurm import SlurmEngine
+from nbkit.launch.submit import submit
+from nbkit.launch.trust import permit_new
 from nbkit.store.record import write_json
 from nbkit.store.runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
@@ -83,6 +85,39 @@ def test_where_slurm_is_silent_a_run_that_has_begun_is_still_asked_to_stop(run, 
     SlurmEngine().nudge(run.paths)
     with pytest.raises(LaunchError, match="Unable to contact"):
         SlurmEngine().reap(run.paths)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "status", "is_told"),
+    # A first attempt without a watcher has no folder soon, and ends by itself.
+    [(1, 1, True), (1, 0, False), (0, 1, False)],
+)
+def test_a_resumed_job_that_nobody_watches_and_slurm_does_not_end_is_told(
+    run, slurm, monkeypatch, attempt, status, is_told
+):
+    def detach(*_):
+        raise BlockingIOError
+
+    monkeypatch.setattr("nbkit.launch.submit.detach", detach)
+    slurm.tell("sbatch", "8")
+    slurm.tell("scancel", status=status, words="Unable to contact" if status else "")
+
+    with pytest.raises(LaunchError, match="cannot watch") as raised:
+        submit(
+            CPU,
+            run.paths,
+            permit_new(run.paths),
+            attempt=attempt,
+            on_owner_exit="stop",
+            origins={},
+            tags={},
+        )
+
+    told = getattr(raised.value, "__notes__", [])
+    assert [("Unable to contact" in one, "stop()" in one) for one in told] == (
+        [(True, True)] * is_told
+    )
+    assert slurm.calls("scancel") == ["-- 8"]
 
 
 def test_settings_of_the_user_do_not_reach_the_questions(run, slurm, monkeypatch):
