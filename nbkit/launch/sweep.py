@@ -22,6 +22,7 @@ from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import damage_told, read_json
 from nbkit.store.runs import list_run_folders
+from nbkit.store.signs import is_supervised
 
 __all__ = ["Leftover", "end_processes", "kill", "processes_of_run", "sweep"]
 
@@ -178,11 +179,11 @@ def _supervisor_is_gone(paths: RunPaths) -> bool:
     supervisor = None if job else told.get("supervisor")
     if supervisor is None:
         return False
-    return ProcessIdentity.from_dict(supervisor).is_alive() is False
+    return is_supervised(paths, supervisor) is False
 
 
-def kill(process: ProcessIdentity) -> None:
-    """Send SIGKILL to a process, unless its pid means another one by now."""
+def kill(process: ProcessIdentity, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to a process, unless its pid means another one by now."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:
@@ -190,7 +191,7 @@ def kill(process: ProcessIdentity) -> None:
     try:
         # The descriptor holds on to one process: what is checked is what is killed.
         if process.is_alive():
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            signal.pidfd_send_signal(descriptor, number)
     except ProcessLookupError:
         pass
     finally:

@@ -36,7 +36,7 @@ from nbkit.store.record import (
     read_json,
 )
 from nbkit.store.redaction import refuse_secrets
-from nbkit.store.signs import is_silent, unseen
+from nbkit.store.signs import is_silent, is_supervised, unseen
 from nbkit.store.summary import RunSummary, summarise_run
 from nbkit.visible import visible
 
@@ -280,7 +280,7 @@ class StoredRun:
             state, supervisor = RunState.STARTING, submission["supervisor"]
         if state.is_final:
             return state
-        alive = ProcessIdentity.from_dict(supervisor).is_alive()
+        alive = is_supervised(self.paths, supervisor)
         if alive is None and is_silent(self.paths):
             return RunState.UNKNOWN
         if alive is not False:

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import datetime
+import os
 import time
 from contextlib import suppress
 from typing import Any
 
 from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
 
-__all__ = ["SILENT_SECONDS", "is_silent", "unseen"]
+__all__ = ["SILENT_SECONDS", "is_silent", "is_supervised", "unseen"]
 
 SILENT_SECONDS = 300.0
 """After so long without a sign it is unknown whether a run continues; its supervisor
 gives one every 30 s."""
+
+
+def is_supervised(paths: RunPaths, supervisor: dict[str, Any]) -> bool | None:
+    """Return whether a run's supervisor is alive; None if that cannot be known here."""
+    process = ProcessIdentity.from_dict(supervisor)
+    alive = process.is_alive()
+    if alive is None and process.is_here and _is_own(paths):
+        # /proc hides other users' processes only: one of them has that pid now.
+        return False
+    return alive
+
+
+def _is_own(paths: RunPaths) -> bool:
+    """Return whether this user launched a run."""
+    with suppress(OSError):
+        is_own = paths.submission.stat().st_uid == os.geteuid()
+        return is_own and not paths.imported.exists()
+    return False
 
 
 def is_silent(paths: RunPaths) -> bool:

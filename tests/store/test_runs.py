@@ -9,6 +9,7 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
+from nbkit.store import processes
 from nbkit.store.paths import store_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
@@ -230,3 +231,23 @@ def test_a_run_can_be_read_where_its_plug_ins_are_not_installed():
     assert config.model == "of_a_plug_in"
     with pytest.raises(ConfigError, match=r"of_a_plug_in.*not registered"):
         config.replace(steps=5)
+
+
+@pytest.mark.parametrize("whose", ["own", "another user's", "imported"])
+def test_a_supervisor_of_ones_own_whose_pid_is_a_hidden_process_is_gone(
+    monkeypatch, whose
+):
+    run = _run()
+    write_json(run.paths.submission, {"attempt": 0, "supervisor": _dead()})
+    # As hidepid=1 answers, of another user's process that has this pid by now.
+    monkeypatch.setattr(processes, "_stat", _forbid)
+    if whose == "another user's":
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    if whose == "imported":
+        run.paths.imported.write_text("{}")
+
+    assert run.state == ("lost" if whose == "own" else "starting")
+
+
+def _forbid(pid):
+    raise PermissionError(pid)
