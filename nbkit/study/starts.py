@@ -6,14 +6,17 @@ import datetime
 import os
 import re
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, RunNotFoundError
+from nbkit.errors import ConfigError, NbkitError, RunNotFoundError, StoreError
 from nbkit.launch.run import Run, attach
 from nbkit.launch.submit import refusals
+from nbkit.launch.sweep import kill
+from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.study.order import Slot
 
@@ -196,11 +199,38 @@ def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
 
 
 def end_all(runs: Sequence[Run], *, by: str) -> None:
-    """End every run that still runs; return when nothing of them is left."""
-    for run in runs:
-        run.stop(by=by, wait=False)
-    for run in runs:
-        run.stop(by=by)
+    """End every run that still runs; return when nothing of them is left.
+
+    Raises
+    ------
+    NbkitError
+        If one cannot be ended: the first reason, after all others have ended.
+    """
+    errors: list[NbkitError] = []
+    for wait in (False, True):
+        errors.clear()  # what Slurm, say, did not hear at first, it hears now
+        for run in runs:
+            try:
+                _end(run, by, wait=wait)
+            except NbkitError as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _end(run: Run, by: str, *, wait: bool) -> None:
+    try:
+        run.stop(by=by, wait=wait)
+    except StoreError:
+        supervisor = run.submission.get("supervisor")
+        process = supervisor and ProcessIdentity.from_dict(supervisor)
+        if not process or not process.is_here:
+            raise
+        # A full disk holds no request; the supervisor takes this signal for one.
+        kill(process, signal.SIGTERM)
+        if wait:
+            run.wait(raise_on_failure=False, on_poll=lambda _: None)
+            run.stop(by=by)  # it has ended: what a lost one left is ended too
 
 
 @contextmanager

@@ -10,11 +10,13 @@ import sys
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, RunFailedError
-from nbkit.store.record import RunState
+from nbkit.errors import ConfigError, RunError, RunFailedError, StoreError
+from nbkit.launch.run import Run
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, write_json, write_json_once
 from nbkit.study.machines_load import _why_not
 from nbkit.study.order import Slot
-from nbkit.study.starts import finished_runs, grouped
+from nbkit.study.starts import end_all, finished_runs, grouped
 from tests.waiting import wait_until
 
 SLOTS = [Slot(arm, repeat) for repeat in range(2) for arm in ("alone", "a", "b")]
@@ -116,6 +118,54 @@ def test_an_interrupt_stops_every_run_that_was_started_at_once(small):
     assert [run.state for run in runs] == [RunState.STOPPED] * 2
     assert {run.cause["by"] for run in runs} == {"interrupt"}
     assert json.loads(study.paths.study.read_text())["executor"] is None
+
+
+def test_a_run_that_cannot_be_asked_to_end_keeps_no_other_going(store, monkeypatch):
+    runs = store / "runs"
+    signalled = subprocess.Popen(["/bin/sleep", "1000"])
+    asked = subprocess.Popen(
+        ["/bin/sh", "-c", "until [ -e stop.json ]; do sleep 0.05; done"],
+        cwd=make_folder_of_run(runs, "asked"),
+    )
+    full = under_way(make_folder_of_run(runs, "full"), signalled)
+    other = under_way(runs / "asked", asked)
+    by_torchrun = make_folder_of_run(runs, "torchrun")
+
+    def write(path, values):
+        if path == full.paths.stop:
+            raise StoreError(path)  # the disk is full
+        return write_json_once(path, values)
+
+    monkeypatch.setattr("nbkit.launch.run.write_json_once", write)
+    try:
+        with pytest.raises(RunError, match="was started by torchrun"):
+            end_all([Run(by_torchrun), full, other], by="study")
+
+        # A supervisor takes it for a request.
+        assert signalled.poll() == -signal.SIGTERM
+        assert asked.poll() == 0
+    finally:
+        for process in (signalled, asked):
+            process.kill()
+            process.wait()
+    assert json.loads(other.paths.stop.read_text())["by"] == "study"
+
+
+def make_folder_of_run(runs, name):
+    """Return the folder of a run, without any file."""
+    (runs / name).mkdir(parents=True)
+    return runs / name
+
+
+def under_way(folder, supervisor):
+    """Return a run of which a process says that it supervises it."""
+    process = ProcessIdentity.of(supervisor.pid).to_dict()
+    known = {"attempt": 0, "supervisor": process}
+    write_json(folder / "submission.json", known)
+    write_json(folder / "record.json", {**known, "state": "running"})
+    config = {"engine": "local", "stop_grace_seconds": 5}
+    write_json(folder / "config.json", config)
+    return Run(folder)
 
 
 def entries(study):
