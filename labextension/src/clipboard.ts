@@ -9,5 +9,10 @@ export function isCopied(text: string): boolean {
   document.addEventListener('copy', note, true);
   Clipboard.copyToSystem(text);
   document.removeEventListener('copy', note, true);
+  if (!copied) {
+    // Lab's listener is left, and would replace what the user copies next.
+    const clipboardData = new DataTransfer();
+    document.body.dispatchEvent(new ClipboardEvent('copy', { clipboardData }));
+  }
   return copied;
 }
