@@ -27,6 +27,19 @@ from nbkit.telemetry.storage import describe_storage
 
 __all__ = ["Description", "describe_code", "describe_environment"]
 
+_DIFF = (
+    *("diff", "HEAD", "--binary", "--unified=3", "--no-relative", "--no-color"),
+    *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
+    "--submodule=short",
+)
+"""A patch of the whole checkout that can be applied, whatever the user has configured
+for reading diffs."""
+_UNTRACKED = (
+    *("ls-files", "--others", "--exclude-standard", "--exclude=__pycache__"),
+    *("--full-name", ":/"),
+)
+"""In the whole checkout. What Python itself writes is no code of the user."""
+
 
 class Description(threading.Thread):
     """Describes code, environment, machine and storage beside a run.
@@ -80,22 +93,28 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``commit``, ``branch``, ``remote``, ``dirty``, ``diff`` (a file of the run, or
-        None), ``untracked`` (number of files); all None outside a git checkout, and
-        what git did not say in time is None.
+        ``commit``, ``folder`` (the working folder, seen from the top of the checkout),
+        ``branch``, ``remote``, ``dirty``, ``diff`` (a file of the run, or None),
+        ``untracked`` (number of files); all None outside a git checkout, and what git
+        did not say in time is None.
     """
-    names = ("commit", "branch", "remote", "dirty", "diff", "untracked")
+    names = ("commit", "folder", "branch", "remote", "dirty", "diff", "untracked")
     commit = _git(cwd, "rev-parse", "HEAD")
     if commit is None:
         return dict.fromkeys(names)
-    diff = _git(cwd, "diff", "HEAD", "--binary")
-    untracked = _git(cwd, "ls-files", "--others", "--exclude-standard")
+    folder = _git(cwd, "rev-parse", "--show-prefix")
+    diff = _git_bytes(cwd, *_DIFF)
+    untracked = _git(cwd, *_UNTRACKED)
     if diff:
         make_folder(paths.code)
-        write_file(paths.code / "diff.patch", f"{diff}\n".encode())
+        write_file(paths.code / "diff.patch", diff)
+    elif diff is not None:
+        # An earlier attempt may have had one.
+        (paths.code / "diff.patch").unlink(missing_ok=True)
     remote = _git(cwd, "remote", "get-url", "origin")
     return {
         "commit": commit,
+        "folder": None if folder is None else folder.rstrip("/"),
         "branch": _git(cwd, "rev-parse", "--abbrev-ref", "HEAD"),
         # A remote's address may carry a password, which may have an @ itself.
         "remote": redacted(re.sub(r"//[^/]*@", "//", remote)) if remote else None,
@@ -113,10 +132,10 @@ def describe_environment(
     Every installed package goes to ``code/packages.txt``. Variables whose names look
     like secrets are never written, and secrets in the values of others neither.
     """
-    packages = {
-        (dist.metadata["Name"] or "").lower(): dist.version
-        for dist in metadata.distributions()
-    }
+    packages: dict[str, str] = {}
+    for dist in metadata.distributions():
+        # The first one found is the one that is imported.
+        packages.setdefault((dist.metadata["Name"] or "").lower(), dist.version)
     make_folder(paths.code)
     lines = [f"{name}=={packages[name]}" for name in sorted(packages) if name]
     write_file(paths.code / "packages.txt", ("\n".join(lines) + "\n").encode())
@@ -146,6 +165,12 @@ def describe_environment(
 
 
 def _git(cwd: Path, *arguments: str) -> str | None:
+    """Return what git says as text; None if it says nothing in time."""
+    said = _git_bytes(cwd, *arguments)
+    return None if said is None else said.decode(errors="replace").strip("\n")
+
+
+def _git_bytes(cwd: Path, *arguments: str) -> bytes | None:
     try:
         done = subprocess.run(
             ["git", "-c", "core.quotepath=off", *arguments],
@@ -154,11 +179,9 @@ def _git(cwd: Path, *arguments: str) -> str | None:
             env={**os.environ, "GIT_CEILING_DIRECTORIES": str(runs_folder())},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
-            errors="replace",
             timeout=10,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip("\n")
+    return done.stdout

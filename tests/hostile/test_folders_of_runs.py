@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from nbkit.store.paths import store_folder
 from nbkit.store.record import write_json
 from nbkit.study.checkout import Checkout
 from nbkit.telemetry.sampler import _LineFile
+from tests.checkouts import commit_all, git
 from tests.hostile.written import imported, store_at, write_run
 from tests.training import train_here
 
@@ -128,11 +128,8 @@ def test_nobody_else_can_write_the_files_of_a_commit_that_run_again(
     (tmp_path / "checkout").mkdir()
     monkeypatch.chdir(tmp_path / "checkout")
     Path("mine.py").touch()
-    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for command in (["init", "-q"], ["add", "."], [*names, "commit", "-qm", "one"]):
-        subprocess.run(["git", *command], check=True)
-    head = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout
+    commit_all(Path.cwd())
+    commit = git(Path.cwd(), "rev-parse", "HEAD")
     run = write_run("finished", task="function")
     write_json(run.paths.record, {**run.record, "code": {"commit": commit.strip()}})
     write_json(run.paths.submission, {**run.submission, "cwd": str(Path.cwd())})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, RunError
 from nbkit.store.record import write_json
+from tests.checkouts import commit_all, git
 
 # Every module that this process has loaded is a source of a run.
 pytestmark = pytest.mark.filterwarnings("ignore:the bundle may contain secrets")
@@ -27,18 +27,6 @@ def train():
 """
 
 
-def _git(folder, *arguments):
-    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    done = subprocess.run(
-        ["git", *names, *arguments],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout
-
-
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """Return a git checkout with a module; this process works in a folder of it."""
@@ -46,9 +34,7 @@ def checkout(tmp_path, monkeypatch):
     (top / "sub").mkdir(parents=True)
     (top / "sub" / "read_me.txt").write_text("of then")
     (top / "mine_here.py").write_text(MODULE.format(value=1))
-    _git(top, "init", "-q")
-    _git(top, "add", ".")
-    _git(top, "commit", "-qm", "one")
+    commit_all(top)
     monkeypatch.chdir(top / "sub")
     monkeypatch.syspath_prepend(str(top))
     yield top
@@ -67,8 +53,8 @@ def test_a_function_runs_again_with_the_code_of_now_and_with_that_of_then(
     original = _launch(importlib.import_module("mine_here").train).wait()
     module.write_text(MODULE.format(value=3))
     (checkout / "sub" / "read_me.txt").unlink()
-    _git(checkout, "commit", "-qam", "two")
-    head, status = _git(checkout, "log"), _git(checkout, "status", "--porcelain")
+    git(checkout, "commit", "-qam", "two")
+    head, status = git(checkout, "log"), git(checkout, "status", "--porcelain")
 
     with pytest.raises(RunError, match="omit strict"):
         nbkit.reproduce(original, strict=True)
@@ -101,8 +87,8 @@ def test_a_function_runs_again_with_the_code_of_now_and_with_that_of_then(
         nbkit.reproduce(moved, trust=True)
     with pytest.raises(ConfigError, match=f"name the run {original.run_id} instead"):
         nbkit.reproduce(moved, code="original", trust=True)
-    assert _git(checkout, "log") == head
-    assert _git(checkout, "status", "--porcelain") == status
+    assert git(checkout, "log") == head
+    assert git(checkout, "status", "--porcelain") == status
 
 
 def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(

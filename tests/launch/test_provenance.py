@@ -1,0 +1,64 @@
+"""What code and packages a run is recorded with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbkit.launch.provenance import describe_code, describe_environment
+from nbkit.store.paths import RunPaths
+from tests.checkouts import commit_all
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    (tmp_path / "run").mkdir()
+    return RunPaths(tmp_path / "run")
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """Return a checkout with a folder of notebooks, and all committed."""
+    top = tmp_path / "checkout"
+    (top / "notebooks").mkdir(parents=True)
+    (top / "notebooks" / "a.ipynb").write_text("{}\n")
+    (top / "mine.py").write_text("x = 1\n")
+    commit_all(top)
+    return top
+
+
+def test_untracked_files_of_the_whole_checkout_are_counted(top, paths):
+    (top / "new.py").touch()
+    (top / "notebooks" / "new.py").touch()
+    (top / "__pycache__").mkdir()
+    (top / "__pycache__" / "mine.pyc").touch()
+
+    code = describe_code(top / "notebooks", paths)
+
+    assert (code["untracked"], code["dirty"]) == (2, True)
+    assert (code["folder"], describe_code(top, paths)["folder"]) == ("notebooks", "")
+
+
+def test_an_attempt_without_changes_keeps_no_diff_of_an_earlier_one(top, paths):
+    (top / "mine.py").write_text("x = 2\n")
+    assert describe_code(top, paths)["diff"] == "code/diff.patch"
+    commit_all(top)
+
+    code = describe_code(top, paths)
+
+    assert (code["diff"], code["dirty"]) == (None, False)
+    assert not (paths.code / "diff.patch").exists()
+
+
+def test_the_version_that_is_imported_is_recorded(tmp_path, paths, monkeypatch):
+    for version in ("1.0", "2.0"):  # the last one comes first
+        info = tmp_path / version / f"shadowed-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: shadowed\nVersion: {version}\n")
+        monkeypatch.syspath_prepend(info.parent)
+
+    describe_environment(paths, {})
+
+    lines = (paths.code / "packages.txt").read_text().splitlines()
+    assert [one for one in lines if one.startswith("shadowed=")] == ["shadowed==2.0"]
