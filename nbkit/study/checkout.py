@@ -67,6 +67,8 @@ class Checkout:
         here = launched_in if launched_in.is_dir() else Path.cwd()
         top = _git(here, "rev-parse", "--show-toplevel", run=run)
         below = _git(here, "rev-parse", "--show-prefix", run=run).rstrip("/")
+        if code.get("folder") is not None:  # earlier records do not have it
+            below = str(code["folder"])
         _git(here, "cat-file", "-e", f"{commit}^{{commit}}", run=run)
         original = launched_in
         parts = Path(below).parts
@@ -101,7 +103,9 @@ class Checkout:
     def folder(self, target: Path) -> Path:
         """Return where the ranks run: where the original ran, in the files of then."""
         folder = target / self.below
-        return folder if folder.is_dir() else target
+        # A record may come from anywhere, and name any folder.
+        is_below = folder.resolve().is_relative_to(target.resolve())
+        return folder if is_below and folder.is_dir() else target
 
     def moved(self, entry: Entry, target: Path) -> Entry:
         """Return an entry that imports from the files of then.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nbkit.analysis.compare import Comparison, RunFacts, compare_arms
@@ -169,14 +170,23 @@ def _entry_facts(run: StoredRun) -> dict[str, Any]:
 
 def _code(run: StoredRun) -> dict[str, str]:
     """Return what is kept of the code that ran, as far as it is text."""
-    paths = [run.paths.code / "diff.patch", *run.paths.source.rglob("*")]
     found: dict[str, str] = {}
-    for path in paths:
-        if path.is_file() and path.stat().st_size <= _LARGEST_SOURCE_BYTES:
+    diff = run.paths.code / "diff.patch"
+    # One that the record does not name is an earlier attempt's.
+    if (run.record.get("code") or {}).get("diff") and _is_short(diff):
+        # Its files may have several encodings.
+        content = read_file(diff, _LARGEST_SOURCE_BYTES)
+        found[diff.name] = content.decode(errors="replace")
+    for path in run.paths.source.rglob("*"):
+        if _is_short(path):
             with contextlib.suppress(UnicodeDecodeError):  # no text
                 name = path.relative_to(run.paths.code).as_posix()
                 found[name] = read_file(path, _LARGEST_SOURCE_BYTES).decode()
     return found
+
+
+def _is_short(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size <= _LARGEST_SOURCE_BYTES
 
 
 def code_facts(code: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:

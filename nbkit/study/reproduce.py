@@ -248,7 +248,10 @@ def _all_differences(
     """Return what the runs have recorded, and what only was seen before them."""
     facts = [run_facts(run) for run in runs]
     found = [*_counted(plan, differences([run_facts(plan.original)], facts))]
-    only_before = ("packages", "source", "folder", "untracked files")
+    only_before = (
+        *("packages", "source", "folder"),
+        *("uncommitted changes", "untracked files"),
+    )
     return [*found, *(one for one in before if one.part in only_before)]
 
 
@@ -283,6 +286,8 @@ def _differences_of_packages(
 def _differences_of_code(plan: ReproductionPlan) -> Iterator[Difference]:
     if plan.checkout is not None:
         code: dict[str, Any] = plan.original.record.get("code") or {}
+        if code.get("dirty") is None and code.get("diff") is None:
+            yield Difference("uncommitted changes", "diff", _NOTHING, "not kept")
         if code.get("untracked") != 0:
             number = code.get("untracked")
             text = _NOTHING if number is None else str(number)
