@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,12 +120,20 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
     """
     for config in configs:
         folder, asked = config.slurm.came_from, _asked_of_slurm(config)
-        if config.engine == "slurm" and asked and folder is not None:
-            paths = RunPaths(folder)
-            files = [paths.config, StudyPaths(folder).study]
-            told = functools.partial(_configuration, config)
-            what = f"a configuration of {paths.root.name}"
+        if config.engine != "slurm" or not asked or folder is None:
+            continue
+        paths = RunPaths(folder)
+        files = [paths.config, StudyPaths(folder).study]
+        told = functools.partial(_configuration, config)
+        what = f"a configuration of {paths.root.name}"
+        if any(map(os.path.exists, files)):
             _permit(what, paths, (files, []), trust, told)
+            continue
+        # Others made or could write it when it was read: what says so is gone as well.
+        why = f"it comes from others, and its file in {folder} is gone"
+        if not trust:
+            raise RunError(_refusal(what, why))
+        _print(f"{what}: {why}. trust=True", told())
 
 
 def permit_study(
@@ -189,14 +198,18 @@ def _permit(
         )
         raise StoreError(message) from error
     if why is not None and not trust:
-        message = (
-            f"{what} is not executed: {why}; it would run as you. "
-            f"{means} prints what it executes, and then executes it."
-        )
+        message = _refusal(what, why, means)
         if host is None:
             message += f" {_without_trust(others, paths.root)}"
         raise RunError(message)
     return Permit(paths.root)
+
+
+def _refusal(what: str, why: str, means: str = "trust=True") -> str:
+    return (
+        f"{what} is not executed: {why}; it would run as you. "
+        f"{means} prints what it executes, and then executes it."
+    )
 
 
 def _without_trust(others: Others | None, root: Path) -> str:

@@ -111,11 +111,21 @@ def plan(parameters: Parameters) -> MachinesPlan:
     )
 
 
-def measure(plan: MachinesPlan) -> Study | None:
+def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
     """Run here what was measured on the other machine; None if nothing was asked for.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    trust
+        Also execute what runs of others request of Slurm, such as shell lines; it is
+        printed first.
 
     Raises
     ------
+    RunError
+        If the runs need ``trust``; nothing is started then.
     RunFailedError
         If a run fails.
     """
@@ -127,6 +137,7 @@ def measure(plan: MachinesPlan) -> Study | None:
         repeats=plan.repeats,
         parameters=plan.parameters,
         once=plan.once,
+        trust=trust,
     )
     return study.run()
 

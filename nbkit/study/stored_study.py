@@ -41,6 +41,8 @@ class StoredStudy:
         if not self._content:
             message = f"{self.paths.study} does not exist; Study.create() makes one."
             raise StoreError(message)
+        # Asked now: its mark goes with its folder, and what it says is still known.
+        self._was_of_others = self._is_of_others
 
     @classmethod
     def open(cls, study_id: str) -> Self:
@@ -89,7 +91,7 @@ class StoredStudy:
         arms = self._content["arms"].items()
         # Who looks at a study need not have the plug-ins that it uses.
         read = {arm: ExperimentConfig.from_store(json.dumps(f)) for arm, f in arms}
-        if is_of_others(self.paths.imported, [self.paths.root, self.paths.study]):
+        if self._was_of_others or self._is_of_others:
             return {arm: one.coming_from(self.paths.root) for arm, one in read.items()}
         return read
 
@@ -171,6 +173,10 @@ class StoredStudy:
         """
         self._last_content = read_json(self.paths.study) or self._last_content
         return self._last_content
+
+    @property
+    def _is_of_others(self) -> bool:
+        return is_of_others(self.paths.imported, [self.paths.root, self.paths.study])
 
     def _finished(self, *, diverged: bool = False) -> dict[Slot, Run]:
         return finished_runs(self._content["runs"], self.together, diverged=diverged)
