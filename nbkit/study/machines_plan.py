@@ -167,10 +167,13 @@ def _errors(p: Parameters) -> list[str]:
         for name in p.published or ()
         if canonical_gpu_name(name) is None
     ]
-    if p.published is not None and len(set(p.published)) != 2:
+    named = p.published or ()
+    # A name too many, or the same name twice.
+    count = len(named) if len(named) != 2 else len({*named})
+    if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(p.published)} names {len(set(p.published))} GPUs, "
-            "but two are compared; name two."
+            f"published={','.join(named)} names {count} GPUs, but two are compared; "
+            "name two."
         )
     return errors
 

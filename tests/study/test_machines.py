@@ -306,6 +306,8 @@ def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
         ({"a": "two-cpu-vm", "b": "two-cpu-vm"}, "a and b are both 'two-cpu-vm'"),
         ({"model": "resnet50"}, "0 training runs can be compared with model=resnet50"),
         ({"published": ["A100"]}, "names 1 GPUs, but two are compared"),
+        ({"published": ["A100", "A100"]}, "names 1 GPUs, but two are compared"),
+        ({"published": ["A100", "V100", "A100"]}, "names 3 GPUs, but two are"),
         (
             {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},
             "are both read from bundles",
