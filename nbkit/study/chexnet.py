@@ -18,7 +18,8 @@ from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary
 from nbkit.statistics.auroc import area_under_roc
 from nbkit.study import chexnet_words as words
-from nbkit.study.chexnet_baseline import ChexnetBaseline, baseline
+from nbkit.study.chexnet_baseline import ChexnetBaseline, aligned, baseline
+from nbkit.study.chexnet_lost import NothingTrained
 from nbkit.study.chexnet_plan import MADE, ChexnetPlan, plan
 from nbkit.study.chexnet_tables import (
     areas_table,
@@ -29,9 +30,9 @@ from nbkit.study.chexnet_tables import (
 )
 from nbkit.study.chexnet_trainings import (
     Training,
+    by_seed,
     check_planned_images,
     check_same_images,
-    training,
 )
 from nbkit.study.conditions import WELCH, conditions, where_and_when
 from nbkit.study.finite import not_finite
@@ -70,6 +71,8 @@ class ChexnetResult:
     """Trainings that were not finite: no AUROC is of them."""
     is_judged: bool = True
     """Whether there may be a verdict: every training was finite."""
+    is_single_finite: bool = True
+    """Whether every training on one device was."""
 
     @property
     def gpus(self) -> int:
@@ -96,7 +99,7 @@ class ChexnetResult:
             [patients[file] for file in first.files] if patients else None,
             [one.predictions.scores for one in self.single],
             [one.predictions.scores for one in self.parallel],
-            _aligned(self.plan.get("baseline"), first.files),
+            aligned(self.plan.get("baseline"), first.files),
         )
 
     @cached_property
@@ -126,7 +129,7 @@ class ChexnetResult:
     def same(self) -> Table | Note:
         """Whether several devices arrive where one does."""
         if not self.parallel:
-            return Note(["Nothing was trained on several devices; use gpus=2 or more."])
+            return Note([words.nothing_to_pair(self.gpus)])
         pairs = len(self.parallel)
         return same_table(self.findings, self.gpus, self.plan["margin"], pairs)
 
@@ -217,9 +220,9 @@ class ChexnetResult:
     @property
     def answer(self) -> str:
         """The result in a few words, computed from the data."""
-        if not self.is_judged:
+        if not self.is_single_finite:
             return NOTHING_COMPARED
-        margin = self.plan["margin"]
+        margin = self.plan["margin"] if self.is_judged else None
         text = words.answer(self.findings, self.gpus, margin, is_made=self.is_made)
         return f"Made images: {text}" if self.is_made else text
 
@@ -302,8 +305,10 @@ class ChexnetResult:
         return _mean(found, self.judged)
 
 
-def result(study: Study) -> ChexnetResult:
+def result(study: Study) -> ChexnetResult | NothingTrained:
     """Return what a study says, from the store alone.
+
+    `NothingTrained` if every training on one device was ended as not finite.
 
     Raises
     ------
@@ -313,7 +318,7 @@ def result(study: Study) -> ChexnetResult:
     facts, finished = study.plan, study.runs_by_arm()
     one, *several = facts["arms"]
     arms = [one, *several[:1]]
-    trained = {arm: _by_seed(arm, finished) for arm in arms}
+    trained = {arm: by_seed(arm, finished) for arm in arms}
     lost = [
         trained[arm].pop(run.config.seed)
         for arm in arms
@@ -321,6 +326,10 @@ def result(study: Study) -> ChexnetResult:
         if run.nonfinite is not None
     ]
     single, parallel = trained[one], trained[several[0]] if several else {}
+    lost_arms = not_finite(study)
+    missing = {slot.arm for slot in study.missing}
+    if not single and one in lost_arms and one not in missing:
+        return NothingTrained(study, str(lost_arms[one]))
     if not single:
         message = (
             f"study {study.study_id} has 0 finished trainings on 1 device, 1 is "
@@ -338,7 +347,8 @@ def result(study: Study) -> ChexnetResult:
             "study_id": study.study_id,
         },
         lost,
-        usable_arms(arms, not_finite(study)) == arms,
+        usable_arms(arms, lost_arms) == arms,
+        one not in lost_arms,
     )
     check_same_images([*found.single, *found.parallel])
     check_planned_images(facts, found.single[0])
@@ -365,23 +375,6 @@ def _conditions(runs: Sequence[Run]) -> dict[str, Any]:
         "global_batch_size": config.batch_size_per_gpu * config.world_size,
         **{name: getattr(config, name) for name in _CONDITIONS},
         "seeds": sorted({run.config.seed for run in runs}),
-    }
-
-
-def _by_seed(arm: str, finished: Mapping[str, Sequence[Run]]) -> dict[int, Training]:
-    return {run.config.seed: training(arm, run) for run in finished.get(arm, [])}
-
-
-def _aligned(
-    kept: Mapping[str, Any] | None, files: Sequence[str]
-) -> dict[str, list[float] | None] | None:
-    """Return the baseline's scores of these files."""
-    if kept is None:
-        return None
-    place = {file: number for number, file in enumerate(kept["files"])}
-    return {
-        label: None if scores is None else [scores[place[file]] for file in files]
-        for label, scores in kept["scores"].items()
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from nbkit.study.chexnet_plan import ChexnetPlan
 from nbkit.study.chexnet_tables import interval_text
 from nbkit.study.report_parts import Table
 
-__all__ = ["ChexnetBaseline", "baseline"]
+__all__ = ["ChexnetBaseline", "aligned", "baseline"]
 
 _IMAGES_WORTH_A_WORD = 5_000
 
@@ -115,3 +115,16 @@ class _Progress:
         if tenth > self._said and total > _IMAGES_WORTH_A_WORD:
             sys.stdout.write(f"statistics of {done:,} of {total:,} images\n")
         self._said = tenth
+
+
+def aligned(
+    kept: Mapping[str, Any] | None, files: Sequence[str]
+) -> dict[str, list[float] | None] | None:
+    """Return the baseline's scores of these files."""
+    if kept is None:
+        return None
+    place = {file: number for number, file in enumerate(kept["files"])}
+    return {
+        label: None if scores is None else [scores[place[file]] for file in files]
+        for label, scores in kept["scores"].items()
+    }

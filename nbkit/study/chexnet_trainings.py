@@ -11,7 +11,13 @@ from nbkit.launch.run import Run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from nbkit.study.arm_rows import ArmRun, arm_run
 
-__all__ = ["Training", "check_planned_images", "check_same_images", "training"]
+__all__ = [
+    "Training",
+    "by_seed",
+    "check_planned_images",
+    "check_same_images",
+    "training",
+]
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,11 @@ def training(arm: str, run: Run) -> Training:
         [(one["epoch"], one.get("auroc") or {}) for one in evaluations],
         arm_run(run),
     )
+
+
+def by_seed(arm: str, finished: Mapping[str, Sequence[Run]]) -> dict[int, Training]:
+    """Return an arm's finished trainings by their seeds, as `training`."""
+    return {run.config.seed: training(arm, run) for run in finished.get(arm, [])}
 
 
 def check_same_images(trainings: Sequence[Training]) -> None:

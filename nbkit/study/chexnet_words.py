@@ -18,6 +18,7 @@ __all__ = [
     "left_out",
     "method",
     "no_claim",
+    "nothing_to_pair",
     "same_clause",
     "shortcut_sentence",
     "sources",
@@ -53,9 +54,9 @@ _NIH_IMAGES = Source(
 
 
 def answer(
-    findings: Sequence[LabelFinding], gpus: int, margin: float, *, is_made: bool
+    findings: Sequence[LabelFinding], gpus: int, margin: float | None, *, is_made: bool
 ) -> str:
-    """Return the result in a few words, computed from the findings."""
+    """Return the result in a few words; without a margin, of one device alone."""
     mean = findings[-1]
     if mean.single is None:
         return f"No mean AUROC can be given: {mean.doubt}."
@@ -65,7 +66,7 @@ def answer(
     count = mean.single.trainings
     trained = "1 training" if count == 1 else f"{count} trainings"
     text = f"Mean AUROC {mean.single.value:.3f} ({spread}; {judged} labels, {trained})"
-    if mean.difference is not None:
+    if mean.difference is not None and margin is not None:
         text += f"; {same_clause(mean, gpus, margin)}"
     return f"{text}. {shortcut_sentence(mean, is_made=is_made)}"
 
@@ -93,6 +94,16 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
     if verdict == "not enough runs":
         why += f" (not enough runs: {mean.gain.trainings} of {MINIMUM_RUNS})"
     return f"{start} {why}, so its AUROC is not evidence that it recognises {what}."
+
+
+def nothing_to_pair(gpus: int) -> str:
+    """Return why several devices are not compared with one."""
+    if gpus == 1:
+        return "Nothing was trained on several devices; use gpus=2 or more."
+    return (
+        f"0 pairs of trainings have finished on 1 and on {gpus} devices, so they are "
+        "not compared; lower learning_rate if one of each pair was not finite."
+    )
 
 
 def same_clause(found: LabelFinding, gpus: int, margin: float) -> str:
