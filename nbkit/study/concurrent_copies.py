@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,24 +79,32 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
             _refuse_other_data(data, copy)
             said.append(f"{copy} already exists with the same data.")
             continue
-        unfinished = copy.with_name(f"{copy.name}.unfinished")
-        whole = False
         try:
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(unfinished, ignore_errors=True)
-            shutil.copytree(data, unfinished)
-            unfinished.rename(copy)
-            whole = True
+            _copy(data, copy)
         except shutil.Error as error:
             raise store_error(copy, OSError(str(error))) from error
         except OSError as error:
             raise store_error(copy, error) from error
-        finally:
-            # Also when it is interrupted: half a copy only fills the disk.
-            if not whole:
-                shutil.rmtree(unfinished, ignore_errors=True)
         said.append(f"{copy} is a copy of {data}; remove it when you are done.")
     return said or ["All jobs read the same data: nothing is copied."]
+
+
+def _copy(data: str, copy: Path) -> None:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    # Another process may be making the same copy: each writes a separate folder.
+    prefix = f"{copy.name}.unfinished-"
+    unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=copy.parent))
+    try:
+        shutil.copytree(data, unfinished, dirs_exist_ok=True)
+        try:
+            unfinished.rename(copy)
+        except OSError:
+            if not copy.is_dir():
+                raise
+            _refuse_other_data(data, copy)  # the other process was first
+    finally:
+        # Also when it is interrupted: half a copy only fills the disk.
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _refuse_other_data(data: str, copy: Path) -> None:
@@ -112,6 +122,8 @@ def _files(folder: Path) -> set[tuple[str, int]]:
     """Return name and size of every file below a folder."""
     return {
         (str(path.relative_to(folder)), path.stat().st_size)
-        for path in folder.rglob("*")
+        # A class may be a link to another disk: a copy has what it leads to.
+        for root, _, names in os.walk(folder, followlinks=True)
+        for path in (Path(root, name) for name in names)
         if path.is_file()
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from nbkit.errors import ConfigError, DeviceError, StoreError
@@ -248,6 +250,51 @@ def test_a_copy_that_cannot_be_finished_leaves_nothing(tmp_path):
         copy_data(str(data), [copy])
 
     assert not list(copy.parent.iterdir())
+
+
+def test_a_copy_of_a_class_that_is_a_link_is_known_again(tmp_path):
+    data, copy = tmp_path / "images", tmp_path / "copies" / "images-job-1"
+    disk = tmp_path / "other disk"
+    disk.mkdir()
+    data.mkdir()
+    (disk / "1.txt").write_text("an image")
+    (data / "cat").symlink_to(disk)
+    copy_data(str(data), [copy])
+
+    [said] = copy_data(str(data), [copy])
+    (disk / "2.txt").write_text("another image")
+
+    assert "already exists with the same data" in said
+    with pytest.raises(ConfigError, match=r"1 files differ, such as cat/2\.txt"):
+        copy_data(str(data), [copy])
+
+
+@pytest.mark.parametrize("other", ["the same", "something else"])
+def test_of_two_processes_that_copy_at_once_the_second_looks_at_the_firsts_copy(
+    tmp_path, monkeypatch, other
+):
+    data, copy = tmp_path / "images", tmp_path / "copies" / "images-job-1"
+    half = copy.with_name(f"{copy.name}.unfinished")
+    for folder in (data, half):
+        folder.mkdir(parents=True)
+        (folder / "1.txt").write_text("the same")
+    copytree = shutil.copytree
+
+    def copy_last(*given, **named):
+        # Here the other process gives its copy the final name.
+        copy.mkdir()
+        (copy / "1.txt").write_text(other)
+        return copytree(*given, **named)
+
+    monkeypatch.setattr("shutil.copytree", copy_last)
+    if other == "the same":
+        copy_data(str(data), [copy])
+    else:
+        with pytest.raises(ConfigError, match="is not a copy of"):
+            copy_data(str(data), [copy])
+
+    assert (copy / "1.txt").read_text() == other
+    assert sorted(copy.parent.iterdir()) == [copy, half]
 
 
 def test_shared_storage_copies_nothing(cpus):
