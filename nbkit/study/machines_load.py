@@ -258,7 +258,7 @@ def _replaced(
     content = read_json(StudyPaths(studies_folder(store) / study_id).study) or {}
     counted: dict[tuple[str, int], str] = {}
     found: dict[str, str] = {}
-    for entry in content["runs"]:
+    for entry in content.get("runs", []):
         run_id, slot = entry["run_id"], (entry["arm"], entry["repeat"])
         if run_id not in runs or runs[run_id].state is not RunState.FINISHED:
             continue
