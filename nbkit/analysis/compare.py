@@ -38,7 +38,7 @@ _PARTS = (
 # Names of this one run or process: they differ always and explain nothing.
 _OWN = {
     "configuration": {"name"},
-    "code": {"diff", "folder", "branch", "remote", "untracked"},
+    "code": {"diff", "dirty", "folder", "branch", "remote", "untracked"},
     "environment": {"executable"},
     "machine": {"network_cards", "rdma_ports"},
     "storage": {"free_bytes"},

@@ -124,7 +124,8 @@ def _read(path: Path) -> Iterator[Packed | str]:
                 place = parts.image.offset, parts.image.size
                 yield Packed(name, _labels(path, file, parts), (place,))
                 label = parts.others.pop("cls" if "cls" in parts.others else "json")
-                if any(member.name == label.name for member in parts.again):
+                kind = split_name(label.name)[1].lower()
+                if any(split_name(it.name)[1].lower() == kind for it in parts.again):
                     raise _twice(path, label.name)
             else:
                 _check_has_no_label(path, file, parts)

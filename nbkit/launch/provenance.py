@@ -28,9 +28,9 @@ from nbkit.telemetry.storage import describe_storage
 __all__ = ["Description", "describe_code", "describe_environment"]
 
 _DIFF = (
-    *("diff", "HEAD", "--binary", "--unified=3", "--no-relative", "--no-color"),
+    *("-c", "diff.relative=false"),  # git below 2.28 has no --no-relative
+    *("diff", "HEAD", "--binary", "--unified=3", "--no-color", "--submodule=short"),
     *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
-    "--submodule=short",
 )
 """A patch of the whole checkout that can be applied, whatever the user has configured
 for reading diffs."""
@@ -118,7 +118,7 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
         "branch": _git(cwd, "rev-parse", "--abbrev-ref", "HEAD"),
         # A remote's address may carry a password, which may have an @ itself.
         "remote": redacted(re.sub(r"//[^/]*@", "//", remote)) if remote else None,
-        "dirty": None if None in (diff, untracked) else bool(diff or untracked),
+        "dirty": None if diff is None else bool(diff or untracked),
         "diff": "code/diff.patch" if diff else None,
         "untracked": None if untracked is None else len(untracked.splitlines()),
     }

@@ -191,10 +191,10 @@ class RunPaths:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is a complete checkpoint to continue from."""
-        found = self.checkpoints.glob("*/complete.json")
-        # One that has no name yet does not count, nor a copy by another name.
-        return any(file.parent.suffix in ("", ".old") for file in found)
+        """Whether there is a complete checkpoint, by its own name, to continue from."""
+        found = self.checkpoints.glob("*step_*/complete.json")
+        names = (file.parent.name.removesuffix(".old").lstrip(".") for file in found)
+        return any(name.removeprefix("step_").isdecimal() for name in names)
 
     @property
     def tensorboard(self) -> Path:

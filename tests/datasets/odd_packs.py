@@ -140,6 +140,11 @@ def a_label_that_is_there_twice(root):
     fill(root, "train.tar", data=tar_bytes(*ONE, ("1.cls", b"1"), *OTHER))
 
 
+@packed(r"train\.tar holds '1\.cls' twice")
+def a_label_that_is_there_in_capitals_too(root):
+    fill(root, "train.tar", data=tar_bytes(*ONE, ("1.CLS", b"1"), *OTHER))
+
+
 @packed(Read(BOTH, passed_over={"*.json": 2, "*.txt": 2}))
 def other_files_that_are_there_twice(root):
     others = (("1.json", b"{}"), ("1.JSON", b"{}"), ("1.txt", b"a"), ("1.txt", b"b"))

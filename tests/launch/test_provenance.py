@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,24 @@ def test_untracked_files_of_the_whole_checkout_are_counted(top, paths):
 
     assert (code["untracked"], code["dirty"]) == (2, True)
     assert (code["folder"], describe_code(top, paths)["folder"]) == ("notebooks", "")
+
+
+def test_a_git_without_options_of_newer_ones_tells_the_changes(
+    top, paths, tmp_path, monkeypatch
+):
+    older = tmp_path / "bin" / "git"
+    older.parent.mkdir()
+    older.write_text(
+        '#!/bin/sh\nfor one; do [ "$one" = --no-relative ] && exit 129; done\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    older.chmod(0o755)
+    monkeypatch.setenv("PATH", str(older.parent), prepend=os.pathsep)
+    (top / "mine.py").write_text("x = 2\n")
+
+    code = describe_code(top, paths)
+
+    assert (code["diff"], code["dirty"]) == ("code/diff.patch", True)
 
 
 def test_an_attempt_without_changes_keeps_no_diff_of_an_earlier_one(top, paths):

@@ -176,9 +176,12 @@ def test_a_copy_by_another_name_is_neither_removed_nor_resumed_from(tmp_path, na
     assert (copy / "state.pt").is_file()
 
 
-def test_a_run_of_which_only_a_copy_is_left_has_no_checkpoint(tmp_path):
+@pytest.mark.parametrize("name", ["step_00000001.keep", "step_00000001-good"])
+def test_a_run_of_which_only_a_copy_is_left_has_no_checkpoint(tmp_path, name):
     paths = RunPaths(tmp_path)
-    save(paths.checkpoints, 1).rename(paths.checkpoints / "step_00000001.keep")
+    saved = save(paths.checkpoints, 1)
+    assert paths.has_checkpoint
+    saved.rename(paths.checkpoints / name)
 
     assert not paths.has_checkpoint
 
