@@ -39,7 +39,7 @@ __all__ = ["Entry", "function_entry", "script_entry"]
 LARGE_BYTES = 50_000_000
 """A function that carries more is launched, with a warning."""
 
-_MOST_SOURCES = 500
+_MOST_SOURCES = 2_000
 _LARGEST_SOURCE_BYTES = 1_000_000
 
 

@@ -67,8 +67,8 @@ def test_an_imported_run_is_marked_wherever_it_is_shown(study, tmp_path, monkeyp
     run = nbkit.attach(run_id)
     write_json(run.paths.imported, {"host": "node7\x1b[2J\u202e"})
     run.paths.checkpoints.mkdir()
-    (run.paths.checkpoints / "5").mkdir()
-    (run.paths.checkpoints / "5" / "complete.json").write_text("{}")
+    (run.paths.checkpoints / "step_00000005").mkdir()
+    (run.paths.checkpoints / "step_00000005" / "complete.json").write_text("{}")
     write_json(run.paths.record, {**run.record, "state": "stopped"})
     host = "imported from node7[2J"
 

@@ -301,7 +301,7 @@ def _kept(run: Run) -> dict[str, Path]:
         "code": run.paths.code,
         "entry.pkl": run.paths.entry_pickle,
         "checkpoints": run.paths.checkpoints,
-        "a checkpoint": run.paths.checkpoints / "5" / "complete.json",
+        "a checkpoint": run.paths.checkpoints / "step_00000005" / "complete.json",
     }
 
 

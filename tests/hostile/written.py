@@ -52,8 +52,8 @@ def write_run(
     write_json(paths.submission, told)
     record = {"attempt": 0, "state": state, "name": "x", "supervisor": gone, "time": {}}
     write_json(paths.record, record)
-    (paths.checkpoints / "5").mkdir(parents=True)
-    (paths.checkpoints / "5" / "complete.json").write_text("{}")
+    (paths.checkpoints / "step_00000005").mkdir(parents=True)
+    (paths.checkpoints / "step_00000005" / "complete.json").write_text("{}")
     return Run(paths.root)
 
 

@@ -63,8 +63,8 @@ def stopped(by, *, forced=False):
 
 
 def save_checkpoint(paths):
-    (paths.checkpoints / "10").mkdir(parents=True)
-    (paths.checkpoints / "10" / "complete.json").touch()
+    (paths.checkpoints / "step_00000010").mkdir(parents=True)
+    (paths.checkpoints / "step_00000010" / "complete.json").touch()
 
 
 @pytest.mark.parametrize(

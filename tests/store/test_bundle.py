@@ -45,8 +45,8 @@ def _run(state="finished"):
     paths.code.mkdir()
     paths.entry_pickle.touch(0o600)
     paths.entry_pickle.write_bytes(b"cos\nsystem\n(S'touch loaded'\ntR.")
-    (paths.checkpoints / "5").mkdir(parents=True)
-    (paths.checkpoints / "5" / "complete.json").write_text("{}")
+    (paths.checkpoints / "step_00000005").mkdir(parents=True)
+    (paths.checkpoints / "step_00000005" / "complete.json").write_text("{}")
     paths.reserve.write_bytes(b"\0" * 9)
     (paths.root / ".record.json.abc").touch()
     return StoredRun(paths.root)
@@ -106,7 +106,7 @@ def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
     again = nbkit.import_bundle(nbkit.export(run.run_id, tmp_path / "y.zip"))
     assert "nothing to do for 1 run" in str(again)
     new = StoredRun(runs_folder() / run.run_id)
-    assert (new.paths.checkpoints / "5" / "complete.json").is_file()
+    assert (new.paths.checkpoints / "step_00000005" / "complete.json").is_file()
     new.paths.config.write_text("{}")
 
     with pytest.raises(RunError, match=r"is in the store already and differs \(config"):

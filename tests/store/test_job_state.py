@@ -160,8 +160,8 @@ def test_a_job_that_has_said_something_names_its_log(run, slurm):
 def test_a_run_with_a_checkpoint_is_told_to_go_on_from_it(run, slurm):
     slurm.tell("squeue", "7|PREEMPTED|N/A|n1|None")
     write_record(run, "running")
-    (run.paths.checkpoints / "10").mkdir(parents=True)
-    (run.paths.checkpoints / "10" / "complete.json").touch()
+    (run.paths.checkpoints / "step_00000010").mkdir(parents=True)
+    (run.paths.checkpoints / "step_00000010" / "complete.json").touch()
 
     assert "resume() continues from the newest checkpoint" in run.cause["message"]
 
