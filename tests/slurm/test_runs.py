@@ -28,7 +28,7 @@ def test_a_run_of_two_nodes_finishes_and_leaves_no_process(
     assert [line["step"] for line in finished.metrics()] == list(range(1, STEPS + 1))
     assert all(line["images"] == 16 for line in finished.metrics())
     assert finished.worker["world_size"] == 4
-    assert slurm.job(job_of(finished))["JobState"] == "COMPLETED"
+    slurm.wait_for_job(job_of(finished), "COMPLETED")
 
 
 def test_the_record_says_where_each_rank_was(finished: nbkit.Run):
