@@ -30,6 +30,9 @@ __all__ = [
 MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
 # Darker and duller than the measured ones: context, not the subject.
 PUBLISHED_COLOURS = ["#6B6B6B", "#8C6D31", "#7B4173", "#4F6B3A", "#843C39", "#3A5A78"]
+# For every further six series, which have the colours of the first six again.
+_SHAPES = ["circle", "square", "triangle-up", "cross"]
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 
 _WIDTH, _HEIGHT = 520, 320
 _TEXTS = {"arm", "label", "series", "size", "source"}  # fields that are not numbers
@@ -82,6 +85,22 @@ def measured_legend(**more: Any) -> alt.Legend:
         symbolSize=90,
         **more,
     )
+
+
+def beyond_colours(series: Sequence[str]) -> dict[str, Any]:
+    """Return what tells series apart that are more than there are colours."""
+    if len(series) <= len(MEASURED_COLOURS):
+        return {}
+    groups = [n // len(MEASURED_COLOURS) % len(_SHAPES) for n in range(len(series))]
+    shapes, dashes = ([kinds[n] for n in groups] for kinds in (_SHAPES, _DASHES))
+    return {
+        "shape": alt.Shape(
+            "series:N", scale=alt.Scale(domain=series, range=shapes), title="Measured"
+        ),
+        "strokeDash": alt.StrokeDash(
+            "series:N", scale=alt.Scale(domain=series, range=dashes), title="Measured"
+        ),
+    }
 
 
 def published_legend(**more: Any) -> alt.Legend:

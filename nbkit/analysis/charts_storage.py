@@ -14,6 +14,7 @@ import altair as alt
 from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
     PUBLISHED_COLOURS,
+    beyond_colours,
     finished,
     measured_legend,
     tooltip,
@@ -158,7 +159,11 @@ def over_time_chart(
         ),
         tooltip=tooltip(series="Measured", seconds="Seconds", value=y_title),
     )
-    chart = alt.layer(
-        base.mark_line(strokeWidth=1.5), base.mark_circle(size=35, opacity=1)
-    )
+    line, points = base.mark_line(strokeWidth=1.5), base.mark_circle(size=35, opacity=1)
+    if more := beyond_colours(series):
+        line = line.encode(strokeDash=more["strokeDash"])
+        points = base.mark_point(filled=True, size=35, opacity=1).encode(
+            shape=more["shape"]
+        )
+    chart = alt.layer(line, points)
     return finished(chart, title, subtitle, height=_PANEL_HEIGHT)

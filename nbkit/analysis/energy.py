@@ -15,12 +15,15 @@ __all__ = ["joules_between", "system_samples"]
 _FEWEST_SAMPLES = 5
 """Inside the window. A sampler looks once a second, and between two looks the counter
 is taken to grow evenly: with five, both ends together are off by a few percent."""
+_Counters = dict[str, list[tuple[float, float]]]
+"""(Unix time, joules) of every GPU, by its UUID."""
 
 
 def joules_between(run: StoredRun, begin: float, end: float) -> float | None:
     """Return what all the run's GPUs used between two Unix times, in joules.
 
-    The GPUs only: processors, memory and fans are on no counter.
+    The GPUs only: processors, memory and fans are on no counter. What they used between
+    two attempts of the run is not the run's.
 
     Parameters
     ----------
@@ -55,43 +58,78 @@ def joules_between(run: StoredRun, begin: float, end: float) -> float | None:
 
 
 def _joules_of_host(path: Path, begin: float, end: float) -> float | None:
-    """Return what the GPUs of one sampler's file used between two Unix times."""
-    total = 0.0
-    counters = _counters(path)
-    for points in counters.values():
-        inside = [point for point in points if begin <= point[0] <= end]
-        first, last = _at(points, begin), _at(points, end)
-        if len(inside) < _FEWEST_SAMPLES or first is None or last is None:
+    """Return what the GPUs of one sampler's file used between two Unix times.
+
+    Only while an attempt lasted: between two, the GPUs may have served others.
+    """
+    used, inside = [], 0
+    attempts = _counters(path)
+    for counters in attempts:
+        times = [t for points in counters.values() for t, _ in points]
+        if not times:
             return None
-        if last < first:  # the counter starts again when the driver is reloaded
+        low, high = max(begin, min(times)), min(end, max(times))
+        if low < high:
+            used.append(_joules_of_attempt(counters, low, high))
+            inside += sum(low <= t <= high for t in times) // len(counters)
+    if inside < _FEWEST_SAMPLES or not _is_covered(attempts, begin, end):
+        return None
+    known = [joules for joules in used if joules is not None]
+    return sum(known) if len(known) == len(used) else None
+
+
+def _is_covered(attempts: list[_Counters], begin: float, end: float) -> bool:
+    """Tell whether both moments lie within attempts."""
+    return all(
+        any(
+            points and points[0][0] <= t <= points[-1][0]
+            for counters in attempts
+            for points in counters.values()
+        )
+        for t in (begin, end)
+    )
+
+
+def _joules_of_attempt(counters: _Counters, begin: float, end: float) -> float | None:
+    total = 0.0
+    for points in counters.values():
+        first, last = _at(points, begin), _at(points, end)
+        # The counter starts again when the driver is reloaded.
+        if first is None or last is None or last < first:
             return None
         total += last - first
-    return total if counters else None
+    return total
 
 
-def _counters(path: Path) -> dict[str, list[tuple[float, float]]]:
-    """Return (Unix time, joules) of every GPU; of one without a counter, none.
+def _counters(path: Path) -> list[_Counters]:
+    """Return the counters of every attempt; a GPU without one has no points.
 
     The counter of a partitioned GPU is that of all its instances.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in system_samples(path):
+    attempts: list[_Counters] = []
+    for row in _rows(path):
+        if row["kind"] == "header":
+            attempts.append({})
+            continue
+        found = attempts[-1]
         for gpu in row["gpus"]:
             points = found.setdefault(gpu.get("uuid") or str(gpu.get("index")), [])
             joules, parts = gpu.get("energy_joules"), gpu.get("mig_instances")
             if joules is not None and not parts:
                 points.append((row["t"], joules))
-    return found
+    return [counters for counters in attempts if counters]
 
 
 def system_samples(path: Path) -> Iterator[dict[str, Any]]:
     """Yield every sample of one sampler's file."""
+    return (row for row in _rows(path) if row["kind"] != "header")
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
     with open_regular(path) as file:
         for line in lines_of(file, path):
             if line.endswith(b"\n"):
-                row = parse_object(line)
-                if row["kind"] != "header":
-                    yield row
+                yield parse_object(line)
 
 
 def _at(points: list[tuple[float, float]], t: float) -> float | None:

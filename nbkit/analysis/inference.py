@@ -249,14 +249,20 @@ def computed_sentence(
     sound = [one for one in others if not _loses(one, kept)]
     if not others:
         return f"{prefix}only {baseline} was measured, so nothing is compared."
-    best = max(sound, key=_estimate, default=None)
-    if best is None:
-        text = f"no format but {baseline} keeps the accuracy"
-    elif (floor := (floors or {}).get(best.batch_size)) and _is_covered(best, floor):
+    known = floors or {}
+    hidden = [one for one in sound if _is_covered(one, known.get(one.batch_size))]
+    shown = [one for one in sound if one not in hidden]
+    best = max(shown, key=_estimate, default=None)
+    if hidden and (best is None or _estimate(best) <= 1):
+        best = max(hidden, key=_estimate)
+        floor = known[best.batch_size].difference
+        where = _sizes_apart(best.batch_size, sound)
         text = (
             f"no format is faster than {baseline} by more than {baseline} twice "
-            f"differed ({floor.difference})"
+            f"differed ({floor}{where})"
         )
+    elif best is None:
+        text = f"no format but {baseline} keeps the accuracy"
     else:
         text = _clause(best, kept.get(best.arm), baseline) + _best_of(len(sound))
     least = max(1.0, _estimate(best) if best else 1.0)
@@ -275,6 +281,13 @@ def computed_sentence(
     return f"{prefix}{text}."
 
 
+def _sizes_apart(size: int, compared: Sequence[Served]) -> str:
+    """Return a batch size in words where there are several."""
+    if len({one.batch_size for one in compared}) < 2:
+        return ""
+    return f" in batches of {size}"
+
+
 def _best_of(ratios: int) -> str:
     """Return what a reader has to know of the largest of several ratios."""
     if ratios < 2:
@@ -288,8 +301,8 @@ def _loses(one: Served, kept: Mapping[str, Kept]) -> bool:
     return one.arm in kept and kept[one.arm].is_losing
 
 
-def _is_covered(one: Served, floor: NoiseFloor) -> bool:
-    return one.against is not None and floor.covers(one.against)
+def _is_covered(one: Served, floor: NoiseFloor | None) -> bool:
+    return bool(floor and one.against and floor.covers(one.against))
 
 
 def _estimate(one: Served) -> float:

@@ -76,10 +76,10 @@ class Ratio:
         """Whether the interval is wholly beyond the margin, or wholly within it.
 
         Where it does neither, more runs can still bring a difference to light or rule
-        one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`, and
-        where it `is_noise`.
+        one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`, where
+        it `is_noise`, and for a verdict that is withheld.
         """
-        if self.ci_low is None or self.ci_high is None:
+        if self.ci_low is None or self.ci_high is None or self.verdict == "withheld":
             return False
         if min(self.n_a, self.n_b) < MINIMUM_RUNS:
             return False

@@ -123,6 +123,9 @@ def runs_needed(
             "How many runs a verdict needs is unknown from 1 run an arm, which "
             f"shows no scatter; it is {MINIMUM_RUNS} an arm at least"
         )
+    elif found.verdict == "withheld":
+        why = found.conclusion.rstrip(".")
+        start = f"How many runs a verdict needs is unknown: {why}"
     elif found.is_settled:
         runs, more = max(n_a, n_b), 0
         start = f"{n_a} and {n_b} runs are enough: no more are needed"

@@ -123,6 +123,8 @@ def needed_runs(needed: RunsNeeded | None, ratio: Ratio | None) -> str | None:
         return "settled"
     if ratio is not None and ratio.is_noise:
         return "more of the control"
+    if ratio is not None and ratio.verdict == "withheld":
+        return "unknown"
     if needed.runs is None:
         return f"more than {needed.largest} runs"
     return f"{needed.runs} runs"

@@ -18,8 +18,8 @@ from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary
 from nbkit.statistics.auroc import area_under_roc
 from nbkit.study import chexnet_words as words
+from nbkit.study.baseline_lost import BaselineLost
 from nbkit.study.chexnet_baseline import ChexnetBaseline, aligned, baseline
-from nbkit.study.chexnet_lost import NothingTrained
 from nbkit.study.chexnet_plan import MADE, ChexnetPlan, plan
 from nbkit.study.chexnet_tables import (
     areas_table,
@@ -305,10 +305,10 @@ class ChexnetResult:
         return _mean(found, self.judged)
 
 
-def result(study: Study) -> ChexnetResult | NothingTrained:
+def result(study: Study) -> ChexnetResult | BaselineLost:
     """Return what a study says, from the store alone.
 
-    `NothingTrained` if every training on one device was ended as not finite.
+    `BaselineLost` if every training on one device was ended as not finite.
 
     Raises
     ------
@@ -329,7 +329,8 @@ def result(study: Study) -> ChexnetResult | NothingTrained:
     lost_arms = not_finite(study)
     missing = {slot.arm for slot in study.missing}
     if not single and one in lost_arms and one not in missing:
-        return NothingTrained(study, str(lost_arms[one]))
+        said = f"No AUROC: no training on 1 device stayed finite ({lost_arms[one]})"
+        return BaselineLost(study, said)
     if not single:
         message = (
             f"study {study.study_id} has 0 finished trainings on 1 device, 1 is "

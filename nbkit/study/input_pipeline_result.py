@@ -382,5 +382,5 @@ def _ratio_words(row: ArmRow) -> str:
     if found.verdict == "not enough runs":
         return f"{text}, not enough runs for a verdict ({min(found.n_a, found.n_b)})"
     if found.verdict == "withheld":
-        return f"{text}, verdict withheld, because the control shows a difference too"
+        return f"{text}: {found.conclusion.rstrip('.')}"
     return f"{text}: {found.verdict}"

@@ -26,11 +26,11 @@ from nbkit.analysis.precision import (
 from nbkit.analysis.published import PublishedRow
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError
-from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.store.summary import RunSummary
 from nbkit.study import source_tables
 from nbkit.study.arms import Arms, arms_of, finished_arms
+from nbkit.study.baseline_lost import BaselineLost, baseline_lost
 from nbkit.study.batch_norms import batch_norm_of, batch_norm_sentence
 from nbkit.study.conditions import (
     WELCH,
@@ -308,14 +308,18 @@ class PrecisionResult:
         return f"on a machine with a GPU: {command}" if self.is_cpu else command
 
 
-def result(study: Study) -> PrecisionResult:
+def result(study: Study) -> PrecisionResult | BaselineLost:
     """Return what a study says, from the store alone.
+
+    `BaselineLost` if every run of the baseline was ended as not finite.
 
     Raises
     ------
     NotEnoughDataError
         If the baseline has no finished run, or a run no measured step.
     """
+    if lost := baseline_lost(study):
+        return lost
     finished = finished_arms(study)
     arms = arms_of(study)
     if arms.row(arms.baseline).images_per_second is None:
@@ -324,15 +328,16 @@ def result(study: Study) -> PrecisionResult:
             "0 measured steps; use more steps, or a smaller batch if the data are few."
         )
         raise NotEnoughDataError(message)
-    runs = [run for many in finished.values() for run in many]
-    facts = {**conditions(runs), "study_id": study.study_id}
-    # It differs from arm to arm.
-    facts.pop("memory_format", None)
+    facts = conditions([run for many in finished.values() for run in many])
+    facts.pop("memory_format", None)  # it differs from arm to arm
     return PrecisionResult(
         arms=arms,
         configs=study.arms,
         answers=judge_answers(
-            {arm: _by_repeat(many) for arm, many in finished.items()},
+            {
+                arm: {int(run.record["tags"]["repeat"]): run.summary for run in many}
+                for arm, many in finished.items()
+            },
             arms.baseline,
             control=arms.control,
             tolerance=study.plan.get("loss_tolerance", LOSS_TOLERANCE),
@@ -340,7 +345,7 @@ def result(study: Study) -> PrecisionResult:
         ),
         plan=study.plan,
         repeats=study.repeats,
-        conditions=facts,
+        conditions={**facts, "study_id": study.study_id},
         batch_norms={
             arm: batch_norm_of(many[0].worker) for arm, many in finished.items()
         },
@@ -356,18 +361,14 @@ def by_source(study: Study) -> Table | Note:
         If the baseline has no finished run, or a run no measured step.
     """
     found = result(study)
+    if isinstance(found, BaselineLost):
+        return found.table
     best = fastest_sound(found.measured)
     return source_tables.by_source(study, best.arm if best else found.arms.baseline)
 
 
 def report(study: Study) -> Report:
-    """Return the report of a precision study; `nbkit.report` calls and saves it.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If the baseline has no finished run, or a run no measured step.
-    """
+    """Return the report of a precision study; it raises what `result` does."""
     return with_statistics(result(study).report(), by_source(study))
 
 
@@ -383,10 +384,6 @@ def _perturbed(study: Study) -> dict[str, RunSummary | None]:
         arm: by_size.get(ROUNDING.get(config.precision, 0.0))
         for arm, config in study.arms.items()
     }
-
-
-def _by_repeat(runs: Sequence[Run]) -> dict[int, Any]:
-    return {int(run.record["tags"]["repeat"]): run.summary for run in runs}
 
 
 def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:

@@ -60,7 +60,6 @@ __all__ = ["ScalingResult", "bandwidth", "by_source", "plan", "report", "result"
 _CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
 
 _QUESTION = "How does training throughput grow with the number of GPUs?"
-
 _FURTHER = (2, 4)
 """Times the nodes that were measured: what several nodes are asked to say."""
 
@@ -77,7 +76,7 @@ class ScalingResult:
     plan: ScalingPlan
     runs: Sequence[MeasuredRun]
     conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers; ``model`` is one of them."""
+    """What fixes the meaning of the numbers, the ``model`` among it."""
     times: Sequence[NodeTimes] = ()
     """Of the same runs, rank by rank, as far as it is known."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
@@ -117,25 +116,29 @@ class ScalingResult:
     def published(self) -> dict[str, list[PublishedRow]]:
         """Published curves, by series: of the same GPU, model and precision.
 
-        Where no GPU is known, those of a GPU that many have measured.
+        Without a GPU, those of one that many have measured.
         """
-        found: dict[str, list[PublishedRow]] = {}
-        is_cpu = self.plan.devices.is_cpu
-        for precision in self.outlooks:
-            found |= curves(
-                model=_CONTEXT_MODEL if is_cpu else self.conditions["model"],
-                gpu_name=self._gpu_name or _CONTEXT_GPU,
-                precision=precision,
-                largest_world_size=max(self.plan.asked, 8),
-            )
+        found, is_cpu = {}, self.plan.devices.is_cpu
+        for limit in (4, 3, 2, 1):  # as many of each precision as there are colours for
+            found = {}
+            for precision in self.outlooks:
+                found |= curves(
+                    model=_CONTEXT_MODEL if is_cpu else self.conditions["model"],
+                    gpu_name=self._gpu_name or _CONTEXT_GPU,
+                    precision=precision,
+                    largest_world_size=max(self.plan.asked, 8),
+                    limit=limit,
+                )
+            if len(found) <= len(charts.PUBLISHED_COLOURS):
+                break
         return found
 
     @property
     def _gpu_name(self) -> str | None:
         """What the GPUs are; those of a queue are known from their runs."""
-        if self.plan.devices.is_cpu:
-            return None
-        return self.plan.devices.name or self.conditions.get("device_name")
+        devices = self.plan.devices
+        name = devices.name or self.conditions.get("device_name")
+        return None if devices.is_cpu else name
 
     @property
     def table(self) -> Table:
@@ -330,9 +333,8 @@ def result(study: Study) -> ScalingResult:
     runs = [run for runs in finished_arms(study).values() for run in runs]
     facts = {**conditions(runs), "study_id": study.study_id}
     told = [times for run in runs if (times := times_of(run)) is not None]
-    measured = [_measured(run) for run in runs]
-    configs = study.arms
-    lost = {configs[arm].precision: one for arm, one in not_finite(study).items()}
+    measured, arms = [_measured(run) for run in runs], study.arms
+    lost = {arms[arm].precision: one for arm, one in not_finite(study).items()}
     return ScalingResult(ScalingPlan.of(study), measured, facts, told, lost)
 
 

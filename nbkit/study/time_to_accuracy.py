@@ -21,6 +21,7 @@ from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, Ratio
 from nbkit.study import source_tables, wording
 from nbkit.study.arms import finished_arms
+from nbkit.study.baseline_lost import BaselineLost, baseline_lost
 from nbkit.study.conditions import WELCH, conditions, describe_images, where_and_when
 from nbkit.study.estimate import WholeTraining, estimate
 from nbkit.study.finite import not_finite
@@ -250,14 +251,18 @@ class TimeToAccuracyResult:
         return papermill_command("time_to_accuracy", chosen)
 
 
-def result(study: Study) -> TimeToAccuracyResult:
+def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
     """Return what a study says, from the store alone.
+
+    `BaselineLost` if every training of the first recipe was ended as not finite.
 
     Raises
     ------
     NotEnoughDataError
         If no training of the first recipe has finished, or one has evaluated nothing.
     """
+    if found := baseline_lost(study):
+        return found
     finished = finished_arms(study)
     baseline = next(name for name in study.arms if name not in study.once)
     if baseline not in finished:
@@ -291,23 +296,25 @@ def result(study: Study) -> TimeToAccuracyResult:
     )
 
 
-def logs(study: Study) -> Table:
+def logs(study: Study) -> Table | Note:
     """Write every training's MLPerf log into the study's folder; say what they are.
+
+    A note where none has finished.
 
     Raises
     ------
-    NotEnoughDataError
-        If no training has finished.
     StoreError
         If the folder cannot be written.
     """
     folder = study.paths.root / "mllog"
     rows = []
-    for arm, runs in finished_arms(study).items():
-        for run in runs:
+    for arm, runs in study.runs_by_arm().items():
+        for run in runs if arm not in study.once else []:
             file = folder / f"{arm}-seed-{run.config.seed}.txt"
             lines = mllog(run, file, division=_division(run)).splitlines()
             rows.append([arm, f"{run.config.seed}", f"{len(lines)}", str(file)])
+    if not rows:
+        return Note(["No logs as MLPerf Training asks for them: no training finished."])
     return Table(
         "Logs as MLPerf Training asks for them",
         ["recipe", "seed", "lines", "file"],
@@ -331,7 +338,8 @@ def by_source(study: Study) -> Table | Note:
     NotEnoughDataError
         If no training has finished.
     """
-    return source_tables.by_source(study)
+    found = baseline_lost(study)
+    return source_tables.by_source(study) if found is None else found.table
 
 
 def report(study: Study) -> Report:

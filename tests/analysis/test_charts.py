@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import struct
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import vl_convert
@@ -307,6 +309,21 @@ def test_no_two_ticks_of_an_axis_have_one_label(largest):
     labels = re.findall(r'text-anchor="end"[^>]*>([\d.,]+)<', picture)
     assert len(labels) > 3
     assert len(set(labels)) == len(labels)
+
+
+def test_more_series_than_colours_differ_in_shape_and_dash():
+    rows = [
+        {"series": f"arm {n}", "seconds": second, "value": n + second}
+        for n in range(14)
+        for second in (0, 1)
+    ]
+    chart = over_time_chart(rows, title="", y_title="", subtitle="").to_dict()
+
+    for (part, _), channel in zip(leaves(chart), ("strokeDash", "shape"), strict=True):
+        scales = [part["encoding"][it]["scale"] for it in ("color", channel)]
+        ranges = [itertools.islice(itertools.cycle(it["range"]), 14) for it in scales]
+        assert len(set(zip(*map(partial(map, str), ranges), strict=True))) == 14
+    assert vl_convert.vegalite_to_svg(chart, vl_version="5.8")
 
 
 def test_an_interval_that_leaves_the_chart_is_drawn_up_to_its_edge():

@@ -140,6 +140,30 @@ def test_the_fastest_format_that_keeps_its_accuracy_is_the_headline():
     assert "5 process starts an arm): faster; accuracy is lost (-7.5 points" in text
 
 
+def floor_of(difference):
+    base = [100, 100.1, 99.9, 100.05, 99.95]
+    again = [one * (1 + difference) for one in base]
+    return statistics.noise_floor(base, again, margin=0.5)
+
+
+def test_a_ratio_beyond_its_own_noise_floor_is_told_though_a_larger_one_is_within_its():
+    rows = [
+        served("bf16", 108, against=1 / 1.08),
+        served("bf16", 106, batch_size=32, against=1 / 1.06),
+    ]
+    kept = judged(fp32=saying(), bf16=saying())
+
+    def said(*differences):
+        floors = dict(zip((1, 32), map(floor_of, differences), strict=True))
+        return computed_sentence(rows, kept, "fp32", device_type="cuda", floors=floors)
+
+    assert "in batches of 32, 1.06 times fp32" in said(0.09, 0.003)
+    assert said(0.09, 0.07).startswith(
+        "No format is faster than fp32 by more than fp32 twice differed "
+        "(9.0 % in batches of 1)"
+    )
+
+
 def test_few_runs_and_few_images_give_no_verdict_and_say_so():
     labels = ["cat"] * 20 + ["dog"] * 20
     rows = [served("fp32", 9, runs=2), served("int8", 45, runs=2, against=0.2)]

@@ -119,6 +119,40 @@ def test_energy_is_that_of_all_gpus_from_the_first_image_to_the_target(tmp_path)
     assert time_to_target(run).joules == pytest.approx(2 * 250.0 * 28)
 
 
+def test_energy_leaves_out_what_others_used_between_two_attempts(tmp_path):
+    run = trained_run(tmp_path, {1: 0.3, 2: 0.8, 3: 0.9})
+    path = run.paths.system("node1")
+    path.parent.mkdir()
+    lines = [{"kind": "header"}]
+    for second in range(-10, 60):
+        if second == 10:  # after a night in which another job used the GPU
+            lines.append({"kind": "header"})
+        joules = 250.0 * second + (1e7 if second >= 10 else 0)
+        gpus = [{"uuid": "GPU-0", "energy_joules": joules}]
+        lines.append({"kind": "sample", "t": BEGIN + second, "gpus": gpus})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    assert time_to_target(run).joules == pytest.approx(250.0 * 27)
+
+
+def test_energy_holds_where_a_reboot_between_two_attempts_sets_the_counter_to_zero(
+    tmp_path,
+):
+    run = trained_run(tmp_path, {1: 0.3, 2: 0.8, 3: 0.9})
+    path = run.paths.system("node1")
+    path.parent.mkdir()
+    lines = [{"kind": "header"}]
+    for second in range(-10, 60):
+        if second == 10:
+            lines.append({"kind": "header"})
+        joules = 250.0 * (second - 10 if second >= 10 else second + 10)
+        gpus = [{"uuid": "GPU-0", "energy_joules": joules}]
+        lines.append({"kind": "sample", "t": BEGIN + second, "gpus": gpus})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    assert time_to_target(run).joules == pytest.approx(250.0 * 27)
+
+
 def test_cost_is_price_times_hours_and_unknown_without_one_of_them():
     assert cost(1_800.0, 32.0) == 16.0
     assert cost(None, 32.0) is None

@@ -64,6 +64,21 @@ def test_runs_that_settle_the_matter_are_enough():
     assert needed.sentence == "5 and 5 runs are enough: no more are needed."
 
 
+def test_a_withheld_verdict_is_not_settled_and_needs_an_unknown_number_of_runs():
+    base = [99.9, 99.95, 100, 100.05, 100.1]
+    broken = noise_floor(base, [1.2 * value for value in base])
+    faster = [1.5 * value for value in base]
+
+    needed = runs_needed(faster, base, noise_floor=broken)
+
+    assert not ratio(faster, base, noise_floor=broken).is_settled
+    assert (needed.runs, needed.more) == (None, None)
+    assert needed.sentence == (
+        "How many runs a verdict needs is unknown: verdict withheld, because the "
+        "control, the same configuration twice, shows a difference too."
+    )
+
+
 def test_a_difference_within_the_noise_floor_needs_more_runs_of_the_control():
     base = [99.9, 99.95, 100, 100.05, 100.1]
     control = noise_floor(base, [100, 100, 100, 100, 85])

@@ -8,7 +8,13 @@ import nbkit
 from nbkit.cli.main import main
 from nbkit.server.runs import RunTable
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study import precision_plan, scaling_plan, time_to_accuracy_plan
+from nbkit.study import (
+    precision,
+    precision_plan,
+    scaling_plan,
+    time_to_accuracy,
+    time_to_accuracy_plan,
+)
 from nbkit.study.report_study import make
 from nbkit.study.study import Study
 from tests.study import (
@@ -109,6 +115,49 @@ def test_time_to_accuracy(store):
     )
     assert "lars took" not in make(finished).answer
     assert make(ended).answer == "No verdict on sgd: loss not finite at step 3."
+
+
+def cells_of(module, study, names):
+    """Return what the cells of a notebook show after its runs."""
+    found = module.result(study)
+    shown = [getattr(found, name) for name in names]
+    return [*shown, module.by_source(study)]
+
+
+@pytest.mark.parametrize("arms", [["sgd"], ["sgd", "lars"]])
+def test_time_to_accuracy_arrives_at_its_report_without_a_finite_baseline(store, arms):
+    planned = time_to_accuracy_plan.plan(
+        test_time_to_accuracy_plan.parameters(estimate_steps=0, repeats=1)
+    )
+    study = written(
+        "time_to_accuracy",
+        planned,
+        {"sgd": 100.0, "lars": 200.0},
+        dict.fromkeys(arms, LOST),
+        arms,
+        lines=[evaluated(0.999)],
+    )
+    names = ("table", "seeds", "settings", "projected", "published")
+
+    for one in cells_of(time_to_accuracy, study, names):
+        assert f"no run of sgd stayed finite ({LOST})" in one.to_text()
+    assert len(time_to_accuracy.logs(study).to_text().splitlines()) >= 1
+    assert nbkit.report(study).report.answer.startswith("No verdict on sgd")
+
+
+@pytest.mark.parametrize("arms", [FORMATS[:1], FORMATS])
+def test_precision_arrives_at_its_report_without_a_finite_baseline(store, arms):
+    planned = precision_plan.plan(test_precision_plan.parameters(repeats=1))
+    rates = dict(zip(FORMATS, (100.0, 200.0, 150.0), strict=True))
+    again = "fp32, channels_last again"
+    rates[again] = 100.0
+    lost = [*arms, again]
+    study = written("precision", planned, rates, dict.fromkeys(lost, LOST), lost)
+    names = ("table", "answer_table", "layout", "published_layouts", "bounds")
+
+    for one in cells_of(precision, study, names):
+        assert f"no run of fp32, channels_last stayed finite ({LOST})" in one.to_text()
+    assert nbkit.report(study).report.answer.startswith("No verdict on fp32")
 
 
 @pytest.mark.nonfinite

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from nbkit.analysis.chart_style import PUBLISHED_COLOURS
 from nbkit.analysis.scaling import MeasuredRun
 from nbkit.analysis.scaling_nodes import node_times
 from nbkit.statistics import allreduce_timing
@@ -285,3 +286,21 @@ def test_the_fastest_precision_is_one_that_stayed_finite():
 
     assert "fp16" not in found.report(NO_EXCHANGE).answer
     assert not any("fp16" in note for note in found.certainty.notes)
+
+
+def test_no_more_curves_of_others_are_shown_than_the_chart_has_colours():
+    devices = Devices("cuda", 1, "Tesla V100-SXM2-32GB")
+    one, several = (
+        replace(
+            measured([1], devices=devices),
+            runs=[
+                MeasuredRun(precision, size, 1, "cuda", 1_000.0 * size)
+                for precision in precisions
+                for size in (1, 2, 4)
+            ],
+        ).published
+        for precisions in (["fp32"], ["fp32", "fp16"])
+    )
+
+    assert len(one) == 4
+    assert len(one) < len(several) <= len(PUBLISHED_COLOURS)
