@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import read_json
+from nbkit.store.record import DAMAGE_ERRORS, read_json
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
 from nbkit.telemetry.gpu_faults import faults, kinds, last_readings
 
@@ -39,9 +40,9 @@ def blame_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
         same GPUs may succeed, if a GPU is at fault.
     """
     kind, said = cause["kind"], cause["message"]
-    names = _names(paths)
-    # Each node of a run has its own file.
-    read = [last_readings(path, names) for path in paths.system_files()]
+    names, since = _names(paths), _began(paths)
+    # Each node of a run has its own file, and so has each of an earlier attempt.
+    read = [last_readings(path, names, since) for path in paths.system_files()]
     if _may_be_of_gpu(cause):
         found = [fault for readings in read for fault in faults(readings)]
         broken = [fault for fault in found if not fault.of_program]
@@ -85,6 +86,19 @@ def _names(paths: RunPaths) -> set[str]:
     # Of a function, rank 0 alone says where it is.
     told = used if len(used) == worker.get("world_size") else []
     return set(leased or told)
+
+
+def _began(paths: RunPaths) -> float:
+    """Return the Unix time before which nothing is of this attempt; 0 if unknown."""
+    try:
+        record = read_json(paths.record) or {}
+        # The first is that of the supervisor's first attempt.
+        times = [(record.get("time") or {}).get("started")]
+        times += [one.get("ended") for one in record.get("attempts") or []]
+        known = map(datetime.datetime.fromisoformat, filter(None, times))
+        return max((one.timestamp() for one in known), default=0.0)
+    except DAMAGE_ERRORS:
+        return 0.0
 
 
 def _told(mix: Mapping[str, list[int]]) -> str:

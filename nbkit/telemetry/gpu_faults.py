@@ -99,7 +99,9 @@ def xid_advice(code: int, index: int) -> Fault:
     return Fault(text, meaning.may_pass, meaning.of_program)
 
 
-def last_readings(path: Path, names: Collection[str] = ()) -> list[list[GpuSample]]:
+def last_readings(
+    path: Path, names: Collection[str] = (), since: float = 0.0
+) -> list[list[GpuSample]]:
     """Return the last readings of a run's GPUs in its newest attempt, oldest first.
 
     Parameters
@@ -108,6 +110,9 @@ def last_readings(path: Path, names: Collection[str] = ()) -> list[list[GpuSampl
         The sampler's file.
     names
         UUIDs of the run's GPUs or MIG instances; empty takes all that were read.
+    since
+        Unix time at which the attempt began. An earlier one may have been on this node
+        alone, so that its readings are the newest in the file.
     """
     try:
         data, start = read_end(path, _TAIL_BYTES)
@@ -120,11 +125,12 @@ def last_readings(path: Path, names: Collection[str] = ()) -> list[list[GpuSampl
         try:
             row = parse_object(line)
             gpus = [GpuSample.from_dict(gpu) for gpu in row.get("gpus", ())]
+            is_earlier = row.get("t", since) < since
         except (ValueError, TypeError, AttributeError):
             continue  # A damaged line is not evidence.
         if row.get("kind") == "header":
             found = []  # An earlier attempt had other troubles.
-        else:
+        elif not is_earlier:
             found.append([gpu for gpu in gpus if not names or _is_of(gpu, names)])
     return found
 

@@ -31,6 +31,7 @@ _MIX = (
     "NVIDIA A100-SXM4-40GB (GPU 1))"
 )
 _ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered\nFor debugging"
+_LONG_AGO, _LATER = "2000-01-01T00:00:00.000Z", "2100-01-01T00:00:00.000Z"
 _NCCL = "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3, unhandled cuda error"
 
 
@@ -171,6 +172,27 @@ def test_an_xid_of_an_earlier_attempt_or_of_another_runs_gpu_is_no_cause(
     RunPaths(tmp_path).worker.write_text(json.dumps(worker))
 
     assert cause(_NCCL)["kind"] == "exception"
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        ({"time": {"started": _LONG_AGO}}, "device"),
+        ({"time": {"started": _LATER}}, "exception"),
+        (
+            {"time": {"started": _LONG_AGO}, "attempts": [{"ended": _LATER}]},
+            "exception",
+        ),
+    ],
+    ids=["this attempt", "resumed on another node", "restarted"],
+)
+def test_only_an_xid_since_the_attempt_began_is_its_cause(
+    record, kind, cause, sampled, tmp_path
+):
+    sampled(FakeGpu("GPU-a"), xids=[("GPU-a", 79)])
+    RunPaths(tmp_path).record.write_text(json.dumps(record))
+
+    assert cause(_NCCL)["kind"] == kind
 
 
 def test_all_leased_gpus_count_where_one_rank_alone_says_where_it_is(
