@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from nbkit.analysis.time_to_target import (
 )
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
-from nbkit.errors import NotEnoughDataError
+from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, Ratio
 from nbkit.study import source_tables, wording
@@ -282,13 +282,7 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
             for arm, many in finished.items()
         ),
         configs=study.arms,
-        whole=estimate(
-            short or None,
-            facts["estimate_recipe"],
-            gpus=facts["estimate_for"],
-            price_per_hour=facts.get("price_per_hour"),
-            currency=facts.get("currency", "USD"),
-        ),
+        whole=_whole(short, facts),
         plan=facts,
         repeats=study.repeats,
         conditions={**conditions(runs), "study_id": study.study_id},
@@ -296,7 +290,30 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
     )
 
 
-def logs(study: Study) -> Table | Note:
+def _whole(short: Sequence[Run], facts: Mapping[str, Any]) -> WholeTraining:
+    """Project a whole recipe; from published rates alone if short runs are of no use.
+
+    They are of different GPUs, for example, on a machine with two kinds of them.
+    """
+
+    def project(runs: Sequence[Run]) -> WholeTraining:
+        return estimate(
+            runs or None,
+            facts["estimate_recipe"],
+            gpus=facts["estimate_for"],
+            price_per_hour=facts.get("price_per_hour"),
+            currency=facts.get("currency", "USD"),
+        )
+
+    try:
+        return project(short)
+    except (ConfigError, NotEnoughDataError) as error:
+        why = " ".join(str(error).splitlines())
+        said = f"Nothing is projected from the short runs here: {why}"
+        return replace(project(()), conditions=said)
+
+
+def logs(study: Study) -> Table:
     """Write every training's MLPerf log into the study's folder; say what they are.
 
     A note where none has finished.

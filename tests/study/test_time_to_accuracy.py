@@ -12,7 +12,7 @@ from nbkit.analysis.time_to_target import RecipeTimes
 from nbkit.errors import NotEnoughDataError
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.order import of_repeat
-from nbkit.study.time_to_accuracy import TimeToAccuracyResult
+from nbkit.study.time_to_accuracy import TimeToAccuracyResult, _whole
 from nbkit.study.time_to_accuracy import result as read
 from nbkit.study.time_to_accuracy_tables import printed_times
 from nbkit.study.training_recipes import training_recipe
@@ -141,6 +141,29 @@ def test_without_a_run_of_the_first_recipe_no_other_takes_its_place(store):
 
     with pytest.raises(NotEnoughDataError, match=r"baseline 'sgd' .* 0 finished runs"):
         read(nbkit.Study.open(study.study_id))
+
+
+def test_short_runs_on_two_kinds_of_gpus_cost_their_projection_and_not_the_report(
+    tmp_path,
+):
+    names = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+    devices = [{"rank": 0, "uuid": "GPU-0"}]
+    config = {"target_accuracy": None, "epochs": 1, "image_size": 224}
+    short = [
+        trained_run(
+            tmp_path / name,
+            {1: 0.1},
+            worker={"devices": [{**devices[0], "name": name}]},
+            **config,
+        )
+        for name in names
+    ]
+
+    whole = _whole(short, {"estimate_recipe": "netapp_lars", "estimate_for": ["H200"]})
+
+    assert {one.origin for one in whole.estimates} == {"published rate, projected"}
+    [why] = [note for note in whole.table.notes if "the short runs here: " in note]
+    assert f"runs differ in device ({', '.join(names)})" in why
 
 
 @pytest.mark.parametrize(("plan", "seed"), [({"seed_per_repeat": True}, 6), ({}, 4)])
