@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,12 @@ _Counters = dict[str, list[tuple[float, float]]]
 """(Unix time, joules) of every GPU, by its UUID."""
 
 
-def joules_between(run: StoredRun, begin: float, end: float) -> float | None:
+def joules_between(
+    run: StoredRun,
+    begin: float,
+    end: float,
+    without: Sequence[tuple[float, float]] = (),
+) -> float | None:
     """Return what all the run's GPUs used between two Unix times, in joules.
 
     The GPUs only: processors, memory and fans are on no counter. What they used between
@@ -31,6 +38,8 @@ def joules_between(run: StoredRun, begin: float, end: float) -> float | None:
         Its samples cover the time between.
     begin, end
         Unix times.
+    without
+        Parts of the time between that do not count, each from one Unix time to another.
 
     Returns
     -------
@@ -38,7 +47,7 @@ def joules_between(run: StoredRun, begin: float, end: float) -> float | None:
         None without GPUs, without energy counters (before Volta), with a replayed
         trace, where the counter is not this run's alone (other processes, instances of
         a partitioned GPU), with samples of fewer hosts than the run had, and for a
-        window of less than about five seconds.
+        window of which less than about five seconds count.
 
     References
     ----------
@@ -52,53 +61,27 @@ def joules_between(run: StoredRun, begin: float, end: float) -> float | None:
     files = run.paths.system_files()
     if len(files) != run.config.nnodes:
         return None
-    used = [_joules_of_host(path, begin, end) for path in files]
+    used = [_joules_of_host(path, begin, end, without) for path in files]
     known = [joules for joules in used if joules is not None]
     return sum(known) if len(known) == len(used) else None
 
 
-def _joules_of_host(path: Path, begin: float, end: float) -> float | None:
-    """Return what the GPUs of one sampler's file used between two Unix times.
-
-    Only while an attempt lasted: between two, the GPUs may have served others.
-    """
-    used, inside = [], 0
-    attempts = _counters(path)
-    for counters in attempts:
-        times = [t for points in counters.values() for t, _ in points]
-        if not times:
-            return None
-        low, high = max(begin, min(times)), min(end, max(times))
-        if low < high:
-            used.append(_joules_of_attempt(counters, low, high))
-            inside += sum(low <= t <= high for t in times) // len(counters)
-    if inside < _FEWEST_SAMPLES or not _is_covered(attempts, begin, end):
-        return None
-    known = [joules for joules in used if joules is not None]
-    return sum(known) if len(known) == len(used) else None
-
-
-def _is_covered(attempts: list[_Counters], begin: float, end: float) -> bool:
-    """Tell whether both moments lie within attempts."""
-    return all(
-        any(
-            points and points[0][0] <= t <= points[-1][0]
-            for counters in attempts
-            for points in counters.values()
-        )
-        for t in (begin, end)
-    )
-
-
-def _joules_of_attempt(counters: _Counters, begin: float, end: float) -> float | None:
+def _joules_of_host(
+    path: Path, begin: float, end: float, without: Sequence[tuple[float, float]]
+) -> float | None:
+    """Return what the GPUs of one sampler's file used between two Unix times."""
     total = 0.0
+    counters = _counters(path)
     for points in counters.values():
-        first, last = _at(points, begin), _at(points, end)
-        # The counter starts again when the driver is reloaded.
-        if first is None or last is None or last < first:
+        spans = (begin, end), *without
+        inside, *outside = (_count(points, *span) for span in spans)
+        used = [_growth(points, *span) for span in spans]
+        known = [joules for joules in used if joules is not None]
+        if inside - sum(outside) < _FEWEST_SAMPLES or len(known) < len(used):
             return None
-        total += last - first
-    return total
+        whole, *left_out = known
+        total += whole - sum(left_out)
+    return total if counters else None
 
 
 def _counters(path: Path) -> list[_Counters]:
@@ -132,9 +115,26 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield parse_object(line)
 
 
+def _count(points: list[tuple[float, float]], begin: float, end: float) -> int:
+    first = bisect_left(points, begin, key=itemgetter(0))
+    return bisect_right(points, end, key=itemgetter(0)) - first
+
+
+def _growth(
+    points: list[tuple[float, float]], begin: float, end: float
+) -> float | None:
+    """Return by how much a counter has grown; None if that is unknown."""
+    first, last = _at(points, begin), _at(points, end)
+    if first is None or last is None:
+        return None
+    # The counter starts again when the driver is reloaded.
+    return last - first if last >= first else None
+
+
 def _at(points: list[tuple[float, float]], t: float) -> float | None:
     """Return a counter at a time between two of its points; None outside of them."""
-    for (t_before, before), (t_after, after) in pairwise(points):
+    place = max(1, bisect_left(points, t, key=itemgetter(0)))
+    for (t_before, before), (t_after, after) in pairwise(points[place - 1 : place + 1]):
         if t_before <= t <= t_after:
             if t_after == t_before:
                 return before

@@ -14,7 +14,7 @@ def joules_per_image(run: StoredRun) -> float | None:
 
     Counted from the end of the first measured step to the end of the last one: start,
     compilation and warm-up are long beside a short run, and are not what an image
-    costs.
+    costs. Evaluations and checkpoints between the steps are left out, as from the rate.
 
     Parameters
     ----------
@@ -26,9 +26,16 @@ def joules_per_image(run: StoredRun) -> float | None:
     float or None
         None where `nbkit.analysis.energy.joules_between` knows none.
     """
-    steps = statistics.measured_steps(run.metrics(None))
+    lines = run.metrics(None)
+    steps = statistics.measured_steps(lines)
     if len(steps) < 2 or steps[0]["attempt"] != steps[-1]["attempt"]:
         return None
-    joules = joules_between(run, steps[0]["t"], steps[-1]["t"])
+    begin, end = steps[0]["t"], steps[-1]["t"]
+    apart = [
+        (max(begin, line["t"] - line["duration_seconds"]), line["t"])
+        for line in lines
+        if line["kind"] in ("evaluation", "checkpoint") and begin < line["t"] <= end
+    ]
+    joules = joules_between(run, begin, end, apart)
     images = sum(step["images"] for step in steps[1:])
     return None if joules is None else joules / images

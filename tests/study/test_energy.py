@@ -44,6 +44,21 @@ def test_only_the_measured_steps_count_and_every_gpu_does(written):
     assert joules_per_image(written.run) == pytest.approx(expected)
 
 
+def test_evaluations_and_checkpoints_between_the_steps_do_not_count(store):
+    run = WrittenRun(store)
+    apart = {"attempt": 0, "step": 10, "images": 500}
+    run.append(
+        *(step(n, t=100.0 + n, warmup=n <= 4) for n in range(1, 11)),
+        {"kind": "evaluation", "t": 114.0, "duration_seconds": 4.0, **apart},
+        {"kind": "checkpoint", "t": 114.5, "duration_seconds": 0.5, **apart},
+        *(step(n, t=104.5 + n) for n in range(11, 21)),
+    )
+    write_samples(run)
+
+    expected = 2 * WATTS * 14.5 / 1500
+    assert joules_per_image(run.run) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     "gpu",
     [{"energy_joules": None}, {"mig_instances": [{"uuid": "MIG-a"}]}],
