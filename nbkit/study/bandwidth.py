@@ -117,8 +117,9 @@ def bandwidth(study: Study) -> Bandwidth:
 
     Without such a measurement there are no rows.
     """
-    runs = study.runs_by_arm()
-    for run in (run for name in study.once for run in runs[name]):
+    arms, runs = study.arms, study.runs_by_arm()
+    planned = [name for name in study.once if arms[name].task == "allreduce"]
+    for run in (run for name in planned for run in runs[name]):
         summary = run.summary
         return Bandwidth(
             [statistics.allreduce_timing(row) for row in run.metrics("allreduce")],
@@ -126,4 +127,4 @@ def bandwidth(study: Study) -> Bandwidth:
             "cuda" if summary.device_type == "cuda" else "cpu",
             run.config.nnodes,
         )
-    return Bandwidth([], 1, "cpu", is_missing=bool(study.once))
+    return Bandwidth([], 1, "cpu", is_missing=bool(planned))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from nbkit.statistics import allreduce_timing
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.bandwidth import Bandwidth
+from nbkit.study.bandwidth import bandwidth as read_bandwidth
 from nbkit.study.devices import Devices
 from nbkit.study.report import Note, Table
 from nbkit.study.scaling import ScalingResult
@@ -111,6 +114,30 @@ def test_a_starved_input_is_pointed_out(share, is_said):
     notes = measured([1, 2], data_wait_share=share).table.notes
 
     assert any("Input-bound" in note for note in notes) is is_said
+
+
+def test_only_an_all_reduce_that_is_measured_once_tells_the_bandwidth():
+    row = {"message_bytes": 2**20, "times_seconds": [0.001] * 3, "world_size": 2}
+    rows = {"short run": [], "all-reduce": [row]}
+    arms = {
+        "short run": SimpleNamespace(task="train", world_size=1, nnodes=1),
+        "all-reduce": SimpleNamespace(task="allreduce", world_size=2, nnodes=1),
+    }
+    runs = {
+        name: [
+            SimpleNamespace(
+                config=arms[name],
+                summary=SimpleNamespace(device_type="cuda"),
+                metrics=lambda kind, found=found: found,
+            )
+        ]
+        for name, found in rows.items()
+    }
+    study: Any = SimpleNamespace(once=[*arms], arms=arms, runs_by_arm=lambda: runs)
+
+    assert read_bandwidth(study).rows == [allreduce_timing(row)]
+    study.once = ["short run"]
+    assert read_bandwidth(study) == Bandwidth([], 1, "cpu", is_missing=False)
 
 
 def test_bandwidth_names_its_best_message_and_one_device_has_none():
