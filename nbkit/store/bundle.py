@@ -16,9 +16,9 @@ import io
 import os
 import stat
 import tempfile
+import time
 import warnings
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, Protocol
 
@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.packages import version
+from nbkit.store.bundle_files import ODD, files_of_run
 from nbkit.store.bundle_secrets import open_own, warn_of_secrets, without_arguments
 from nbkit.store.paths import (
     ID_PATTERN,
@@ -37,7 +38,8 @@ from nbkit.store.paths import (
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun, find_run_folder
-from nbkit.visible import visible
+from nbkit.store.signs import SILENT_SECONDS
+from nbkit.visible import encodable, visible
 
 __all__ = [
     "BUNDLE_SCHEMA",
@@ -46,14 +48,11 @@ __all__ = [
     "Manifest",
     "digest",
     "export",
-    "files_of_run",
 ]
 
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
-_ODD_FILE = "a link, or not a regular file"
-_ODD_NAME = "its name has a control character"
 
 
 class _Part(BaseModel):
@@ -148,7 +147,7 @@ def export(
     UserWarning
         If sources, diffs or printed output may contain secrets: these are exported
         unchanged. If a link, another irregular file, or one whose name has a
-        control character was left out.
+        control character or is not UTF-8 was left out.
 
     Notes
     -----
@@ -199,25 +198,6 @@ def export(
     return target
 
 
-def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
-    """Yield what is in a run's folder: its name there, its path, and why not.
-
-    The last is None for what belongs into a bundle, else the reason why it does not.
-    Folders are yielded only where all that is in them is left out.
-    """
-    for folder, folders, files in os.walk(root, onerror=_raise):
-        here = Path(folder)
-        for name in sorted(folders):
-            path = here / name
-            if path.is_symlink():
-                folders.remove(name)
-                yield _name(path, root), path, _ODD_FILE
-        folders.sort()
-        for name in sorted(files):
-            path = here / name
-            yield _name(path, root), path, _why_not(path, root)
-
-
 def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, str]:
     """Return length and SHA-256 of what a file holds; copy it on the way."""
     found, length = hashlib.sha256(), 0
@@ -227,29 +207,6 @@ def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, s
         if target is not None:
             target.write(piece)
     return length, found.hexdigest()
-
-
-def _raise(error: OSError) -> None:
-    raise error  # a folder that cannot be read is not left out in silence
-
-
-def _name(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix()
-
-
-def _why_not(path: Path, root: Path) -> str | None:
-    if not stat.S_ISREG(path.lstat().st_mode):
-        return _ODD_FILE
-    paths = RunPaths(root)
-    if path == paths.imported:
-        return "written by an import"
-    if visible(name := _name(path, root)) != name:
-        return _ODD_NAME
-    parts = name.split("/")
-    is_temporary = any(part.startswith(".") for part in parts) or path.suffix == ".tmp"
-    if is_temporary and paths.worktree not in path.parents:
-        return "a temporary file"
-    return None
 
 
 def _study(what: InStore | str) -> StudyPaths | None:
@@ -298,10 +255,11 @@ def _has_no_end(run: StoredRun, state: RunState) -> bool:
 def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
     content = read_json(study.study) or {}
     executor = content.get("executor")
-    if executor and ProcessIdentity.from_dict(executor).is_alive() is not False:
+    if executor and _is_executed(study, ProcessIdentity.from_dict(executor)):
         message = (
             f"study {study.root.name} is being executed by process {executor['pid']} "
-            f"on {executor['host']}; wait for it or interrupt it first."
+            f"on {executor['host']}; wait for it or interrupt it first. If that host "
+            f"or container is gone, export in {SILENT_SECONDS / 60:.0f} minutes."
         )
         raise RunError(message)
     folders = []
@@ -310,7 +268,9 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
         run = StoredRun(folder)
         if not folder.is_dir():
             why = "its folder was removed"
-        elif _has_no_end(run, state := run.state):
+        elif (state := run.state) is RunState.UNKNOWN:
+            why = "no final record, and no sign of life"
+        elif _has_no_end(run, state):
             why = "no final record: lost, or ended by Slurm before it began"
         else:
             _check_ended(run, state)
@@ -323,11 +283,19 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
     return folders
 
 
+def _is_executed(study: StudyPaths, executor: ProcessIdentity) -> bool:
+    is_alive = executor.is_alive()
+    if is_alive is not None:
+        return is_alive
+    # Elsewhere only what it writes is seen. While it waits for a run, the run says so.
+    return time.time() - study.study.stat().st_mtime < SILENT_SECONDS
+
+
 def _warn_of_odd_files(left_out: list[LeftOut]) -> None:
-    if odd := [one for one in left_out if one.why in (_ODD_FILE, _ODD_NAME)]:
+    if odd := [one for one in left_out if one.why in ODD]:
         message = (
             f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
-            "all; if you need them, replace them with regular files."
+            "all; if you need them, make them regular files with plain names."
         )
         warnings.warn(message, stacklevel=3)
 
@@ -362,7 +330,8 @@ def _fill(
                 if not {paths.code, paths.logs}.isdisjoint(path.parents):
                     kept.append(path)
             else:
-                left_out.append(LeftOut(path=place, why=why))
+                shown = visible(encodable(place, None))
+                left_out.append(LeftOut(path=shown, why=why))
     if study is not None:
         place = f"studies/{study.root.name}/study.json"
         files[place] = _add(archive, place, study.study)
@@ -388,10 +357,14 @@ def _add(
     # Checkpoints hardly become smaller, and take long to.
     packed = "/checkpoints/" not in place
     info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
-    with open_own(path) as file, archive.open(info, "w", force_zip64=True) as target:
+    with open_own(path) as file:
         status = os.fstat(file.fileno())
+        # Of the mode only whether its owner may execute it, where unzip reads it too.
+        mode = stat.S_IFREG | 0o600 | (status.st_mode & stat.S_IXUSR)
+        info.external_attr = mode << 16
         source = file if content is None else io.BytesIO(content)
-        length, sha256 = digest(source, target)  # pyright: ignore[reportArgumentType]
+        with archive.open(info, "w", force_zip64=True) as target:
+            length, sha256 = digest(source, target)  # pyright: ignore[reportArgumentType]
     return BundledFile(
         bytes=length,
         sha256=sha256,

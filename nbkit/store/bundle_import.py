@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import zipfile
 import zlib
@@ -17,9 +18,9 @@ from nbkit.store.bundle import (
     BundledFile,
     Manifest,
     digest,
-    files_of_run,
 )
 from nbkit.store.bundle_checks import checked_manifest, refused
+from nbkit.store.bundle_files import files_of_run
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import (
@@ -30,9 +31,14 @@ from nbkit.store.paths import (
     studies_folder,
 )
 from nbkit.store.private import make_store
-from nbkit.store.record import utc_now, write_json
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json, utc_now, write_json
 
 __all__ = ["ImportedBundle", "import_bundle", "unpack_bundle"]
+
+_STAGING = ".import-"
+_WRITER = "process.json"
+"""Which process writes into a folder of that name."""
 
 
 @dataclass(frozen=True)
@@ -204,11 +210,13 @@ def _unpack(
     runs: Path,
 ) -> None:
     """Write new folders beside their places, then put each there as a whole."""
+    _remove_broken_off(runs)
     try:
-        staging = Path(tempfile.mkdtemp(prefix=".import-", dir=runs))
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=runs))
     except OSError as error:
         raise store_error(runs, error) from error
     try:
+        write_json(staging / _WRITER, ProcessIdentity.of().to_dict())
         for place in new:
             for name, file in _below(manifest, f"{place}/").items():
                 _unpack_file(archive, f"{place}/{name}", file, staging / place / name)
@@ -223,15 +231,26 @@ def _unpack(
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def _remove_broken_off(runs: Path) -> None:
+    """Remove what imports on this host have left whose process was killed."""
+    for staging in runs.glob(f"{_STAGING}*"):
+        try:
+            writer = ProcessIdentity.from_dict(read_json(staging / _WRITER) or {})
+        except (StoreError, KeyError, TypeError, ValueError):
+            continue  # whose it is, is unknown
+        if writer.is_alive() is False:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
 def _unpack_file(
     archive: zipfile.ZipFile, name: str, file: BundledFile, target: Path
 ) -> None:
     make_folder(target.parent)
-    fd = os.open(
-        target,
-        os.O_WRONLY | os.O_CREAT | os.O_EXCL,
-        0o600 if file.private else 0o644,  # the second less this user's umask
-    )
+    mode = 0o600 if file.private else 0o644
+    if archive.getinfo(name).external_attr >> 16 & stat.S_IXUSR:
+        mode |= (mode & 0o444) >> 2  # who may read it may execute it
+    # Less this user's umask.
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(fd, "wb") as written, archive.open(name) as content:
         found = digest(content, written)
     if found != (file.bytes, file.sha256):

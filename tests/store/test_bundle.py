@@ -137,6 +137,36 @@ def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsew
     assert {"path": f"runs/{ids[2]}", "why": "its folder was removed"} in left_out
 
 
+def _study_of(*runs, executor=None):
+    study = StudyPaths(studies_folder() / "20200101-000000-study-aaaa")
+    study.root.mkdir(parents=True)
+    entries = [{"run_id": run.run_id} for run in runs]
+    write_json(study.study, {"runs": entries, "executor": executor})
+    return study
+
+
+def test_a_study_of_a_host_that_is_silent_is_exported_from_another(tmp_path):
+    elsewhere = {"host": "elsewhere", "boot_id": "b", "pid_namespace": "pid:[1]"}
+    executor = {**ProcessIdentity.of().to_dict(), **elsewhere}
+    done, unheard = _run(), _run("running")
+    record = {"attempt": 1, "state": "running", "supervisor": executor, "time": {}}
+    submission = {"attempt": 0, "supervisor": executor, "owner": executor}
+    write_json(unheard.paths.record, record)
+    write_json(unheard.paths.submission, submission)
+    study = _study_of(done, unheard, executor=executor)
+
+    with pytest.raises(RunError, match=r"executed by .* gone, export in 5 minutes"):
+        nbkit.export(study.root.name, tmp_path / "x.zip")
+    for path in (study.study, unheard.paths.record, unheard.paths.submission):
+        os.utime(path, (1e9, 1e9))
+
+    with zipfile.ZipFile(nbkit.export(study.root.name, tmp_path / "x.zip")) as archive:
+        manifest = json.loads(archive.read("bundle.json"))
+    assert manifest["runs"] == [done.run_id]
+    why = "no final record, and no sign of life"
+    assert {"path": f"runs/{unheard.run_id}", "why": why} in manifest["left_out"]
+
+
 def test_what_has_not_ended_is_not_exported(tmp_path):
     running = _run("running")
     with pytest.raises(RunError, match="has no final record"):
