@@ -46,7 +46,8 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
     -----
     In a container with its own pids, NVML gives the host's pids or none at all, and
     the run's own processes would pass for strangers. Strangers are counted only if one
-    of the ranks was seen on the GPUs, which shows that both speak of the same pids.
+    of the ranks was seen on the GPUs, which shows that both speak of the same pids. Of
+    a GPU that is divided into MIG instances, those on the instances of ranks count.
     """
     sums = _Sums(set(run_pids))
     for row in _rows(path):
@@ -144,8 +145,10 @@ class _Sums:
     seconds: float = 0.0
     header: dict[str, Any] = field(default_factory=dict)
     gpus: dict[str, _Gpu] = field(default_factory=dict)
-    strangers: set[int] = field(default_factory=set)
-    sees_ranks: bool = False
+    own_parts: set[str | None] = field(default_factory=set)
+    """MIG instances on which ranks were seen; None is a GPU that is not divided."""
+    others: set[tuple[int, str | None]] = field(default_factory=set)
+    """Other processes, each with the MIG instance that it uses."""
     _last: Sample | None = None
 
     def begin(self, header: dict[str, Any]) -> None:
@@ -164,17 +167,20 @@ class _Sums:
             if gpu.uuid in before:
                 sums.between(before[gpu.uuid], gpu, passed)
             if gpu.processes is not None:
-                pids = {it.pid for it in gpu.processes if it.pid is not None}
-                self.sees_ranks |= not pids.isdisjoint(self.run_pids)
-                self.strangers |= pids - self.run_pids
+                for it in gpu.processes:
+                    if it.pid in self.run_pids:
+                        self.own_parts.add(it.mig_uuid)
+                    elif it.pid is not None:
+                        self.others.add((it.pid, it.mig_uuid))
         self._last = sample
 
     def to_dict(self) -> dict[str, Any]:
+        strangers = {pid for pid, part in self.others if part in self.own_parts}
         return {
             "samples": self.samples,
             "seconds": self.seconds,
             "gpus": {uuid: vars(gpu) for uuid, gpu in self.gpus.items()},
-            "other_gpu_processes": len(self.strangers) if self.sees_ranks else None,
+            "other_gpu_processes": len(strangers) if self.own_parts else None,
             **{key: self.header.get(key) for key in _MACHINE},
             "gpus_unavailable": self._last.gpus_unavailable if self._last else None,
         }

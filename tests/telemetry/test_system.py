@@ -106,6 +106,18 @@ def test_a_run_that_has_its_gpus_to_itself_saw_no_stranger(tmp_path):
     assert summarise_system(path, run_pids=[7])["other_gpu_processes"] == 0
 
 
+def test_of_a_divided_gpu_those_on_the_instance_of_a_rank_are_strangers(tmp_path):
+    path = tmp_path / "host.jsonl"
+    pids = (7, "MIG-a"), (8, "MIG-a"), (9, "MIG-b"), (10, "MIG-b")
+    processes = tuple(GpuProcess(pid=pid, mig_uuid=part) for pid, part in pids)
+    # Those of other instances may be seen before the rank is.
+    before = GpuSample(index=0, uuid="GPU-a", processes=processes[1:])
+    gpu = GpuSample(index=0, uuid="GPU-a", processes=processes)
+    _write(path, {}, Sample(t=0, gpus=(before,)), Sample(t=1, gpus=(gpu,)))
+
+    assert summarise_system(path, run_pids=[7])["other_gpu_processes"] == 1
+
+
 def test_what_was_never_told_stays_unknown(tmp_path):
     path = tmp_path / "host.jsonl"
     _write(path, {}, *(Sample(t=t, gpus=(GpuSample(index=0),)) for t in (0, 1)))
