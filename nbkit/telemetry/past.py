@@ -167,7 +167,8 @@ def _number(value: Any) -> float | None:
 
 
 def _percent(part: float | None, whole: float | None) -> float | None:
-    return round(100 * part / whole, 1) if part is not None and whole else None
+    # A whole of next to nothing makes it infinite.
+    return _number(round(100 * part / whole, 1)) if part is not None and whole else None
 
 
 class PastThread(threading.Thread):

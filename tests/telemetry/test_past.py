@@ -143,6 +143,16 @@ def test_what_is_no_number_in_a_sample_is_unknown(tmp_path):
     assert row == [NOW - 4, {"GPU-a": [None] * 3}, [None, None]]
 
 
+def test_a_share_of_next_to_nothing_is_unknown(tmp_path):
+    odd = _sample(NOW - 4)
+    odd["gpus"][0].update(power_limit_watts=1e-320)
+    path = _write(tmp_path / "a.jsonl", [odd])
+
+    (row,) = read_past(path, NOW)
+
+    assert row[1] == {"GPU-a": [50, 25.0, None]}
+
+
 @pytest.mark.parametrize("values", [{"gpus": [7]}, {"gpus": None}, {"host": "none"}])
 def test_a_line_of_another_form_hides_no_other(tmp_path, values):
     rows = [{**_sample(NOW - 4), **values}, _sample(NOW - 3)]
