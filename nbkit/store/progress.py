@@ -22,7 +22,9 @@ __all__ = [
     "total_steps",
 ]
 
-_TAIL_BYTES = 1 << 15
+_TAILS_BYTES = (1 << 15, 1 << 20, 1 << 25)
+"""Of the end of a file, as much as is needed for a line that tells where the run is: a
+line of a function's or plug-in's own numbers may be long."""
 RATE_STEPS = 20
 """The rate is the median of so many newest measured steps: warm-up is left out."""
 WITH_STEPS = ("train", "load")
@@ -48,7 +50,8 @@ def progress(metrics: Path) -> dict[str, Any]:
     Parameters
     ----------
     metrics
-        Its file of metrics, of which the last 32 KiB are looked at.
+        Its file of metrics, of which the end is looked at: 32 KiB, and more only where
+        these tell nothing.
 
     Returns
     -------
@@ -62,13 +65,7 @@ def progress(metrics: Path) -> dict[str, Any]:
     ValueError
         If the newest line is damaged, or one of the newest steps.
     """
-    told = ("step", "log", "inference")
-    lines = (
-        line
-        for line in _last_lines(metrics)
-        if line["kind"] in told and not line.get("beside_steps")
-    )
-    newest = next(lines, None)
+    newest, lines = _last_telling(metrics)
     if newest is None:
         return {}
     if newest["kind"] == "inference":
@@ -149,14 +146,32 @@ def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     return {name: known.get(name) for name in _LOGGED}
 
 
-def _last_lines(metrics: Path) -> Iterator[dict[str, Any]]:
-    """Give the last whole lines of a file, newest first; none is read before asked."""
-    try:
-        data, start = read_end(metrics, _TAIL_BYTES)
-    except FileNotFoundError:
-        return
+def _last_telling(
+    metrics: Path,
+) -> tuple[dict[str, Any] | None, Iterator[dict[str, Any]]]:
+    """Return the newest line that tells where the run is, and those before it."""
+    lines: Iterator[dict[str, Any]] = iter(())
+    for most_bytes in _TAILS_BYTES:
+        try:
+            data, start = read_end(metrics, most_bytes)
+        except FileNotFoundError:
+            break
+        lines = filter(_tells, _from_last(data, is_cut=start > 0))
+        newest = next(lines, None)
+        if newest is not None or not start:
+            return newest, lines
+    return None, lines
+
+
+def _tells(line: Mapping[str, Any]) -> bool:
+    told = ("step", "log", "inference")
+    return line["kind"] in told and not line.get("beside_steps")
+
+
+def _from_last(data: bytes, *, is_cut: bool) -> Iterator[dict[str, Any]]:
+    """Give whole lines, newest first; none is read before it is asked for."""
     lines = data[: data.rfind(b"\n") + 1].splitlines()
-    if start:
+    if is_cut:
         del lines[:1]  # it may be half a line
     for line in reversed(lines):
         yield parse_object(line)

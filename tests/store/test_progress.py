@@ -58,6 +58,22 @@ def test_each_value_of_a_function_is_of_the_newest_line_that_has_it(tmp_path):
     assert progress(metrics) == {"step": 3, "loss": 3.0, "images_per_second": 100.0}
 
 
+@pytest.mark.parametrize("beside_steps", [False, True])
+def test_a_long_line_of_own_numbers_hides_no_progress(tmp_path, beside_steps):
+    metrics = tmp_path / "metrics.jsonl"
+    step = {"kind": "step", "step": 9, "loss": 0.5, "images": 8, "step_time_seconds": 2}
+    values = {f"weight norm of layer {n}": 0.25 for n in range(1500)}
+    log = {"kind": "log", "step": 9, "values": {**values, "loss": 0.5}}
+    if beside_steps:
+        log["beside_steps"] = True
+    write(metrics, [step, log])
+    assert metrics.stat().st_size > 50_000
+
+    found = progress(metrics)
+
+    assert (found["step"], found["loss"]) == (9, 0.5)
+
+
 @pytest.mark.parametrize(
     "line",
     [
