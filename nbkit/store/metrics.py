@@ -79,7 +79,10 @@ class JsonLinesWriter:
 
     def sync(self) -> None:
         """Force what was written to the disk."""
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise store_error(self._path, error) from error
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,15 @@ def test_writing_into_a_removed_folder_says_so(tmp_path):
     with pytest.raises(StoreError, match="the run folder is gone"):
         writer.write({"step": 2})
     writer.close()
+
+
+def test_a_file_that_cannot_be_forced_to_the_disk_is_named_with_a_remedy():
+    # The kernel refuses to force this one.
+    with (
+        JsonLinesWriter(Path("/dev/full")) as writer,
+        pytest.raises(StoreError, match=r"/dev/full cannot be written.*NBKIT_HOME"),
+    ):
+        writer.sync()
 
 
 def test_a_disk_that_fills_leaves_no_half_line_behind(tmp_path):
