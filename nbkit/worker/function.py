@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import linecache
 import os
 import sys
@@ -104,7 +105,8 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
             edited.append(name)
             continue
         text = kept.decode(errors="replace")
-        lines = text.splitlines(keepends=True)
+        # Lines as Python counts them: a form feed ends none.
+        lines = io.StringIO(text, newline=None).readlines()
         linecache.cache[name] = (len(text), None, lines, name)
     if edited and rank.rank == 0:
         sys.stderr.write(
