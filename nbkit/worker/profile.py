@@ -7,6 +7,8 @@ counts in what is measured.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,8 +17,11 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from nbkit.config import ExperimentConfig
 from nbkit.config.checks import PROFILED_STEPS
+from nbkit.errors import StoreError
+from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder
 from nbkit.store.record import write_json
+from nbkit.visible import encodable
 from nbkit.worker.rank import Rank
 
 __all__ = ["StepProfile", "self_times"]
@@ -82,16 +87,32 @@ class StepProfile:
         self._profiler = None
 
     def _write(self, traced: Any) -> None:
+        try:
+            self._write_trace(traced)
+            self._write_operators(traced)
+        except OSError as error:  # a training is worth more than its profile
+            _say_what_is_missing(
+                error
+                if isinstance(error, StoreError)
+                else store_error(self._paths.profile, error)
+            )
+
+    def _write_trace(self, traced: Any) -> None:
         path = self._paths.profile
         make_folder(path.parent)
         # Its name's end says that it is compressed.
         temporary = path.with_name(f".{path.name}")
-        traced.export_chrome_trace(str(temporary))
-        temporary.replace(path)
+        try:
+            traced.export_chrome_trace(str(temporary))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _write_operators(self, traced: Any) -> None:
         problem = None
         try:
             times = self_times(traced.key_averages(), on_gpu=self._on_gpu)
-        except AttributeError as error:  # a training is worth more than its profile
+        except AttributeError as error:
             times = []
             problem = (
                 f"torch {torch.__version__} has other names for the times of operators "
@@ -111,6 +132,14 @@ class StepProfile:
                 ],
             },
         )
+
+
+def _say_what_is_missing(error: StoreError) -> None:
+    text = f"profile: {error} The training continues without it.\n"
+    # On a full disk the log may be full, too.
+    with contextlib.suppress(OSError):
+        sys.stdout.write(encodable(text, sys.stdout.encoding))
+        sys.stdout.flush()
 
 
 def self_times(

@@ -15,6 +15,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
 from nbkit.worker.profile import StepProfile, self_times
+from tests.full_disk import files_no_larger_than
 from tests.launch.conftest import plugins, small, store
 from tests.waiting import wait_until
 from tests.worker.images import CPU
@@ -104,6 +105,24 @@ def test_a_training_goes_on_where_torch_has_other_names_for_times(
     said = str(Diagnosis("run", [], profile=read_json(Rank.paths.operators)))
     assert "Profile of rank 0: torch " in said
     assert "(self_cpu_time_total); the trace is whole" in said
+
+
+def test_a_training_goes_on_where_the_disk_has_no_room_for_its_profile(
+    small, tmp_path, capsys
+):
+    class Rank:
+        rank = 0
+        paths = RunPaths(tmp_path / "run")
+
+    profile = StepProfile(Rank(), small(profile=True, warmup_steps=0, steps=9), CPU)
+    with files_no_larger_than(40):
+        for _ in range(9):
+            profile.between_steps()
+
+    said = capsys.readouterr().out
+    assert f"profile: {Rank.paths.profile} cannot be written (File too large)" in said
+    assert "The training continues without it." in said
+    assert not list(Rank.paths.profile.parent.iterdir())
 
 
 def averaged(key, *, on_gpu=False, device=0.0, cpu=0.0, region=False):
