@@ -17,6 +17,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -26,11 +28,14 @@ import torch
 import torch.distributed as dist
 
 from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, open_new
 from nbkit.store.record import read_json, utc_now, write_json
+from nbkit.worker.rank import Rank
 
 __all__ = [
+    "agreed",
     "latest",
     "load",
     "save",
@@ -39,6 +44,9 @@ __all__ = [
 
 SCHEMA = "nbkit.checkpoint/1"
 _MOST_PLACES = 5
+_SHOWN_SECONDS = 120.0
+"""What a node has to show what another has written: NFS may take 60 s (acdirmax)."""
+_POLL_SECONDS = 0.1
 _NAME = re.compile(r"(\.)?step_(\d{8,})(?(1)\.(old|new))")
 """Of folders that a save makes; it leaves all others alone."""
 _PLAIN = torch.Tensor | int | float | complex | str | bytes
@@ -127,6 +135,30 @@ def save(
 def latest(folder: Path) -> Path | None:
     """Return the newest complete checkpoint whose files are all there, or None."""
     return next(iter(_complete(folder)), None)
+
+
+def agreed(rank: Rank, group: dist.ProcessGroup | None) -> Path | None:
+    """Return the newest complete checkpoint that rank 0 finds; called by all ranks.
+
+    Another node may still show a folder as it was: ranks that each choose the newest
+    would continue from different steps.
+
+    Raises
+    ------
+    StoreError
+        If this node does not show that checkpoint in time.
+    """
+    folder = rank.paths.checkpoints
+    newest = latest(folder) if rank.rank == 0 else None
+    if group is None:
+        return newest
+    chosen = [newest and newest.name]
+    dist.broadcast_object_list(chosen, src=0, group=group)
+    (name,) = chosen
+    if name is None:
+        return None
+    _wait_for(folder / name, rank)
+    return folder / name
 
 
 def step_of(path: Path) -> int:
@@ -277,6 +309,24 @@ def _is_complete(path: Path) -> bool:
         (path / name).exists() and (path / name).stat().st_size == size
         for name, size in complete["files"].items()
     )
+
+
+def _wait_for(path: Path, rank: Rank) -> None:
+    """Wait until this node shows a checkpoint that is complete on another."""
+    began = time.monotonic()
+    while not _is_complete(path):
+        waited_seconds = time.monotonic() - began
+        if waited_seconds > _SHOWN_SECONDS:
+            host = socket.gethostname()
+            message = (
+                f"rank 0 continues from {path}, which node {host} does not show as "
+                f"complete after {waited_seconds:.0f} s, limit {_SHOWN_SECONDS:.0f}; "
+                "put the store (NBKIT_HOME) on a file system that all nodes share, or "
+                f"resume again when {host} shows it."
+            )
+            raise StoreError(message)
+        rank.beat(0, Phase.STARTING)
+        time.sleep(_POLL_SECONDS)
 
 
 def _is_finite(path: Path) -> bool:

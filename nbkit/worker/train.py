@@ -72,7 +72,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     manifest = source.prepare(config, rank)
     saved, own = {}, {}
     if rank.attempt:
-        newest = checkpoint.latest(rank.paths.checkpoints)
+        newest = checkpoint.agreed(rank, host_group)
         if newest is not None:
             saved, own = checkpoint.load(newest, rank.rank, rank.world_size)
         elif not (config.max_restarts or config.engine == "slurm"):

@@ -1,12 +1,12 @@
 """Checkpoints: what survives, what counts, what a failing disk leaves behind."""
 
 import random
-import resource
 import shutil
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +16,8 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
 from nbkit.worker import checkpoint
 from nbkit.worker.generators import random_state, restore_random_state
+from nbkit.worker.rank import Rank
+from tests.full_disk import files_no_larger_than
 
 
 def save(folder, step, *, kept=10, state=None):
@@ -41,17 +43,6 @@ def save_as_ranks(folder, step, world_size):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-@contextmanager
-def files_no_larger_than(size_bytes):
-    """Let writes fail beyond a size, as they do on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_model_optimizer_and_position_come_back_as_they_were(tmp_path):
@@ -318,3 +309,44 @@ def test_a_store_that_nodes_do_not_share_is_named(tmp_path):
         checkpoint.save(tmp_path, 1, {}, {}, 0, 2, lambda: None, 10)
 
     assert checkpoint.latest(tmp_path) is None
+
+
+@pytest.fixture
+def agreed(tmp_path, monkeypatch):
+    """Return what rank 1 continues from, when rank 0 has found a checkpoint."""
+    rank = Rank(RunPaths(tmp_path), 1, 0, 2, 1, 1, None)
+    group: Any = object()
+
+    def ask(found_by_rank_0):
+        def broadcast(values, src, group):
+            values[src] = found_by_rank_0
+
+        monkeypatch.setattr(checkpoint.dist, "broadcast_object_list", broadcast)
+        return checkpoint.agreed(rank, group)
+
+    return ask
+
+
+def test_every_rank_continues_from_the_checkpoint_that_rank_0_finds(tmp_path, agreed):
+    older, _ = (save(RunPaths(tmp_path).checkpoints, step) for step in (3, 5))
+
+    assert agreed(older.name) == older
+    assert agreed(None) is None
+
+
+def test_a_rank_waits_until_its_node_shows_the_checkpoint(
+    tmp_path, agreed, monkeypatch
+):
+    path = save(RunPaths(tmp_path).checkpoints, 3)
+    hidden = path.rename(tmp_path / "hidden")
+    monkeypatch.setattr(Rank, "beat", lambda rank, step, phase: hidden.rename(path))
+
+    assert agreed(path.name) == path
+
+
+def test_a_node_that_does_not_show_the_checkpoint_in_time_is_named(agreed, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_SHOWN_SECONDS", 0.0)
+
+    said = f"step_00000003, which node {socket.gethostname()} does not show.*NBKIT_HOME"
+    with pytest.raises(StoreError, match=said):
+        agreed("step_00000003")
