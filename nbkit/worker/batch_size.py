@@ -7,7 +7,6 @@ search runs in a separate process, beside the rank that has not allocated yet.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -19,13 +18,14 @@ import torch.distributed as dist
 from torch import nn
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.manifest import Manifest
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.reading import read_file
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.telemetry.cuda_errors import is_out_of_memory
-from nbkit.worker import graphs, models, optimizers
+from nbkit.worker import context, graphs, models, optimizers
 from nbkit.worker.data import Placement, synthetic
 from nbkit.worker.distributed import gather
 from nbkit.worker.precision import Precision
@@ -53,6 +53,7 @@ def resolve(
     rank: Rank,
     device: torch.device,
     group: dist.ProcessGroup | None,
+    manifest: Manifest | None,
 ) -> int:
     """Return the batch size of every rank; called by all.
 
@@ -75,7 +76,8 @@ def resolve(
             f"in this run {found}; use a number."
         )
         raise ConfigError(message)
-    answers = gather({"batch_size": _probe(rank)}, rank, group)
+    size = _probe(rank, config.num_classes or _classes(manifest))
+    answers = gather({"batch_size": size}, rank, group)
     size = min(answer["batch_size"] for answer in answers)
     if not size:
         message = (
@@ -143,6 +145,10 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
     )
 
 
+def _classes(manifest: Manifest | None) -> int:
+    return synthetic.NUM_CLASSES if manifest is None else len(manifest.classes)
+
+
 def _usable_share(config: ExperimentConfig) -> float:
     """Return which part of the free memory a probe may use."""
     has_dali = config.loader == "dali" and config.data != "synthetic"
@@ -176,29 +182,47 @@ def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) 
         optimizer.zero_grad(set_to_none=False)
 
 
-def _probe(rank: Rank) -> int:
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "nbkit.worker.batch_size", str(rank.paths.root)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "LOCAL_RANK": str(rank.local_rank)},
-    ) as probe:
+def _probe(rank: Rank, num_classes: int) -> int:
+    # Not its standard output, to which models may print.
+    reading, writing = os.pipe()
+    arguments = map(str, (rank.paths.root, num_classes, writing))
+    with (
+        os.fdopen(reading) as answer,
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "nbkit.worker.batch_size", *arguments],
+            pass_fds=[writing],
+            env={**os.environ, "LOCAL_RANK": str(rank.local_rank)},
+        ) as probe,
+    ):
+        os.close(writing)
         # On the GPU it is one of the run's own processes, not another's.
         own = rank.paths.rank(rank.attempt, rank.rank).probe
         write_json(own, ProcessIdentity.of(probe.pid).to_dict())
-        answer, _ = probe.communicate()
+        size = answer.read()
     if probe.returncode:
         message = (
             f"probing the largest batch ended with exit code {probe.returncode}; see "
             "above in this log, or set batch_size_per_gpu to a number."
         )
         raise DeviceError(message)
-    return int(json.loads(answer)["batch_size"])
+    return int(size)
 
 
 def main() -> None:
-    """Print the largest batch size for the run in the folder given."""
-    config = ExperimentConfig.from_json(read_file(RunPaths(Path(sys.argv[1])).config))
+    """Write the largest batch size of a run: its folder, classes, and where to."""
+    root, num_classes, answer = sys.argv[1:]
+    config = ExperimentConfig.from_json(read_file(RunPaths(Path(root)).config))
+    # A single label counts as two: the images of a probe have classes.
+    config = config.replace(num_classes=max(2, int(num_classes)))
+    # Nothing of a probe belongs to the run.
+    context.log_with(lambda values, step: None)
+    size = _largest_on_gpu(config)
+    with os.fdopen(int(answer), "w") as file:
+        file.write(str(size))
+
+
+def _largest_on_gpu(config: ExperimentConfig) -> int:
+    """Return the largest batch size for the GPU of this rank."""
     index = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
@@ -206,8 +230,7 @@ def main() -> None:
     share = _usable_share(config) * free_bytes / total_bytes
     torch.cuda.set_per_process_memory_fraction(share, device)
     torch.backends.cudnn.benchmark = not config.deterministic
-    size = largest(lambda size: fits(config, device, size))
-    sys.stdout.write(json.dumps({"batch_size": size}) + "\n")
+    return largest(lambda size: fits(config, device, size))
 
 
 if __name__ == "__main__":

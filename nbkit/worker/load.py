@@ -46,7 +46,7 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     group = join(rank, config, device)
     seed_generators(config.seed)
     manifest = source.prepare(config, rank)
-    per_rank = batch_size.resolve(config, rank, device, group)
+    per_rank = batch_size.resolve(config, rank, device, group, manifest)
     placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)
     batches = data.load(config, manifest, placement, per_rank)
     accumulation = config.gradient_accumulation_steps

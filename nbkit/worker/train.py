@@ -84,7 +84,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
             )
             raise RunError(message)
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
-        config, rank, device, host_group
+        config, rank, device, host_group, manifest
     )
     placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)
     batches = data.load(config, manifest, placement, per_rank)

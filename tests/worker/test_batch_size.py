@@ -1,14 +1,13 @@
 """The largest batch: which sizes are tried, and who may ask."""
 
 import gc
-import json
 import os
-import subprocess
 import sys
 
 import pytest
 import torch
 
+import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.store.paths import RunPaths
@@ -163,7 +162,7 @@ def test_memory_is_left_for_pools_that_a_probe_does_not_have(fields, share):
 def test_a_number_is_taken_as_it_is(tmp_path):
     config = ExperimentConfig(batch_size_per_gpu=48)
 
-    assert batch_size.resolve(config, lone_rank(tmp_path), CPU, None) == 48
+    assert batch_size.resolve(config, lone_rank(tmp_path), CPU, None, None) == 48
 
 
 @pytest.mark.parametrize("oversubscribe", [False, True])
@@ -171,23 +170,66 @@ def test_max_is_refused_without_a_gpu_of_its_own(tmp_path, oversubscribe):
     config = ExperimentConfig(batch_size_per_gpu="max", oversubscribe=oversubscribe)
 
     with pytest.raises(ConfigError, match=r"'max'.*use a number"):
-        batch_size.resolve(config, lone_rank(tmp_path), CPU, None)
+        batch_size.resolve(config, lone_rank(tmp_path), CPU, None, None)
+
+
+@pytest.mark.usefixtures("process_as_before")
+def test_what_a_model_prints_and_logs_in_a_probe_is_not_its_answer(
+    tmp_path, monkeypatch
+):
+    def search(config):
+        print("a model prints")
+        nbkit.log({"spread": 1.0})
+        return 48
+
+    monkeypatch.setattr(batch_size, "_largest_on_gpu", search)
+    assert answer_of_a_probe(tmp_path, monkeypatch, 10) == "48"
+
+
+@pytest.mark.usefixtures("process_as_before")
+@pytest.mark.parametrize(("found", "outputs"), [(14, 14), (1, 2)])
+def test_a_probe_has_as_many_outputs_as_the_data_have_classes(
+    tmp_path, monkeypatch, found, outputs
+):
+    built = []
+    build = batch_size.models.build
+
+    def note(config, num_classes):
+        built.append(num_classes)
+        return build(config, num_classes)
+
+    def search(config):
+        return int(batch_size.fits(config, CPU, 4))
+
+    monkeypatch.setattr(batch_size.models, "build", note)
+    monkeypatch.setattr(batch_size, "_largest_on_gpu", search)
+
+    assert answer_of_a_probe(tmp_path, monkeypatch, found) == "1"
+    assert built == [outputs]
+
+
+def answer_of_a_probe(folder, monkeypatch, num_classes):
+    """Return what a probe's process writes for its rank."""
+    config = ExperimentConfig(model="squeezenet1_1", image_size=32)
+    (folder / "config.json").write_text(config.to_json())
+    reading, writing = os.pipe()
+    arguments = ["probe", str(folder), str(num_classes), str(writing)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    batch_size.main()
+    with os.fdopen(reading) as answer:
+        return answer.read()
 
 
 @pytest.mark.gpu
 def test_the_largest_batch_fits_its_gpu_and_twice_as_much_does_not(tmp_path):
     config = ExperimentConfig(batch_size_per_gpu="max", precision="bf16")
     (tmp_path / "config.json").write_text(config.to_json())
-
-    done = subprocess.run(
-        [sys.executable, "-m", "nbkit.worker.batch_size", str(tmp_path)],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "LOCAL_RANK": "0"},
-    )
-
-    found = json.loads(done.stdout)["batch_size"]
     device = torch.device("cuda", 0)
+    rank = lone_rank(tmp_path)
+    rank.paths.rank(0, 0).probe.parent.mkdir(parents=True)
+
+    found = batch_size.resolve(config, rank, device, None, None)
+
     assert batch_size.fits(config, device, found)
     assert not batch_size.fits(config, device, 2 * found)
 

@@ -11,7 +11,10 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.worker.data import Batch, EvaluationBatch, Placement
 
-__all__ = ["Synthetic", "load"]
+__all__ = ["NUM_CLASSES", "Synthetic", "load"]
+
+NUM_CLASSES = 1000
+"""Unless the configuration says how many."""
 
 # More than one batch, so that consecutive steps do not see the very same images; few,
 # because each costs memory (154 MB for 256 images of 224 px).
@@ -27,7 +30,7 @@ class Synthetic:
     ) -> None:
         accumulation = config.gradient_accumulation_steps
         images_per_step = batch_size * placement.world_size * accumulation
-        self.num_classes = config.num_classes or 1000
+        self.num_classes = config.num_classes or NUM_CLASSES
         self.steps_per_epoch = config.images_per_epoch // images_per_step
         if not self.steps_per_epoch:
             message = (
