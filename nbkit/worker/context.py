@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import math
 import operator
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
 
     from nbkit.worker.distributed import StopAgreement
 
-__all__ = ["Context", "context", "log", "log_with", "numbers", "whole_step"]
+__all__ = [
+    "Context",
+    "context",
+    "log",
+    "log_with",
+    "numbers",
+    "refuse_in_child",
+    "whole_step",
+]
 
 _current: Context | None = None
 _recorder: Callable[[Mapping[str, float], int | None], None] | None = None
@@ -75,7 +84,7 @@ def log(values: Mapping[str, float], step: int | None = None) -> None:
         If a value is not a number, or the step not an integer from 0 on; or if nbkit
         itself records something of that name.
     RunError
-        Outside of a run.
+        Outside of a run, or in a process that a rank has forked.
     """
     if _recorder is None:
         context().log(values, step)
@@ -119,6 +128,7 @@ class Context:
         self.was_stopped = False
         """Whether `should_stop` has answered with True."""
         self._rank = rank
+        self._pid = os.getpid()
         self._device = device
         self._step = -1
         self._group: tuple[Any, Any] | None = None
@@ -144,6 +154,7 @@ class Context:
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Record numbers; see `nbkit.log`."""
+        refuse_in_child(self._pid, self.rank)
         step = self._step + 1 if step is None else whole_step(step)
         found = numbers(values)
         self._step = step
@@ -325,6 +336,21 @@ def log_with(recorder: Callable[[Mapping[str, float], int | None], None]) -> Non
     """Let a training record what this process logs: it has its own file."""
     global _recorder
     _recorder = recorder
+
+
+def refuse_in_child(pid: int, rank: int) -> None:
+    """Raise a `RunError` in a process that a rank, whose pid is given, has forked.
+
+    It has the rank's files and locks, but not the thread that serves them: to log there
+    could wait for ever.
+    """
+    if os.getpid() != pid:
+        message = (
+            f"nbkit.log() in process {os.getpid()}, which rank {rank} has forked; log "
+            "in the rank's own process, for example where the loader returns its "
+            "batches."
+        )
+        raise RunError(message)
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:

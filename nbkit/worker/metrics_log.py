@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, RunError
+from nbkit.errors import ConfigError
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.worker import context
 from nbkit.worker.rank import Rank
@@ -153,15 +153,9 @@ class MetricsLog:
         ConfigError
             If a value is not a number, or a name is one of the training's own.
         RunError
-            In a loading process, which has the file and not the thread that serves it.
+            In a process that the rank has forked, such as a loading process.
         """
-        if os.getpid() != self._pid:
-            message = (
-                f"nbkit.log() in process {os.getpid()}, which loads for rank "
-                f"{self._rank.rank}; log in the rank's own process, for example where "
-                "the loader returns its batches."
-            )
-            raise RunError(message)
+        context.refuse_in_child(self._pid, self._rank.rank)
         found = context.numbers(values)
         if taken := sorted(_OWN & found.keys()):
             message = (
