@@ -70,6 +70,9 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
     device = choose_device(rank, config)
     seed(config, device)
     manifest = source.prepare(config, rank)
+    # Loaders and models may log as soon as they are made.
+    log = MetricsLog(rank, config, 0)
+    opened.callback(log.close)
     batches = _opened(config, manifest, device)
     if batches is not None:
         opened.callback(batches.close)
@@ -83,8 +86,6 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
     model, numbers = _converted(model, config, device, manifest, rank)
     numbers |= precision.kernels(model, max(config.inference.batch_sizes))
     dtype = _DTYPES.get(numbers["elsewhere"], torch.float32)
-    log = MetricsLog(rank, config, 0)
-    opened.callback(log.close)
     facts: dict[str, Any] = {
         "source": source.describe(config, manifest),
         "weights": origin,

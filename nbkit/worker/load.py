@@ -47,14 +47,15 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     seed_generators(config.seed)
     manifest = source.prepare(config, rank)
     per_rank = batch_size.resolve(config, rank, device, group, manifest)
+    accumulation = config.gradient_accumulation_steps
+    # A loader may log as soon as it is made.
+    log = MetricsLog(rank, config, per_rank * rank.world_size * accumulation)
     placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)
     batches = data.load(config, manifest, placement, per_rank)
-    accumulation = config.gradient_accumulation_steps
     total_steps = config.steps or (config.epochs or 1) * batches.steps_per_epoch
 
     clock = StepClock(device)
     agreement = StopAgreement(rank, group)
-    log = MetricsLog(rank, config, per_rank * rank.world_size * accumulation)
     facts = rank, config, device, group, batches, per_rank
     images_from = source.describe(config, manifest)
     write_facts(*facts, completed=False, source=images_from)

@@ -126,6 +126,8 @@ class MetricsLog:
         profiled_steps: int = 0,
     ) -> None:
         self.window = Window()
+        self.is_muted = False
+        """Whether what a plug-in logs is left out, as of passes that do not count."""
         self._rank = rank
         self._config = config
         self._images = images_per_step
@@ -156,6 +158,8 @@ class MetricsLog:
             In a process that the rank has forked, such as a loading process.
         """
         context.refuse_in_child(self._pid, self._rank.rank)
+        if self.is_muted:
+            return
         found = context.numbers(values)
         if taken := sorted(_OWN & found.keys()):
             message = (

@@ -86,9 +86,15 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
         config, rank, device, host_group, manifest
     )
+    accumulation = config.gradient_accumulation_steps
+    images_per_step = per_rank * rank.world_size * accumulation
+    profile = StepProfile(rank, config, device)
+    # Loaders and models may log as soon as they are made. A resumed attempt makes them
+    # again, and what they log then belongs to no step of it.
+    log = MetricsLog(rank, config, images_per_step, profile.steps)
+    log.is_muted = bool(saved)
     placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)
     batches = data.load(config, manifest, placement, per_rank)
-    accumulation = config.gradient_accumulation_steps
     steps_per_epoch = batches.steps_per_epoch
     batches_per_epoch = steps_per_epoch * accumulation
     total_steps = config.steps or (config.epochs or 1) * steps_per_epoch
@@ -99,9 +105,9 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     raw_model = precision.to_layout(raw_model.to(device))
     optimizer = optimizers.build(config, raw_model)
     criterion = losses.training_loss(config, manifest, rank).to(device)
-    images_per_step = per_rank * rank.world_size * accumulation
 
-    # 3. Gradient exchange
+    # 3. Gradient exchange; its passes before the first step are thrown away
+    log.is_muted = True
     clock = StepClock(device)
     if config.cuda_graphs:
         graphs.capture(raw_model, config, precision, device, per_rank)
@@ -109,8 +115,6 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     exchanging = ddp_of(model)
     agreement = StopAgreement(rank, host_group)
     watch = FiniteWatch(raw_model)
-    profile = StepProfile(rank, config, device)
-    log = MetricsLog(rank, config, images_per_step, profile.steps)
     facts = rank, config, device, host_group, batches, per_rank
     described = {
         "source": source.describe(config, manifest),
@@ -197,6 +201,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     steps_until_window = config.warmup_steps + profile.steps
     if not steps_until_window:
         log.window.open()
+    log.is_muted = False
     profile.between_steps()
     clock.restart()
     while not (done or stopped):

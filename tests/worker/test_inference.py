@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+import nbkit
 from nbkit.analysis.live.metrics import LiveMetrics
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
@@ -14,7 +15,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.predictions import read_predictions
 from nbkit.store.progress import progress
 from nbkit.store.runs import StoredRun
-from nbkit.worker import inference, models
+from nbkit.worker import context, inference, models
 from nbkit.worker.inference import infer
 from nbkit.worker.quantize import multiply_adds, quantize
 from nbkit.worker.rank import Rank
@@ -264,3 +265,16 @@ def test_a_run_of_latencies_reads_well_wherever_runs_are_read(served):
     assert [point[0] for point in live.series["latency_milliseconds"].points()] == [
         *(1, 4)
     ]
+
+
+def test_a_model_logs_as_soon_as_it_is_made(served, monkeypatch):
+    monkeypatch.setattr(context, "_recorder", None)
+    build = models.build
+
+    def logs(config, outputs):
+        nbkit.log({"outputs": outputs})
+        return build(config, outputs)
+
+    monkeypatch.setattr(models, "build", logs)
+
+    assert served().metrics("log")[0]["values"] == {"outputs": 1000}

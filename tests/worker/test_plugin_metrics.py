@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
 import pytest
+from torch import nn
 
 import nbkit
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, RunError
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import RunPaths
 from nbkit.store.progress import progress
-from nbkit.worker import context
+from nbkit.worker import context, data, models
+from nbkit.worker.load import load
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
+from nbkit.worker.train import train
+from tests.launch.conftest import plugins, small, store
+from tests.training import go_on_here, train_here
+
+__all__ = ["plugins", "small", "store"]
 
 
 @pytest.fixture
@@ -59,3 +69,83 @@ def test_step_and_loss_of_the_run_stay_those_of_its_training(rank, log):
 def test_what_cannot_stand_there_is_refused(log, values, said):
     with pytest.raises(ConfigError, match=said):
         nbkit.log(values)
+
+
+class _Logs(nn.Module):
+    """Logs in every pass, and counts them."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.linear = nn.Linear(3 * 32 * 32, outputs)
+        self.passes = 0
+
+    def forward(self, images):
+        self.passes += 1
+        nbkit.log({"passes": self.passes})
+        return self.linear(images.flatten(1))
+
+
+def test_a_resumed_training_logs_every_step_once(small, monkeypatch):
+    monkeypatch.setattr(models, "build", lambda config, outputs: _Logs(outputs))
+    run = train_here(small(steps=8), stop_at=(5, Phase.DATA))
+
+    go_on_here(run)
+
+    steps = list(range(1, 9))
+    assert [line["step"] for line in run.metrics("log")] == steps
+    assert [line["step"] for line in run.metrics()] == steps
+
+
+def test_a_model_logs_as_soon_as_it_is_made_and_not_again_in_a_resumed_run(
+    small, monkeypatch
+):
+    build = models.build
+
+    def logs(config, outputs):
+        nbkit.log({"outputs": outputs})
+        return build(config, outputs)
+
+    monkeypatch.setattr(models, "build", logs)
+    run = train_here(small(steps=8), stop_at=(5, Phase.DATA))
+
+    go_on_here(run)
+
+    lines = run.metrics("log")
+    assert [(line["step"], line["values"]) for line in lines] == [
+        (0, {"outputs": 1000})
+    ]
+    assert [line["step"] for line in run.metrics()] == list(range(1, 9))
+
+
+@pytest.mark.usefixtures("process_as_before")
+@pytest.mark.parametrize("task", [train, load])
+def test_a_loader_logs_as_soon_as_it_is_made(small, rank, monkeypatch, task):
+    made = data.load
+
+    def logs(*given):
+        nbkit.log({"loaders": 1})
+        return made(*given)
+
+    monkeypatch.setattr(data, "load", logs)
+
+    task(rank, small(task=task.__name__, steps=3))
+
+    found = [it for it in read_json_lines(rank.paths.metrics) if it["kind"] == "log"]
+    assert [line["values"] for line in found] == [{"loaders": 1}]
+
+
+@pytest.mark.parametrize("whose", ["training", "function"])
+def test_a_loading_process_is_refused_and_learns_where_to_log(
+    rank, monkeypatch, whose, small
+):
+    monkeypatch.setattr(context, "_current", None)
+    if whose == "training":
+        recorder = MetricsLog(rank, small(), 8)
+    else:
+        recorder = context.enter(rank, small(), None)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as loading:
+        logged = loading.submit(nbkit.log, {"images": 1})
+
+    with pytest.raises(RunError, match="rank 0 has forked; log in the rank's own"):
+        logged.result()
+    recorder.close()
