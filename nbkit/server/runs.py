@@ -39,7 +39,7 @@ __all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
 NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
-_RATE_SECONDS = 0.5  # per poll, for reading all steps of runs that have ended
+_STEPS_SECONDS = 0.5  # per poll, for reading all steps of runs
 _SENT_BYTES = 8 << 20
 """A record that is larger is not sent to a browser."""
 _SETTLED_SECONDS = 2.0
@@ -99,7 +99,7 @@ class RunTable:
         self._owners: dict[tuple[str, int], int | None] = {}
         self._folders: list[Path] = []
         self._folders_stamp: tuple[Path, int] | None = None
-        self._rates_until = 0.0
+        self._steps_until = 0.0
 
     def look(self, kernels: Sequence[Kernel], limit: int = NEWEST) -> Look:
         """Return the newest runs.
@@ -111,7 +111,7 @@ class RunTable:
         limit
             At most so many.
         """
-        self._rates_until = time.monotonic() + _RATE_SECONDS
+        self._steps_until = time.monotonic() + _STEPS_SECONDS
         owners = self._kernel_owners(kernels)
         folders = self._newest_folders()
         found: list[_Seen] = []
@@ -138,7 +138,7 @@ class RunTable:
         RunNotFoundError
             If there is no such run.
         """
-        self._rates_until = time.monotonic() + _RATE_SECONDS
+        self._steps_until = time.monotonic() + _STEPS_SECONDS
         folder = find_exactly(run_id)
         seen = self._see(folder, self._kernel_owners(kernels))
         if seen is None:
@@ -226,7 +226,7 @@ class RunTable:
             lambda: {"imported_from": run.imported_from},
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
-            lambda: {"nonfinite": nonfinite_words(run)},
+            lambda: self._nonfinite(run, seen),
             lambda: self._ended_rate(run, seen),
             lambda: {"tensorboard": paths.tensorboard.is_dir()},
             lambda: {"notebook": self._notebook(paths.run_id, submission, owners)},
@@ -237,9 +237,18 @@ class RunTable:
             except Exception as error:  # noqa: BLE001 - the row says which is missing
                 seen.note(error)
 
+    @property
+    def _left_seconds(self) -> float:
+        return max(0.0, self._steps_until - time.monotonic())
+
+    def _nonfinite(self, run: StoredRun, seen: _Seen) -> Row:
+        found = nonfinite_words(run, self._left_seconds)
+        if not found:
+            seen.stamp = None  # the next poll continues
+        return found
+
     def _ended_rate(self, run: StoredRun, seen: _Seen) -> Row:
-        left = max(0.0, self._rates_until - time.monotonic())
-        found = ended_rate(run, seen.state, left)
+        found = ended_rate(run, seen.state, self._left_seconds)
         if seen.state.is_final and not found:
             seen.stamp = None  # the next poll continues
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -104,9 +105,15 @@ class FiniteFollower:
         self._reading = FiniteReading()
         self._offset = 0
         self._last = b""
+        self.has_all = True
+        """Whether the last call of `found` came to the end of the file."""
 
-    def found(self, worker: Line) -> NonFinite | None:
+    def found(
+        self, worker: Line, limit_seconds: float = float("inf")
+    ) -> NonFinite | None:
         """Read what is new, and return where the run stopped being finite.
+
+        After the time limit it reads no more: the next call continues from there.
 
         Raises
         ------
@@ -115,18 +122,19 @@ class FiniteFollower:
         ValueError
             If a line that matters is damaged.
         """
+        self.has_all = True
         if worker.get("task") == _WITHOUT_LOSS:
             return None
         if worker.get("ranks") and "nonfinite" in worker:
             # Written at the end, of all ranks: nothing more can be found.
             return NonFinite.from_dict(worker["nonfinite"])
-        if self._read() and self._last:
+        if self._read(time.monotonic() + limit_seconds) and self._last:
             # For the number of the last step.
             self._reading.take(parse_object(self._last))
         return self._reading.found(worker)
 
-    def _read(self) -> bool:
-        """Read what is new; return whether there was something."""
+    def _read(self, deadline: float) -> bool:
+        """Read what is new, one block at least; return whether there was something."""
         begin = self._offset
         try:
             with open_regular(self._path) as file:
@@ -141,6 +149,9 @@ class FiniteFollower:
                     self._offset += len(whole)
                     file.seek(self._offset)
                     self._take(whole)
+                    if time.monotonic() > deadline and len(data) >= _BLOCK_BYTES:
+                        self.has_all = False
+                        break
         except FileNotFoundError:
             return False
         return self._offset > begin

@@ -112,6 +112,21 @@ def test_the_sidebars_rows(lost):
     assert table.one(row["run_id"], [])["nonfinite"] == WORDS
 
 
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_the_sidebar_reads_a_long_run_part_by_part_and_then_tells(
+    lost, monkeypatch, state
+):
+    monkeypatch.setattr("nbkit.server.runs._STEPS_SECONDS", 0.0)
+    lost.append(*map(step, range(11, 15_000)))
+    lost.record(state)
+    table = RunTable(None)
+
+    told = [table.look([]).rows[0]["nonfinite"] for _ in range(8)]
+
+    assert told[:2] == [None, None]
+    assert told[-1] == WORDS
+
+
 def test_a_run_that_is_resumed_from_before_it_says_so_no_longer(lost):
     numbers = run_numbers(lost.run)
     assert numbers is not None

@@ -116,7 +116,7 @@ def run_numbers(
         config = read_json(run.paths.config) or {}
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
-        numbers["nonfinite"] = nonfinite_words(run)
+        numbers |= nonfinite_words(run)
         found: dict[str, Any] = progress(run.paths.metrics)
         found |= ended_rate(run, state, limit_seconds) or (
             {"images_per_second": None} if state.is_final else {}
@@ -136,10 +136,12 @@ def state_words(row: dict[str, Any]) -> str:
     return visible(", ".join(filter(None, words)))
 
 
-def nonfinite_words(run: StoredRun) -> str | None:
-    """Return where a run stopped being finite, in words; None if it did not.
+def nonfinite_words(
+    run: StoredRun, limit_seconds: float = float("inf")
+) -> dict[str, str | None]:
+    """Return where a run stopped being finite, in words: ``nonfinite``, or None.
 
-    The next call continues where this one ended.
+    Empty where there was no time to read all: the next call continues from there.
 
     Raises
     ------
@@ -150,15 +152,17 @@ def nonfinite_words(run: StoredRun) -> str | None:
     try:
         status = path.stat()
     except FileNotFoundError:
-        return None
+        return {"nonfinite": None}
     inode, follower = _finite.pop(path, (None, None))
     if follower is None or inode != status.st_ino:
         follower = FiniteFollower(path)
     if len(_finite) >= _MOST_RATES:
         _finite.clear()
-    found = follower.found(run.worker)
+    found = follower.found(run.worker, limit_seconds)
     _finite[path] = status.st_ino, follower
-    return None if found is None else str(found)
+    if not follower.has_all:
+        return {}
+    return {"nonfinite": None if found is None else str(found)}
 
 
 def ended_rate(
