@@ -74,7 +74,7 @@ class RunsHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Return rows of runs, newest first."""
+        """Return rows of the newest runs, and of older ones that have not ended."""
         asked = self.get_query_argument("limit", str(NEWEST))
         is_number = asked.isascii() and asked.isdecimal() and len(asked) < 9
         limit = int(asked) if is_number else 0

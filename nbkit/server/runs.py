@@ -1,4 +1,4 @@
-"""The newest runs as rows, polled without reading them all again.
+"""The newest runs and those that continue as rows, polled without reading all again.
 
 Everything here is done by the store's thread (`nbkit.server.store_thread`).
 """
@@ -15,6 +15,7 @@ from typing import Any
 from nbkit.analysis.live.rows import ended_rate, nonfinite_words
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.reading import read_file
+from nbkit.server.going_runs import GoingRuns
 from nbkit.server.run_row import (
     Row,
     cause_of,
@@ -53,7 +54,7 @@ class Look:
     """What the store holds now."""
 
     rows: list[Row]
-    """The newest runs, newest first."""
+    """The newest runs, and older ones that have not ended; newest first."""
     active: list[Row]
     """Those under way, as the sampler's process wants to know them."""
     past: list[str]
@@ -94,6 +95,7 @@ class RunTable:
         self._root = root.resolve() if root is not None else None
         self._allow_hidden = allow_hidden
         self._seen: dict[str, _Seen] = {}
+        self._going = GoingRuns()
         self._notebooks: dict[str, str] = {}
         """By run: known as long as its owner's kernel lives, and remembered."""
         self._owners: dict[tuple[str, int], int | None] = {}
@@ -102,28 +104,32 @@ class RunTable:
         self._steps_until = 0.0
 
     def look(self, kernels: Sequence[Kernel], limit: int = NEWEST) -> Look:
-        """Return the newest runs.
+        """Return the newest runs, and older ones that have not ended.
 
         Parameters
         ----------
         kernels
             Of the server, so that a run is shown with the notebook that launched it.
         limit
-            At most so many.
+            So many of the newest.
         """
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         owners = self._kernel_owners(kernels)
-        folders = self._newest_folders()
+        folders, going = self._newest_folders(), self._going.ids()
         found: list[_Seen] = []
         for folder in folders:
-            if len(found) == limit:
-                break
+            is_newest = len(found) < limit
+            if not is_newest and folder.name not in going:
+                continue
             seen = self._see(folder, owners)
-            if seen is not None:
+            if seen is None:
+                continue
+            self._going.note(folder.name, seen.state)
+            if is_newest or not seen.state.is_final:
                 found.append(seen)
                 self._seen[folder.name] = seen
         # A request for fewer must not discard the others.
-        kept = {folder.name for folder in folders[: max(limit, NEWEST)]}
+        kept = {folder.name for folder in folders[: max(limit, NEWEST)]} | going
         self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
         active = [_active(seen) for seen in found if not seen.state.is_final]
         past = [file for seen in found if (file := _past(seen)) is not None]

@@ -1,0 +1,39 @@
+"""Which runs have not ended, however old they are."""
+
+from __future__ import annotations
+
+import time
+
+from nbkit.store.record import RunState
+from nbkit.store.run_list import list_runs
+
+__all__ = ["GoingRuns"]
+
+_ALL_SECONDS = 30.0
+"""Between two checks of all runs: an old one may have been resumed."""
+_MOST = 100
+"""Each is read at every poll: of more, those in a queue are left out first."""
+
+
+class GoingRuns:
+    """Ids of the runs that had not ended when they were last looked at."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._all_again = 0.0
+
+    def ids(self) -> set[str]:
+        """Return them; from time to time all runs are checked."""
+        if time.monotonic() >= self._all_again:
+            rows = [row for row in list_runs() if not row.state.is_final]
+            rows.sort(key=lambda row: row.state is RunState.QUEUED)
+            self._ids = {row.run_id for row in rows[:_MOST]}
+            self._all_again = time.monotonic() + _ALL_SECONDS
+        return self._ids
+
+    def note(self, run_id: str, state: RunState) -> None:
+        """Take in where a run stands now."""
+        if state.is_final:
+            self._ids.discard(run_id)
+        else:
+            self._ids.add(run_id)

@@ -1,0 +1,77 @@
+"""A run that goes on is in the list of runs, however many newer ones there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.server import going_runs
+from nbkit.server.runs import RunTable
+from tests.server.stored_runs import store_run
+
+LONG = "20200101-000000-long-aaaa"
+
+
+@pytest.fixture
+def put(tmp_path, monkeypatch):
+    """Return a writer of runs with these numbers, newer than `LONG`, into one store."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+
+    def write(numbers, state="finished"):
+        for number in numbers:
+            store_run(tmp_path, f"20200101-{number:06d}-run-aaaa", state)
+
+    store_run(tmp_path, LONG, "running")
+    return write
+
+
+def ids(look):
+    return [row["run_id"] for row in look.rows]
+
+
+def test_a_long_run_behind_many_short_ones_is_listed_until_it_ends(put, tmp_path):
+    put(range(1, 61))
+    table = RunTable(None)
+
+    look = table.look([])
+
+    assert len(look.rows) == 51
+    assert ids(look)[-1] == LONG
+    assert [run["run_id"] for run in look.active] == [LONG]
+    assert ids(table.look([], 1))[1:] == [LONG]
+    store_run(tmp_path, LONG)
+    assert LONG not in ids(table.look([]))
+
+
+def test_a_run_that_newer_ones_push_out_of_the_newest_stays(put):
+    put(range(1, 10))
+    table = RunTable(None)
+    assert LONG in ids(table.look([]))
+
+    put(range(10, 70))
+
+    assert ids(table.look([]))[-1] == LONG
+
+
+def test_an_old_run_that_is_resumed_is_seen_at_the_next_look_at_all_runs(
+    put, tmp_path, monkeypatch
+):
+    store_run(tmp_path, LONG)
+    put(range(1, 61))
+    table = RunTable(None)
+    assert LONG not in ids(table.look([]))
+    store_run(tmp_path, LONG, "running")
+    assert LONG not in ids(table.look([]))
+
+    monkeypatch.setattr(table._going, "_all_again", 0.0)
+
+    assert ids(table.look([]))[-1] == LONG
+
+
+def test_of_very_many_runs_those_that_wait_are_left_out_first(put, monkeypatch):
+    monkeypatch.setattr(going_runs, "_MOST", 3)
+    put(range(1, 61), "queued")
+
+    found = ids(RunTable(None).look([], 1))
+
+    assert len(found) == 3
+    assert found[-1] == LONG
