@@ -89,7 +89,8 @@ class Monitor:
         self._history = History(interval)
         self._gauges = Gauges() if settings.metrics else None
         self._feed = Feed(
-            [*feed_command, "--interval", f"{interval:g}"],
+            # Exactly: a page asks for the sampler's interval, and less is refused.
+            [*feed_command, "--interval", str(interval)],
             interval,
             self._on_line,
             self._on_state,
@@ -168,7 +169,7 @@ class Monitor:
         self._hub.refuse(viewer, message)
 
     async def look(self, limit: int = NEWEST) -> Look:
-        """Return the newest runs as they are now.
+        """Return the newest runs, and older ones that have not ended, as they are now.
 
         Raises
         ------

@@ -107,7 +107,7 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         if not number or not least <= seconds <= 1e6 or not math.isfinite(seconds):
             text = (
                 f"interval_seconds={_short(seconds)} is not a number of at least "
-                f"{least:g}, the server's interval; use that or more."
+                f"{least}, the server's interval; use that or more."
             )
             raise ValueError(text)
         return float(seconds)

@@ -17,6 +17,10 @@ import pytest
 from nbkit.server import child
 from nbkit.server import feed as feed_module
 from nbkit.server.feed import Feed
+from nbkit.server.monitor import Monitor, Settings
+from nbkit.server.runs import RunTable
+from nbkit.server.sessions import Kernel
+from nbkit.server.tensorboards import TensorBoards
 
 # It hears of no pipe that is closed: it has to be killed.
 DEAF = """
@@ -52,6 +56,21 @@ def quick(monkeypatch):
     """Let nobody wait for long."""
     monkeypatch.setattr(feed_module, "_DELAYS_SECONDS", (0.05,))
     monkeypatch.setattr(child, "_END_SECONDS", 0.3)
+
+
+async def no_kernels() -> list[Kernel]:
+    return []
+
+
+@pytest.mark.parametrize("seconds", [0.25, 1 / 3, 60.0])
+def test_the_sampler_gets_the_servers_interval_to_the_last_digit(seconds):
+    log = logging.getLogger("nbkit.test")
+    boards = TensorBoards(60, log)
+    settings = Settings(interval_seconds=seconds)
+
+    monitor = Monitor(settings, RunTable(None), no_kernels, boards, log)
+
+    assert float(monitor._feed._command[-1]) == seconds
 
 
 async def until(look: Callable[[], object]) -> None:
