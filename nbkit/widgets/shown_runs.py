@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from IPython.core.getipython import get_ipython
@@ -125,7 +126,7 @@ class _Shown:
 
     def _look(self) -> None:
         if self.live is None:
-            self._look_for_another_attempt()
+            self._look_whether_it_goes_on()
         elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
             self._replace(picture(self.live))
             self._attempt, self.live = self.live.attempt, None
@@ -134,11 +135,12 @@ class _Shown:
             self._replace(picture(self.live))
         self._why = None
 
-    def _look_for_another_attempt(self) -> None:
-        stamp = self._submitted()
+    def _look_whether_it_goes_on(self) -> None:
+        """Show a run again that was resumed, or that Slurm has started again."""
+        stamp = self._written()
         if stamp == self._stamp:
             return
-        if self.run.attempt > self._attempt:
+        if self.run.attempt > self._attempt or not self.run.state.is_final:
             live = LiveRun(self.run)
             live.read(_FIRST_SECONDS)
             self._replace(picture(live))
@@ -161,13 +163,15 @@ class _Shown:
         self._newest = bundle
         self.handle.update(bundle, raw=True)
 
-    def _submitted(self) -> tuple[int, ...]:
-        """Return what changes when the run is submitted again."""
-        try:
-            status = self.run.paths.submission.stat()
-        except FileNotFoundError:
-            return ()
-        return status.st_ino, status.st_mtime_ns
+    def _written(self) -> tuple[int, ...]:
+        """Return what changes when the run is submitted or started again."""
+        paths = self.run.paths
+        stamp: tuple[int, ...] = ()
+        for file in (paths.submission, paths.record):
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                stamp += status.st_ino, status.st_mtime_ns
+        return stamp
 
 
 _shown_runs = _ShownRuns()

@@ -69,6 +69,22 @@ def test_the_picture_of_an_end_outlasts_a_fault_and_a_new_attempt_replaces_it(
     assert "running, attempt 2" in text
 
 
+def test_a_run_that_is_started_again_in_the_same_attempt_is_shown_again(written):
+    written.record("stopped")
+    pictures = Pictures(written)
+    pictures.shown.look()
+    assert pictures.texts == []
+
+    written.record("running")
+    pictures.shown.look()
+    written.record("finished")
+    pictures.shown.look()
+
+    running, finished = pictures.texts
+    assert ": running" in running
+    assert ": finished" in finished
+
+
 def test_what_hides_a_run_under_way_is_said_once_until_the_run_is_back(
     written, monkeypatch
 ):
