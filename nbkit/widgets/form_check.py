@@ -149,7 +149,7 @@ def _sbatch(config: ExperimentConfig) -> dict[str, str]:
     text = sbatch_script(
         config,
         RunPaths(runs_folder() / "RUN"),
-        python=sys.executable,
+        python="python" if config.slurm.setup else sys.executable,
         gpus_per_node=expected if asked is None else asked,
     )
     note = (

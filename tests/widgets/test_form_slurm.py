@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -136,6 +137,17 @@ def test_where_slurm_does_not_answer_a_partition_is_named_by_hand(form):
     assert shown["partitions"] == []
     assert "there is no sinfo on this machine. Enter one manually" in shown["text"]
     assert form.config.slurm.slurm_partition == "any"
+
+
+@pytest.mark.parametrize(
+    ("setup", "python"), [((), sys.executable), (("module load conda",), "python")]
+)
+def test_the_job_script_starts_the_python_that_setup_chooses(setup, python):
+    config = ExperimentConfig(engine="slurm", slurm={"setup": setup})
+
+    shown = Check({}, config).commands([])[1]
+
+    assert f"exec {python} -P -m nbkit.launch.slurm_job" in shown["text"]
 
 
 def test_the_command_of_a_slurm_run_is_its_job_script():
