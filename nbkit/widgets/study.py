@@ -20,16 +20,18 @@ def study_html(study: Study) -> str:
         A study in any state.
     """
     planned = {arm: 1 if arm in study.once else study.repeats for arm in study.arms}
-    rows = [
-        [arm, f"{len(runs)} of {planned[arm]}", *_rates(runs)]
-        for arm, runs in study.runs_by_arm().items()
-    ]
+    ended = study.runs_by_arm(diverged=True)
+    rows: list[list[str]] = []
+    for arm, runs in study.runs_by_arm().items():
+        lost = len(ended[arm]) - len(runs)
+        mark = f", {lost} not finite" if lost else ""
+        rows.append([arm, f"{len(runs)} of {planned[arm]}{mark}", *_rates(runs)])
     missing = len(study.missing)
     what_next = (
         f"{'1 run is' if missing == 1 else f'{missing} runs are'} missing: study.run() "
         "completes the study."
         if missing
-        else "All runs have finished: nbkit.report(study) shows the results."
+        else "All runs have ended: nbkit.report(study) shows the results."
     )
     caption = f"{study.name} ({study.study_id})"
     columns = ["arm", "finished", "images/s, median of runs", "lowest", "highest"]

@@ -8,8 +8,10 @@ from importlib import resources
 from PIL import Image
 
 import nbkit
+from nbkit.store.nonfinite import NonFinite
 from nbkit.widgets.study import study_html
 from tests.launch.conftest import plugins, small, store
+from tests.study.written_study import write_runs
 
 __all__ = ["plugins", "small", "store"]
 
@@ -29,6 +31,17 @@ def test_a_study_shows_how_far_each_arm_is_and_what_comes_next(small):
     assert float(cells(after)[2].replace(",", "")) > 0
     assert run.summary.images_per_second is not None
     assert "nbkit.report(study)" in after
+
+
+def test_a_run_that_ended_as_not_finite_is_neither_finished_nor_missing(small, store):
+    arms = {"wild": small(gpus=1, stop_on_nonfinite=True)}
+    study = nbkit.Study.create("rates", arms, repeats=2)
+    write_runs(study, {"wild": 100.0}, {"wild": NonFinite("loss", 3)}, ["wild"])
+
+    page = study_html(study)
+
+    assert cells(page)[:2] == ["wild", "1 of 2, 1 not finite"]
+    assert "All runs have ended: nbkit.report(study)" in page
 
 
 def cells(page):
