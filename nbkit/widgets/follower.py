@@ -156,7 +156,8 @@ class Follower:
 
     def _tell(self, message: Message) -> None:
         self._sent_at = time.monotonic()
-        self._send({**message, "number": self._number})
+        # The page counts seconds by this clock: its own may be another.
+        self._send({**message, "number": self._number, "at": time.time()})
 
     def _tell_log(self, name: str, viewer: _Viewer) -> None:
         if viewer.attempt != self._live.run.attempt:

@@ -68,27 +68,43 @@ class RunTable(anywidget.AnyWidget):
         self._list = runs
         self._runs = {run.run_id: run for run in runs}
         self._below = below
+        self._asked: list[dict[str, Any]] = []
+        """Questions whose answers are on the way."""
+        self._reading = threading.Lock()
+        """Held while numbers are read: a second reading would begin at the start."""
         self.on_msg(self._on_message)
         heard_while_busy(self)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Any) -> None:
         if message["kind"] == "show":
-            self._answer(message)
-        else:
+            self._send_if_open(self._answer(message))
+            return
+        if message["kind"] == "refresh":
+            # The page learns that the kernel responds, however long it reads.
+            self._send_if_open({"kind": "heard"})
+        if message not in self._asked:  # the answer on the way is for this one, too
+            self._asked.append(message)
             # Reading a run of a million steps takes seconds: the kernel continues.
             what = (message,)
-            threading.Thread(target=self._answer, args=what, daemon=True).start()
+            threading.Thread(target=self._read, args=what, daemon=True).start()
 
-    def _answer(self, message: dict[str, Any]) -> None:
+    def _read(self, message: dict[str, Any]) -> None:
+        answer = self._answer(message)
+        self._asked.remove(message)
+        self._send_if_open(answer)
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         try:
-            answer = self._answer_to(message)
+            return self._answer_to(message)
         except (NbkitError, OSError) as error:
-            answer = {"kind": "refused", "why": str(error)}
+            return {"kind": "refused", "why": str(error)}
         except Exception as error:  # noqa: BLE001 - the page shows it
             why = traceback.format_exc(limit=-3) or str(error)
-            answer = {"kind": "refused", "why": why}
+            return {"kind": "refused", "why": why}
+
+    def _send_if_open(self, message: dict[str, Any]) -> None:
         if self.comm is not None:
-            self.send(answer)
+            self.send(message)
 
     def _answer_to(self, message: dict[str, Any]) -> dict[str, Any]:
         """Show a run, or return the runs of now, numbers of some of them, or both."""
@@ -105,7 +121,8 @@ class RunTable(anywidget.AnyWidget):
             answer = {"kind": "rows", **rows}
         ids = message["runs"][:_MOST_ASKED]
         found = {run_id: self._runs.get(run_id) for run_id in ids}
-        numbers = {run_id: run and run_numbers(run) for run_id, run in found.items()}
+        with self._reading:
+            numbers = {name: run and run_numbers(run) for name, run in found.items()}
         return {**answer, "numbers": numbers}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from typing import Any
 
 import pytest
@@ -46,8 +47,11 @@ def asked(monkeypatch):
         answers: list[dict[str, Any]] = []
         monkeypatch.setattr(table, "send", answers.append)
         table._on_message(table, {"runs": [], **message}, [])
-        wait_until(lambda: answers, "the answer")
-        return answers[0]
+        is_heard = {"kind": "heard"}
+        found = wait_until(
+            lambda: [it for it in answers if it != is_heard], "an answer"
+        )
+        return found[0]
 
     yield ask
     for table in tables:
@@ -70,6 +74,38 @@ def test_a_refresh_has_states_and_numbers_of_the_same_moment(written, asked):
     assert numbers[run_id]["loss"] == 0.5
     assert numbers[run_id]["at"] >= again["at"]
     assert numbers["gone"] is None
+
+
+def test_a_question_that_is_asked_again_while_runs_are_read_is_read_once(
+    written, monkeypatch
+):
+    table = RunTable(nbkit.runs(), VBox())
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(table, "send", sent.append)
+    read: list[str] = []
+    go_on = threading.Event()
+
+    def slow(run):
+        read.append(run.run_id)
+        go_on.wait()
+        return run_numbers(run)
+
+    monkeypatch.setattr(table_module, "run_numbers", slow)
+    runs = [written.run.run_id]
+    for kind in ("numbers", "numbers", "refresh"):
+        table._on_message(table, {"kind": kind, "runs": runs}, [])
+    # Heard, also while it reads.
+    assert [one["kind"] for one in sent] == ["heard"]
+    wait_until(lambda: read, "a reading")
+    assert len(read) == 1
+    go_on.set()
+
+    wait_until(lambda: len(sent) == 3, "both answers")
+    assert {one["kind"] for one in sent} == {"heard", "numbers", "rows"}
+    assert len(read) == 2
+    table._on_message(table, {"kind": "numbers", "runs": runs}, [])
+    wait_until(lambda: len(sent) == 4, "the answer to a later question")
+    table.close()
 
 
 def test_a_refresh_asks_the_question_again_and_a_slice_stays(written, asked):

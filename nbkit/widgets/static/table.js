@@ -160,11 +160,17 @@ class Table {
       this._takeNumbers(message.numbers);
     } else if (message.kind === 'numbers') {
       this._takeNumbers(message.numbers);
+    } else if (message.kind === 'heard') {
+      // The kernel responds, and may read for a while until it answers.
+      clearTimeout(this._waiting);
+      this._message.textContent = '';
+      this._status.textContent = 'reading…';
     } else if (message.kind === 'shown') {
       clearTimeout(this._waiting);
       this._message.textContent = '';
     } else if (message.kind === 'refused') {
       clearTimeout(this._waiting);
+      this._show();
       this._message.textContent = message.why;
     }
   }
@@ -173,10 +179,12 @@ class Table {
   _takeNumbers(found) {
     for (const [id, numbers] of Object.entries(found)) {
       const row = this._byId.get(id);
-      // An answer that was read before the newest rows comes too late.
       if (row && (!numbers || numbers.at >= row.at)) {
         Object.assign(row, numbers ?? { state: 'removed' });
         this._asked.add(id);
+      } else {
+        // What was read before the newest rows comes too late.
+        this._asked.delete(id);
       }
     }
     clearTimeout(this._unanswered);

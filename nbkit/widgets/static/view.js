@@ -251,8 +251,7 @@ class View {
       return;
     }
     const { head, numbers } = this._feed.values;
-    const now = Date.now() / 1000;
-    this._words.textContent = progressWords(head, numbers, now);
+    this._words.textContent = progressWords(head, numbers, this._feed.now);
     const total = numbers.total_steps;
     this._bar.hidden = total === null || head.state === 'queued';
     this._bar.value = total ? Math.min(1, (numbers.step ?? 0) / total) : 0;

@@ -18,6 +18,7 @@ class Feed {
     this._onMessage = message => this._take(message);
     this.views = new Set();
     this.heardAt = Date.now();
+    this._aheadMilliseconds = 0;
     /** State, numbers, GPUs and lines; null before the kernel's first answer. */
     this.values = null;
     model.on('msg:custom', this._onMessage);
@@ -27,8 +28,16 @@ class Feed {
     this._model.off('msg:custom', this._onMessage);
   }
 
+  /** The kernel's clock, in Unix seconds: this machine's may be another. */
+  get now() {
+    return (Date.now() + this._aheadMilliseconds) / 1000;
+  }
+
   _take(message) {
     this.heardAt = Date.now();
+    if (message.at !== undefined) {
+      this._aheadMilliseconds = 1000 * message.at - this.heardAt;
+    }
     if (message.kind === 'all') {
       this._number = message.number;
       this.values = message.values;

@@ -1,0 +1,111 @@
+"""Widgets in a page without a kernel: the test says what the kernel would."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+import nbkit
+from nbkit.analysis.live.run import LiveRun
+from nbkit.widgets.table import RunTable
+from nbkit.widgets.view import RunView
+from tests.widgets.stored_run import WrittenRun, step
+
+_NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+_OPEN = """async code => {
+  const url = URL.createObjectURL(new Blob([code], {type: 'text/javascript'}));
+  const widget = (await import(url)).default;
+  const hears = new Set();
+  const model = {
+    get: () => 'a-run',
+    on: (_, hear) => hears.add(hear),
+    off: (_, hear) => hears.delete(hear),
+    send: message => sent.push(message),
+  };
+  window.sent = [];
+  window.tell = message => hears.forEach(hear => hear(message));
+  widget.initialize?.({model});
+  widget.render({model, el: document.body});
+}"""
+
+
+@pytest.fixture
+def show(page):
+    """Return a way to show a widget; its page has ``tell``."""
+
+    def show_in(widget: type[RunTable] | type[RunView]):
+        visitor = page("about:blank")
+        visitor.clock.install(time=_NOW - datetime.timedelta(hours=1))
+        visitor.clock.pause_at(_NOW)
+        visitor.evaluate(_OPEN, widget._esm)
+        return visitor
+
+    return show_in
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> nbkit.Run:
+    """Return a run under way."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    written = WrittenRun(tmp_path)
+    written.append(step(1))
+    return written.run
+
+
+def test_the_running_time_is_by_the_kernels_clock(show, run):
+    live = LiveRun(run)
+    live.read()
+    values = live.snapshot()
+    values["head"]["runs_since"] = 1_600_000_000.0
+    visitor = show(RunView)
+
+    at = 1_600_000_030.0
+    told = {"kind": "all", "number": 0, "at": at, "values": values}
+    visitor.evaluate("message => tell(message)", told)
+
+    words = visitor.locator(".nbkv-words")
+    assert "running for 30 s" in words.text_content()
+    visitor.clock.run_for(5_000)
+    assert "running for 35 s" in words.text_content()
+
+
+def tell_rows(visitor, at: float) -> None:
+    """Tell a table of one run, without its numbers."""
+    row = {"run_id": "a", "name": "a run", "state": "running", "damage": None}
+    rows = [{**row, "started_at": None}]
+    told = {"kind": "rows", "at": at, "rows": rows, "numbers": {}}
+    visitor.evaluate("message => tell(message)", told)
+
+
+def test_numbers_that_come_too_late_are_asked_for_again(show):
+    visitor = show(RunTable)
+    asked = "sent.filter(({kind}) => kind === 'numbers').length"
+    tell_rows(visitor, 1.0)
+    tell_rows(visitor, 5.0)
+    before = visitor.evaluate(asked)
+
+    late = {"kind": "numbers", "numbers": {"a": {"at": 2.0, "loss": 7}}}
+    visitor.evaluate("message => tell(message)", late)
+
+    assert visitor.evaluate(asked) == before + 1
+
+
+def test_a_table_that_reads_is_not_called_busy(show):
+    visitor = show(RunTable)
+    tell_rows(visitor, 1.0)
+    alert = visitor.get_by_role("alert")
+    refresh = visitor.get_by_role("button", name="Refresh")
+
+    refresh.click()
+    visitor.evaluate("tell({kind: 'heard'})")
+    visitor.clock.run_for(3_000)
+    assert alert.text_content() == ""
+    assert visitor.get_by_role("status").text_content() == "reading…"
+    visitor.evaluate("tell({kind: 'refused', why: 'no disk'})")
+    assert alert.text_content() == "no disk"
+    assert "1 to 1 of 1" in visitor.get_by_role("status").text_content()
+
+    refresh.click()
+    visitor.clock.run_for(3_000)
+    assert "does not respond" in alert.text_content()
