@@ -38,7 +38,10 @@ def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
     first = open_board(server)
     second = open_board(server)
     page = server.request(first.body["path"])
-    tags = server.request(f"{first.body['path']}{TAGS}")
+    # TensorBoard reads the files beside its answers.
+    tags = wait_until(
+        lambda: server.request(f"{first.body['path']}{TAGS}").body, "curves"
+    )
     found = re.findall(r"url\(([^)]*font-roboto/[^)]*)\)", page.body)
     font = urljoin(f"{server.url}{first.body['path']}", found[0])
 
@@ -48,7 +51,7 @@ def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
     assert "<tb-webapp>" in page.body
     # Its own page seeks them at the root of the site, which is the hub's.
     assert server.request(font.removeprefix(server.url)).status == 200
-    assert list(tags.body["."]) == ["train/loss"]
+    assert list(tags["."]) == ["train/loss"]
     assert len(boards(server)) == 1
 
 
@@ -197,7 +200,8 @@ def test_a_start_that_fails_tells_the_last_words_and_the_next_is_new(start, tmp_
 
 
 def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensorboards, "_START_SECONDS", 3)
+    seconds = patient(3)
+    monkeypatch.setattr(tensorboards, "_START_SECONDS", seconds)
     hangs = tmp_path / "hangs.py"
     hangs.write_text(
         "import os, pathlib, sys, time\n"
@@ -216,7 +220,7 @@ def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
 
     message, is_there = asyncio.run(attempt())
 
-    assert "(no answer within 3 s: looking for files)" in message
+    assert f"(no answer within {seconds:g} s: looking for files)" in message
     assert not is_there
 
 

@@ -45,8 +45,10 @@ def test_a_study_and_all_runs_open_by_names_that_a_person_can_read(start):
     answer = {"path": path, "idle_seconds": 600, "shown": 3, "total": 4}
     assert opened.body == {**answer, "started": True}
     assert (study.body["shown"], study.body["total"]) == (2, 3)
-    assert shown(path) == set(IDS[:3])
-    assert shown(study.body["path"]) == {"fp32 1 aaa1", "_fp16 1 aaa2"}
+    # TensorBoard reads the files beside its answers.
+    wait_until(lambda: shown(path) == set(IDS[:3]), "all runs")
+    names = {"fp32 1 aaa1", "_fp16 1 aaa2"}
+    wait_until(lambda: shown(study.body["path"]) == names, "the runs of the study")
     assert [board.net_connections("inet") for board in boards(server)] == [[], []]
     # What is launched later is shown by the same process, as soon as somebody looks;
     # for a page that only keeps it, all runs are not looked for each time.
