@@ -340,7 +340,9 @@ def test_a_kernel_is_known_by_pid_and_notebook_and_its_run_by_the_notebook(
     kernel_id = server.request("api/sessions", session).body["kernel"]["id"]
 
     def said(key: str) -> list[dict]:
-        lines = map(json.loads, heard.read_text().splitlines())
+        # It hears in a thread of its own, maybe after the first sample.
+        text = heard.read_text() if heard.exists() else ""
+        lines = map(json.loads, text.splitlines())
         found = [line[key] for line in lines if key in line]
         return found[-1] if found else []
 
@@ -358,8 +360,11 @@ def test_a_kernel_is_known_by_pid_and_notebook_and_its_run_by_the_notebook(
             f"import nbkit; nbkit.launch(nbkit.ExperimentConfig.from_json({config!r}))"
         )
         channels.send(json.dumps(_execute(code)))
-        (run,) = wait_until(lambda: said("runs"), "a run")
-        while not (rows := view.next("runs")["runs"]):
+        # A run is listed before its submission says who launched and supervises it.
+        (run,) = wait_until(
+            lambda: [run for run in said("runs") if run["pids"]], "a run"
+        )
+        while not ((rows := view.next("runs")["runs"]) and rows[0]["notebook"]):
             pass
     nbkit.attach(run["run_id"]).stop(grace_seconds=0)
     assert server.request(f"api/kernels/{kernel_id}", method="DELETE").status == 204
