@@ -12,6 +12,7 @@ from asyncio.subprocess import Process
 __all__ = ["FRESH_SECONDS", "LastWords", "end", "hear_out", "how_it_ended", "listen"]
 
 _END_SECONDS = 3.0
+_KILLED_SECONDS = 3.0
 _LAST_SECONDS = 1.0
 _WORDS_BYTES = 500
 FRESH_SECONDS = 5.0
@@ -95,10 +96,10 @@ async def end(process: Process, *, at_once: bool = False) -> None:
     # raises CancelledError instead of TimeoutError, and the process would stay.
     ended = asyncio.ensure_future(process.wait())
     try:
-        for _ in range(2):
+        for seconds in (_END_SECONDS, _KILLED_SECONDS):
             if at_once and process.returncode is None:
                 process.kill()
-            if (await asyncio.wait([ended], timeout=_END_SECONDS))[0]:
+            if (await asyncio.wait([ended], timeout=seconds))[0]:
                 return
             at_once = True
     finally:

@@ -56,6 +56,8 @@ def quick(monkeypatch):
     """Let nobody wait for long."""
     monkeypatch.setattr(feed_module, "_DELAYS_SECONDS", (0.05,))
     monkeypatch.setattr(child, "_END_SECONDS", 0.3)
+    # On a busy machine, a killed process may take some time to be gone.
+    monkeypatch.setattr(child, "_KILLED_SECONDS", 60)
 
 
 async def no_kernels() -> list[Kernel]:
@@ -217,6 +219,7 @@ def test_one_that_cannot_be_killed_keeps_no_file_and_has_no_other_beside_it(
             # As of a process that hangs in the driver.
             for process in (asyncio.subprocess.Process, subprocess.Popen):
                 context.setattr(process, "kill", lambda _: None)
+            context.setattr(child, "_KILLED_SECONDS", 0.3)
             watched.feed.start()
             pid = await watched.running()
             await watched.feed.stop()

@@ -330,9 +330,10 @@ def test_a_store_that_hangs_holds_only_its_thread():
     hang = threading.Event()
 
     async def ask() -> None:
-        thread = StoreThread(patience_seconds=0.2)
+        thread = StoreThread()
         try:
             assert await thread.do(lambda: 1) == 1
+            thread._patience_seconds = 0.2
             with pytest.raises(StoreError, match="has not answered for 0 s"):
                 await thread.do(hang.wait)
             with pytest.raises(StoreError, match="file server"):

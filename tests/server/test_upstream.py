@@ -91,6 +91,7 @@ def test_a_process_that_cannot_be_killed_is_left_where_its_pipes_have_no_name(
     name = "_transport"
     monkeypatch.setattr(Process, name, renamed(name, "asyncio"), raising=False)
     monkeypatch.setattr(child, "_END_SECONDS", 0.05)
+    monkeypatch.setattr(child, "_KILLED_SECONDS", 0.05)
 
     async def leave() -> int:
         process = await asyncio.create_subprocess_exec("sleep", "1000", stdin=PIPE)
