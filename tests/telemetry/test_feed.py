@@ -19,13 +19,18 @@ def _values(inventory, sample, number=0):
     return dict(zip(inventory["gpu_columns"], sample["gpus"][number], strict=True))
 
 
+def _activity(inventory, sample):
+    return _values(inventory, sample, 1)["sm_activity_percent"]
+
+
 def test_an_inventory_comes_first_and_then_samples_that_fit_it(feed, drive_child):
     drive_child({"uuid": "GPU-a", "pids": [1]}, {"uuid": "GPU-b", "reasons": 4})
     child = feed()
 
-    child.wait("sample", lambda line: line["cores"])
+    inventory = child.wait("inventory")
+    # A second reading right after the first one, which is late, has no activity yet.
+    child.wait("sample", lambda line: line["cores"] and _activity(inventory, line))
 
-    inventory = child.lines("inventory")[0]
     first, *_, last = child.lines("sample")
     assert [gpu["uuid"] for gpu in inventory["gpus"]] == ["GPU-a", "GPU-b"]
     assert inventory["host"] == last["host"] == socket.gethostname()

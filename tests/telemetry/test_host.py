@@ -171,11 +171,17 @@ def test_a_child_that_is_a_root_too_counts_once(family):
 def test_the_reader_itself_is_no_part_of_the_run(family):
     process, child = family
 
-    sample = HostReader([os.getpid()]).read()
+    children = set()
 
-    children = {each.pid for each in psutil.Process().children(recursive=True)}
+    # What else this process has may start or end a process between the two.
+    def are_all():
+        sample = HostReader([os.getpid()]).read()
+        found = psutil.Process().children(recursive=True)
+        children.update(each.pid for each in found)
+        return sample.num_processes == len(found)
+
+    wait_until(are_all, "the number of its children")
     assert {process.pid, child} <= children
-    assert sample.num_processes == len(children)
 
 
 def test_a_child_that_was_collected_counts_within_its_parent(family):

@@ -38,7 +38,7 @@ def start(tmp_path):
 
     yield begin
     for process in started:
-        process.stop()
+        process.stop(60)
 
 
 def _output(tmp_path):
@@ -107,7 +107,7 @@ def test_a_header_and_then_samples_are_written(start, drive_child, tmp_path):
     process = start(process_roots=[os.getpid()])
 
     _wait_for_lines(_output(tmp_path), 3)
-    assert process.stop() == 0
+    assert process.stop(60) == 0
 
     header, *rows = _lines(_output(tmp_path))
     assert (header["kind"], header["schema"]) == ("header", SCHEMA)
@@ -149,7 +149,7 @@ def test_the_end_brings_a_last_sample(start, drive_child, tmp_path):
     process = start(interval_seconds=3600)
     before = _wait_for_lines(_output(tmp_path), 2)
 
-    assert process.stop() == 0
+    assert process.stop(60) == 0
 
     after = _lines(_output(tmp_path))
     assert len(before) == 2
@@ -211,7 +211,7 @@ def test_an_interrupt_of_the_terminal_is_its_parents_business(
     os.kill(process.pid, signal.SIGINT)
 
     _wait_for_lines(_output(tmp_path), number + 2)
-    assert process.stop() == 0
+    assert process.stop(60) == 0
 
 
 def test_a_driver_that_hangs_holds_up_neither_the_end_nor_the_parent(
@@ -221,7 +221,7 @@ def test_a_driver_that_hangs_holds_up_neither_the_end_nor_the_parent(
     process = start()
     _wait_for_lines(_output(tmp_path), 1)
 
-    assert process.stop() == 0
+    assert process.stop(60) == 0
 
     assert "GPU driver has not answered" in (tmp_path / "stderr").read_text()
 
