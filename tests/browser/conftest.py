@@ -174,7 +174,11 @@ def browser(lasting: set[int]) -> Iterator[Browser]:
     assert path, f"{CHROMIUM} is not installed; make test installs it"
     before = set(psutil.Process().children())
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=path,
+            args=ARGUMENTS,
+            timeout=patient(_LIMIT_MILLISECONDS),
+        )
         started = {it.pid for it in set(psutil.Process().children()) - before}
         lasting |= started
         yield browser
@@ -265,8 +269,9 @@ def page(browser: Browser) -> Iterator[Callable[..., Page]]:
             ignore_https_errors=True,
         )
         contexts.append(context)
+        # Of tabs that a page opens, too.
+        context.set_default_timeout(patient(_LIMIT_MILLISECONDS))
         page = context.new_page()
-        page.set_default_timeout(patient(_LIMIT_MILLISECONDS))
         expect.set_options(timeout=patient(_LIMIT_MILLISECONDS))
         page.goto(address)
         return page

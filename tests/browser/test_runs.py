@@ -116,9 +116,13 @@ def test_curves_whose_tensorboard_has_ended_come_back_by_the_same_button(
     button.click()
     expect(curves.get_by_text("train/loss").first).to_be_visible()
 
+    # Now and then, the page itself asks for them, too.
+    keeps = f"**/api/runs/{RUN_ID}/tensorboard*"
+    visitor.route(keeps, lambda route: route.abort())
     for board in boards(server):
         board.kill()
     until(visitor, lambda: visitor.request.get(address).status == 404, "its end")
+    visitor.unroute(keeps)
     with visitor.expect_response(address) as loaded:
         button.click()
 
