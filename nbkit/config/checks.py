@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationInfo, field_validator
 
 from nbkit.config.determinism import not_deterministic
+from nbkit.config.image_sizes import image_size_problem
 from nbkit.config.model import Model, reads_store
 from nbkit.config.slurm import SIGNAL_DELAY_LIMIT, SlurmConfig
 from nbkit.registry import Kind, names, suggest
@@ -96,7 +97,16 @@ class ExperimentChecks(Model):
 
     @field_validator("cuda_graphs", check_fields=False)
     @classmethod
-    def _graphs_need_a_fixed_shape(cls, value: bool, info: ValidationInfo) -> bool:
+    def _graphs_need_steps_of_a_fixed_shape(
+        cls, value: bool, info: ValidationInfo
+    ) -> bool:
+        is_inference = info.data.get("task") == "inference"
+        if value and is_inference and not reads_store.get():
+            message = (
+                "is for training steps, task='inference' has none; set "
+                "cuda_graphs=False, or compile=True"
+            )
+            raise ValueError(message)
         if value and info.data.get("compile"):
             message = (
                 "cannot be combined with compile=True; choose one: compile=True fuses "
@@ -177,6 +187,16 @@ class ExperimentChecks(Model):
                 f"{PROFILED_STEPS} profiled steps; use steps={needed} or more"
             )
             raise ValueError(message)
+        return value
+
+    @field_validator("image_size", check_fields=False)
+    @classmethod
+    def _model_takes_the_size(cls, value: int, info: ValidationInfo) -> int:
+        has_model = info.data.get("task") in ("train", "inference")
+        if not has_model or reads_store.get():
+            return value
+        if why := image_size_problem(info.data.get("model", ""), value):
+            raise ValueError(why)
         return value
 
     @field_validator("crop_area_max", check_fields=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nbkit.config import ExperimentConfig
+from nbkit.config.tf32 import tf32_problem
 from nbkit.errors import ConfigError, DeviceError, LaunchError, StoreError
 from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
 from nbkit.launch.devices import request_devices
@@ -76,7 +77,7 @@ class LocalEngine:
         Raises
         ------
         ConfigError
-            If more than one node is asked for.
+            If more than one node is asked for, or TF32 that has no effect here.
         DeviceError
             If devices are missing or unknown, or cannot be leased.
         LaunchError
@@ -100,6 +101,10 @@ class LocalEngine:
             raise LaunchError(why)
         refuse_network_pool(pool_folder())
         wanted = request_devices(config)
+        computes = config.task in ("train", "inference")
+        # Other engines start ranks elsewhere, with another environment.
+        if computes and config.precision == "tf32":
+            _refuse_tf32_without_effect(wanted.device_type)
         return {
             "device_type": wanted.device_type,
             "cpus_per_rank": wanted.cpus_per_rank,
@@ -129,6 +134,11 @@ class LocalEngine:
     def reap(self, paths: RunPaths) -> None:
         """End what a dead supervisor left running."""
         sweep(paths.run_id)
+
+
+def _refuse_tf32_without_effect(device_type: str) -> None:
+    if why := tf32_problem(device_type):
+        raise ConfigError(why)
 
 
 def detach(

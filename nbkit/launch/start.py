@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError
 from nbkit.launch.entry import Entry, function_entry, script_entry
 from nbkit.launch.run import Run
@@ -132,6 +133,7 @@ def start_run(
     """
     if entry is None:
         refuse_without_entry(config)
+    refuse_one_class_by_name(config)
     config = config.replace(data=existing_data(config.data))
     paths = create_run_folder(config)
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
+from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError, LaunchError, NbkitError, RunError
 from nbkit.launch.engine import Engine
 from nbkit.launch.local import detach
@@ -38,7 +39,7 @@ def refusals(config: ExperimentConfig) -> list[NbkitError]:
     Parameters
     ----------
     config
-        A configuration, which is valid by itself.
+        A configuration.
 
     Returns
     -------
@@ -47,7 +48,10 @@ def refusals(config: ExperimentConfig) -> list[NbkitError]:
         Asking takes up to a second, and may hang with the driver or a file server.
     """
     checks: list[Callable[[], object]] = [
+        # One that was read from a store was not checked.
+        lambda: config.replace(),
         lambda: refuse_without_entry(config),
+        lambda: refuse_one_class_by_name(config),
         lambda: existing_data(config.data),
         lambda: _engine(config).check(config),
     ]

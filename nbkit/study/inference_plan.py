@@ -108,8 +108,9 @@ def plan(parameters: Parameters) -> InferencePlan:
             "nothing to compare; add a format, such as bf16."
         )
         raise ConfigError(message)
-    baseline = arms[BASELINE]
-    registry.resolve("engines", "local")().check(baseline)
+    engine = registry.resolve("engines", "local")()
+    for config in arms.values():  # before weights are trained for them
+        engine.check(config)
     training = _training(values, devices) if weights == TRAIN else None
     return InferencePlan(
         arms=arms,

@@ -208,7 +208,8 @@ class Study(StoredStudy):
         """
         permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
         with self._executing(force=force):
-            starts = checked(grouped(self.missing, self.together), self.arms)
+            with variables_set(self.environment):
+                starts = checked(grouped(self.missing, self.together), self.arms)
             shown = Progress(self.name, len(starts), quiet=not progress)
             repeats = bool(starts) or self._content.get("repeating", False)
             if wait_for_quiet and repeats:

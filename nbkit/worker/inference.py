@@ -24,7 +24,6 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import Manifest
-from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import Phase
 from nbkit.worker import data, models, weights
 from nbkit.worker.data import Data, Placement, source
@@ -66,7 +65,6 @@ def infer(rank: Rank, config: ExperimentConfig) -> None:
 
 def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -> None:
     # 1. Device, seeds, images, model
-    _refuse_graphs(config)
     device = choose_device(rank, config)
     seed(config, device)
     manifest = source.prepare(config, rank)
@@ -142,15 +140,6 @@ class _Served(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.model(images.to(self._dtype))
-
-
-def _refuse_graphs(config: ExperimentConfig) -> None:
-    if config.cuda_graphs:
-        message = (
-            "cuda_graphs=True is for training steps, task='inference' has none; set "
-            "cuda_graphs=False, or compile=True."
-        )
-        raise ConfigError(message)
 
 
 def _precision(config: ExperimentConfig, device: torch.device) -> Precision:

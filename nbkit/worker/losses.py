@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.label_weighting import refuse_one_class
 from nbkit.datasets.manifest import Manifest
-from nbkit.errors import ConfigError
 from nbkit.worker.rank import Rank
 
 __all__ = ["evaluation_losses", "label_weights", "training_loss"]
@@ -54,13 +54,7 @@ def training_loss(
                 [1.0 if weight is None else weight for weight in weights.values()]
             )
         )
-    if config.label_weighting != "none":
-        message = (
-            f"label_weighting={config.label_weighting!r} is for images with several "
-            f"labels, but data={config.data!r} has one class an image; set "
-            "label_weighting='none'."
-        )
-        raise ConfigError(message)
+    refuse_one_class(config)
     return nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from nbkit.config import ExperimentConfig
+from nbkit.config.tf32 import tf32_problem
 from nbkit.errors import ConfigError
 
 __all__ = ["Precision"]
@@ -25,9 +25,6 @@ _LAYOUTS = {
 # TF32 and bf16 came with the Ampere GPUs; torch emulates bf16 on older ones, slowly:
 # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x
 _AMPERE = (8, 0)
-
-# https://developer.nvidia.com/blog/accelerating-ai-training-with-tf32-tensor-cores/
-_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 
 
 class Precision:
@@ -183,18 +180,8 @@ def _keep_layouts() -> None:
 
 
 def _check_device(precision: str, device: torch.device) -> None:
-    if precision == "tf32" and device.type != "cuda":
-        message = (
-            "precision='tf32' is a format of NVIDIA GPUs, but this run is on "
-            f"{device.type}; use 'fp32' or 'bf16'."
-        )
-        raise ConfigError(message)
-    if precision == "tf32" and os.environ.get(_OVERRIDE) == "0":
-        message = (
-            f"precision='tf32' has no effect with {_OVERRIDE}=0, by which cuBLAS and "
-            "cuDNN compute in FP32; unset it, or use 'fp32'."
-        )
-        raise ConfigError(message)
+    if precision == "tf32" and (why := tf32_problem(device.type)):
+        raise ConfigError(why)
     if precision in ("tf32", "bf16") and device.type == "cuda":
         name = torch.cuda.get_device_name(device)
         _check_capability(precision, torch.cuda.get_device_capability(device), name)

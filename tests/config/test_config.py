@@ -81,6 +81,14 @@ def test_a_config_without_a_length_is_short():
         ({"device": "cpu", "batch_size_per_gpu": "max"}, r"use a number"),
         ({"compile": True, "cuda_graphs": True}, r"choose one"),
         ({"cuda_graphs": True, "gradient_accumulation_steps": 2}, r"choose one"),
+        (
+            {"task": "inference", "cuda_graphs": True},
+            r"cuda_graphs=True: is for training steps.* cuda_graphs=False, or compile",
+        ),
+        (
+            {"model": "inception_v3", "image_size": 32},
+            r"image_size=32: is below 75, the smallest that inception_v3 takes; use 75",
+        ),
         ({"emulated_step_seconds": 0.1}, r"task='train' computes itself; set task="),
         (
             {"task": "load", "batch_size_per_gpu": "max"},
@@ -151,6 +159,10 @@ def test_a_run_of_before_that_would_be_refused_today_is_still_read():
     read = ExperimentConfig.from_store(text.replace('"auto"', '"cuda"'))
 
     assert (read.device, read.model, read.deterministic) == ("cuda", "vgg16", True)
+    text = (
+        '{"task": "inference", "model": "vgg11", "image_size": 16, "cuda_graphs": true}'
+    )
+    assert ExperimentConfig.from_store(text).cuda_graphs
 
 
 def test_all_errors_are_told_at_once_one_line_each():

@@ -107,6 +107,16 @@ def test_an_older_gpu_has_neither_tf32_nor_bf16(drive, monkeypatch):
         plan(parameters(device="auto", precisions=["fp16", "bf16"]))
 
 
+def test_tf32_that_the_environment_turns_off_is_refused_before_weights_are_trained(
+    drive, monkeypatch
+):
+    drive(FakeGpu("GPU-a"))
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+
+    with pytest.raises(ConfigError, match="no effect with NVIDIA_TF32_OVERRIDE=0"):
+        plan(parameters(device="auto"))
+
+
 def test_weights_are_trained_only_where_nobody_has_any(tmp_path):
     (tmp_path / "mine.pt").touch()
     (runs_folder() / "20260101-000000-mine").mkdir(parents=True)

@@ -191,19 +191,9 @@ def test_on_a_gpu_int8_is_refused_unless_it_is_compiled(monkeypatch):
         quantize(torch.nn.Identity(), config, torch.device("cuda"), [])
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        (
-            {"cuda_graphs": True, "device": "auto"},
-            "cuda_graphs=True is for training steps",
-        ),
-        ({"precision": "int8", "compile": True}, "compile=True with precision='int8"),
-    ],
-)
-def test_what_cannot_be_served_so_is_refused_with_a_way_out(served, fields, words):
-    with pytest.raises(ConfigError, match=words):
-        served(**fields)
+def test_what_cannot_be_served_so_is_refused_with_a_way_out(served):
+    with pytest.raises(ConfigError, match="compile=True with precision='int8"):
+        served(precision="int8", compile=True)
 
 
 class Impatient(Rank):

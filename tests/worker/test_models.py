@@ -25,7 +25,7 @@ def test_a_model_takes_its_smallest_image_and_refuses_a_smaller_one(name, smalle
 
     assert logits_shape(config) == (2, 10)
     with pytest.raises(ConfigError, match=f"use {smallest} or more"):
-        models.build(config.replace(image_size=smallest - 1), 10)
+        config.replace(image_size=smallest - 1)
 
 
 @pytest.mark.parametrize(("name", "smallest"), SMALLEST.items())
@@ -55,9 +55,9 @@ def test_a_model_of_patches_is_built_for_the_image_size(name, size):
 
 def test_a_size_that_patches_do_not_divide_is_refused_with_both_neighbours():
     with pytest.raises(ConfigError, match="use 48 or 64"):
-        models.build(ExperimentConfig(model="vit_b_16", image_size=50), 10)
+        ExperimentConfig(model="vit_b_16", image_size=50)
     with pytest.raises(ConfigError, match=r"use 224\."):
-        models.build(ExperimentConfig(model="maxvit_t", image_size=64), 10)
+        ExperimentConfig(model="maxvit_t", image_size=64)
 
 
 def test_weights_follow_the_seed():

@@ -1,0 +1,30 @@
+"""Whether there are labels for ``label_weighting`` to weigh."""
+
+from __future__ import annotations
+
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED
+from nbkit.errors import ConfigError
+
+__all__ = ["refuse_one_class", "refuse_one_class_by_name"]
+
+_SEVERAL_LABELS = {"made-labels"}
+"""Built-in sets whose images can have several labels."""
+
+
+def refuse_one_class(config: ExperimentConfig) -> None:
+    """Raise if a training of images with one class each is to weigh labels."""
+    if config.label_weighting != "none":
+        message = (
+            f"label_weighting={config.label_weighting!r} is for images with several "
+            f"labels, but data={config.data!r} has one class an image; set "
+            "label_weighting='none'."
+        )
+        raise ConfigError(message)
+
+
+def refuse_one_class_by_name(config: ExperimentConfig) -> None:
+    """Do the same where the name of the data tells, before any of it is read."""
+    one_class = {"synthetic", *NAMED} - _SEVERAL_LABELS
+    if config.task == "train" and config.data in one_class:
+        refuse_one_class(config)
