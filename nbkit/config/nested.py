@@ -11,6 +11,11 @@ from nbkit.config.pipeline import pipeline_steps
 
 __all__ = ["AllReduceConfig", "DaliConfig", "InferenceConfig", "LoaderConfig"]
 
+_SECONDS_PER_PASS = 0.05
+_LEAST_SECONDS = 5.0
+"""Time for the timed passes of a batch size, whatever the format: else one that is slow
+would be measured for longer, or a slow machine would take hours."""
+
 
 class DaliConfig(Model):
     """How ``loader="dali"`` decodes."""
@@ -81,13 +86,20 @@ class InferenceConfig(Model):
     batch_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = (1, 8, 32)
     """Images of one forward pass, one measurement each."""
     batches: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Timed forward passes of each batch size. On a GPU others follow in a row, as many
-    and for six seconds at least, which give rate and energy."""
+    """Timed forward passes of each batch size. On a machine that is slower than 50 ms a
+    pass, time ends them earlier: after 50 ms for each of them, five seconds at least,
+    and three passes. On a GPU others follow in a row, as many and for six seconds at
+    least, which give rate and energy."""
     warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
     """Forward passes of each batch size before the clock starts (allocation,
     autotuning, compilation)."""
     calibration_images: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     """Training images from which ``precision="int8"`` takes the ranges of values."""
+
+    @property
+    def limit_seconds(self) -> float:
+        """After so long, timed passes of a batch size end, and those of its warm-up."""
+        return max(_LEAST_SECONDS, _SECONDS_PER_PASS * self.batches)
 
     @field_validator("batch_sizes")
     @classmethod

@@ -281,11 +281,13 @@ def _what(
     sizes = ", ".join(map(str, values["batch_sizes"]))
     side = values["image_size"]
     row = "" if devices.is_cpu else ", then six seconds of passes in a row"
+    limit = arms[BASELINE].inference.limit_seconds
     return (
         f"{values['model']} at {side} x {side} pixels in {', '.join(arms)}{again}; "
-        f"batches of {sizes}, {values['batches']:,} timed passes each after "
-        f"{values['warmup_batches']} of warm-up{row}; {values['repeats']} process "
-        f"starts of each format in balanced order, {count * values['repeats']} in all."
+        f"batches of {sizes}, {values['batches']:,} timed passes each, or as "
+        f"many as {limit:g} s allow, after {values['warmup_batches']} of warm-up{row}; "
+        f"{values['repeats']} process starts of each format in balanced order, "
+        f"{count * values['repeats']} in all."
     )
 
 

@@ -157,7 +157,8 @@ class InferenceResult:
         largest = max(self.by_batch_size)
         needed = self.by_batch_size[largest].needed_sentence
         more = [f"Batches of {largest}. {needed}"] if needed else []
-        notes = [*controls, *more, self._how_rates, memory, *energy]
+        ended = self._ended_by_time
+        notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
         return speed_table(self.served, self.baseline, where, notes)
 
     @property
@@ -169,6 +170,24 @@ class InferenceResult:
             for timing in start.values()
         }
         return f"Images per second: {how}."
+
+    @property
+    def _ended_by_time(self) -> list[str]:
+        """Say how many passes there were where time has ended them."""
+        plan = self.configs[self.baseline].inference
+        every = [start for starts in self.timings.values() for start in starts]
+        sentences: list[str] = []
+        for size in self.by_batch_size:
+            counts = [start[size].passes for start in every]
+            few, many = min(counts), max(counts)
+            if few < plan.batches:
+                found = f"{few:,}" if few == many else f"{few:,} to {many:,}"
+                sentences.append(
+                    f"Batches of {size}: {found} timed passes a run, not "
+                    f"{plan.batches:,}, since a run times them for "
+                    f"{plan.limit_seconds:g} s at most, whatever the format."
+                )
+        return sentences
 
     @property
     def latency(self) -> Table:

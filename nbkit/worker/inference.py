@@ -3,6 +3,7 @@
 1. Device, seeds, images, the model with its weights.
 2. The model in the configured number format: cast, or quantized.
 3. Each batch size: warm-up, then passes that are timed one by one; every one is kept.
+   They end by count or by time, by the same rule for every format.
 4. The evaluation images once, with the model that was timed; where it is compiled, a
    batch of another size is another graph of it, compiled again.
 
@@ -41,6 +42,9 @@ __all__ = ["infer"]
 
 _TIMES_PER_EVENT = 10_000
 """Latencies in one line of the metrics, which is read as a whole."""
+
+_LEAST_PASSES = 3
+"""However slow they are."""
 
 _ROW_SECONDS = 6.0
 """Of passes in a row, at least: the energy counter is read once a second, and a window
@@ -230,14 +234,23 @@ class _Passes:
         self.batch_size = len(images)
         self.on_gpu = images.device.type == "cuda"
 
-    def each(self, count: int) -> list[float]:
-        """Return the time of every pass in seconds, from images to ready outputs."""
+    def each(self, count: int, limit_seconds: float) -> list[float]:
+        """Return the time of every pass in seconds, from images to ready outputs.
+
+        After three, time ends them too. It does not count the first, which may compile.
+        """
         seconds: list[float] = []
+        until = 0.0
         while len(seconds) < count and not self._rank.stop_requested:
             began = time.perf_counter()
+            if len(seconds) >= _LEAST_PASSES and began >= until:
+                break
             self._once()
             self._wait()
-            seconds.append(time.perf_counter() - began)
+            ended = time.perf_counter()
+            seconds.append(ended - began)
+            if len(seconds) == 1:
+                until = ended + limit_seconds
         return seconds
 
     def in_a_row(self, count: int, seconds: float) -> tuple[int, float]:
@@ -275,15 +288,16 @@ def _time(
     passes: _Passes, config: ExperimentConfig, rank: Rank, log: MetricsLog
 ) -> dict[str, Any] | None:
     """Return latencies and throughput of one batch size; None if stopped."""
-    count, window = config.inference.batches, log.window
+    plan, window = config.inference, log.window
     with torch.inference_mode():
-        passes.each(config.inference.warmup_batches)
+        passes.each(plan.warmup_batches, plan.limit_seconds)
         # The warm-up tries algorithms whose workspaces are not needed later.
         passes.forget_peak()
         window.open()
         began = time.time()
-        latencies = passes.each(count)
-        in_a_row, seconds = count, sum(latencies)
+        latencies = passes.each(plan.batches, plan.limit_seconds)
+        count = in_a_row = len(latencies)
+        seconds = sum(latencies)
         if passes.on_gpu:
             began = time.time()
             in_a_row, seconds = passes.in_a_row(count, _ROW_SECONDS)

@@ -144,6 +144,24 @@ def test_energy_per_image_is_that_of_the_passes_in_a_row(store, seconds, joules)
     assert found.joules_per_image == expected
 
 
+def test_it_is_said_how_many_passes_there_were_where_time_has_ended_them():
+    found = measured()
+    slow = {
+        arm: [
+            {**start, 16: replace(start[16], passes=12 + repeat)}
+            for repeat, start in enumerate(starts)
+        ]
+        for arm, starts in found.timings.items()
+    }
+
+    [said] = set(replace(found, timings=slow).table.notes) - set(found.table.notes)
+
+    assert said == (
+        "Batches of 16: 12 to 16 timed passes a run, not 100, since a run times them "
+        "for 5 s at most, whatever the format."
+    )
+
+
 def test_without_evaluation_images_nobody_knows_whether_accuracy_is_kept():
     found = measured()
     nothing = judge_accuracy({arm: [None] for arm in RATES}, {}, "fp32")

@@ -49,6 +49,7 @@ def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
         "resnet18 at 64 x 64 pixels in fp32, bf16, int8, fp32 twice"
         in (planned.notes[2])
     )
+    assert "100 timed passes each, or as many as 5 s allow" in planned.notes[2]
     assert "8 in all" in planned.notes[2]
     config = planned.arms["int8"]
     assert config.inference.batch_sizes == (1, 16)

@@ -220,6 +220,34 @@ def test_passes_in_a_row_go_on_until_energy_can_be_read(tmp_path):
     assert seconds >= 0.05
 
 
+def test_passes_end_by_count_or_after_three_by_time(tmp_path):
+    rank = Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
+    passes = inference._Passes(torch.nn.Identity(), torch.zeros(2, 3, 4, 4), rank)
+
+    assert len(passes.each(10, 3600)) == 10
+    assert len(passes.each(10, 0)) == 3
+    assert len(passes.each(2, 0)) == 2
+
+
+def test_where_time_has_ended_the_passes_only_those_that_were_done_count(
+    served, monkeypatch
+):
+    for name in ("_LEAST_SECONDS", "_SECONDS_PER_PASS"):
+        monkeypatch.setattr(f"nbkit.config.nested.{name}", 0)
+
+    run = served(inference={"batches": 100})
+
+    assert [
+        one.passes for one in latency_timings(run.metrics("inference")).values()
+    ] == [
+        3,
+        3,
+    ]
+    assert latency_timings(run.metrics("inference"))[4].images == 12
+    (rank,) = run.worker["ranks"]
+    assert rank["images"] == 3 * 1 + 3 * 4
+
+
 def test_what_was_opened_is_closed_when_something_fails(served, pictures, monkeypatch):
     opened, closed = inference._opened, []
 
