@@ -370,5 +370,16 @@ def read_report(notebook: Path) -> dict[str, Any]:
             report = output.get("data", {}).get(REPORT_MIME)
             if report is not None:
                 return report
-    message = f"{notebook} has 0 reports, 1 is needed; run the notebook to its end."
+    # The error of an interrupted study says what reports it.
+    said = re.search(r"nbkit report ([\w-]+)", _errors(content))
+    message = (
+        f"{notebook} has 0 reports, 1 is needed; run the notebook to its end, or nbkit "
+        f"report {said[1] if said else 'STUDY'} answers from what has finished."
+    )
     raise StoreError(message)
+
+
+def _errors(notebook: nbformat.NotebookNode) -> str:
+    """Return the tracebacks that a notebook shows."""
+    outputs = [one for cell in notebook.cells for one in cell.get("outputs", [])]
+    return "\n".join(line for one in outputs for line in one.get("traceback", []))

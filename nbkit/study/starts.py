@@ -30,6 +30,7 @@ __all__ = [
     "new_study_id",
     "variables_set",
     "wait_for_all",
+    "ways_on",
 ]
 
 
@@ -231,6 +232,14 @@ def _end(run: Run, by: str, *, wait: bool) -> None:
         if wait:
             run.wait(raise_on_failure=False, on_poll=lambda _: None)
             run.stop(by=by)  # it has ended: what a lost one left is ended too
+
+
+def ways_on(study_id: str) -> str:
+    """Return what to do with a study that was interrupted, in words."""
+    return (
+        f"nbkit.Study.open({study_id!r}).resume() runs what is missing; nbkit report "
+        f"{study_id} answers from what has finished."
+    )
 
 
 @contextmanager

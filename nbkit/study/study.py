@@ -41,6 +41,7 @@ from nbkit.study.starts import (
     new_study_id,
     variables_set,
     wait_for_all,
+    ways_on,
 )
 from nbkit.study.stored_study import StoredStudy
 from nbkit.study.taking_over import held_number, wait_for_the_last_runs
@@ -265,8 +266,7 @@ class Study(StoredStudy):
             interrupted = isinstance(error, KeyboardInterrupt)
             end_all(runs, by="interrupt" if interrupted else "study")
             if interrupted or isinstance(error, RunError):
-                me = f"nbkit.Study.open({self.study_id!r})"
-                error.add_note(f"{me}.resume() runs what is missing.")
+                error.add_note(ways_on(self.study_id))
             raise
         finally:
             for label, run in zip(labels, runs, strict=False):

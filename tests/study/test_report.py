@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import traceback
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -18,6 +19,7 @@ from nbkit.study.bandwidth import Bandwidth
 from nbkit.study.headline import headline, main
 from nbkit.study.report import REPORT_MIME, Note, Report, Source, Table
 from nbkit.study.report_parts import escape
+from nbkit.study.starts import ways_on
 
 TABLE = Table(
     "Measured <b>",
@@ -361,9 +363,23 @@ def test_the_headline_of_an_unfinished_notebook_says_so(tmp_path, capsys):
     nbformat.write(nbformat.v4.new_notebook(), path)
 
     assert main([str(path)]) == 1
-    assert "run the notebook to its end" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "run the notebook to its end, or nbkit report STUDY answers from" in told
     assert main([str(tmp_path / "none.ipynb")]) == 1
     assert main([]) == 2
+
+
+def test_the_headline_of_an_interrupted_notebook_names_what_reports_its_study(tmp_path):
+    error = KeyboardInterrupt()
+    error.add_note(ways_on("20260101-000000-demo-ab12"))
+    shown = traceback.format_exception(error)
+    output = nbformat.v4.new_output("error", ename="KeyboardInterrupt", traceback=shown)
+    cell = nbformat.v4.new_code_cell("study.run()", outputs=[output])
+    path = tmp_path / "out.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+
+    with pytest.raises(StoreError, match="nbkit report 20260101-000000-demo-ab12 answ"):
+        headline(path)
 
 
 def test_a_report_that_cannot_be_written_says_what_to_do(tmp_path):
