@@ -56,7 +56,8 @@ class Run(StoredRun):
             Raise if the run did not finish.
         on_poll
             Called about ten times a second with this run, for progress; None shows a
-            line in a notebook or terminal, unless the run has ended.
+            line in a notebook or terminal, and in a log one a minute, on standard
+            error, unless the run has ended.
 
         Raises
         ------

@@ -1,7 +1,8 @@
 """Where a run is, in one line, for those who wait for it.
 
 In a notebook or terminal one line is overwritten in place. Each overwrite is a message
-to papermill, which saves the notebook only when it hears something.
+to papermill, which saves the notebook only when it hears something. Elsewhere, such as
+in the log of a job, lines follow each other on standard error.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from nbkit import statistics
@@ -31,6 +33,10 @@ __all__ = [
 
 IN_PLACE_SECONDS = 1.0
 """Between two overwrites in a notebook."""
+_LOG_SECONDS = 60.0
+"""Between two lines of a log, while the state stays."""
+_SILENT_SECONDS = 10.0
+"""A shorter wait leaves no line in a log."""
 
 
 class RunPosition:
@@ -58,13 +64,10 @@ class RunPosition:
 
 
 def shown() -> Callable[[StoredRun], None] | None:
-    """Return what shows a run in a notebook or terminal, to be called often.
-
-    None elsewhere.
-    """
+    """Return what shows a run, to be called often; None without a standard error."""
     line = line_in_place() or _line_of_terminal()
     if line is None:
-        return None
+        return None if sys.stderr is None else _in_a_log()
     position = RunPosition()
     began = time.monotonic()
     shown_at = 0.0
@@ -81,6 +84,30 @@ def shown() -> Callable[[StoredRun], None] | None:
             line.update(plain(text), raw=True)
             if over and isinstance(line, _TerminalLine):
                 line.end()
+
+    return show
+
+
+def _in_a_log() -> Callable[[StoredRun], None]:
+    """Return what leaves a line at each change of state, and after each minute."""
+    position = RunPosition()
+    began = told_at = time.monotonic()
+    told_state: RunState | None = None
+
+    def show(run: StoredRun) -> None:
+        nonlocal told_at, told_state
+        state, now = run.state, time.monotonic()
+        is_due = state is not told_state or now - told_at >= _LOG_SECONDS
+        if now - began < _SILENT_SECONDS or not is_due:
+            return
+        told_at, told_state = now, state
+        position.read(run)
+        words = result(run) if state.is_final else position.words(run)
+        line = visible(f"{run.run_id}: {words} ({now - began:.0f} s)")
+        # A closed error stream does not end the wait.
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
     return show
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,6 +70,46 @@ def test_a_wait_in_a_terminal_overwrites_a_line_of_its_width(written, monkeypatc
     assert all(len(line.rstrip("\n")) < 50 for line in (first, *others))
     assert terminal.getvalue().endswith("\n")
     assert terminal.getvalue().count("\n") == 1
+
+
+def test_a_log_has_a_line_for_each_state_and_minute_and_none_of_a_short_wait(
+    written, monkeypatch
+):
+    log, clock = io.StringIO(), SimpleNamespace(now=0.0)
+    monkeypatch.setattr("sys.stderr", log)
+    monkeypatch.setattr(
+        run_progress, "time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+    show, short = run_progress.shown(), run_progress.shown()
+    assert show is not None
+    assert short is not None
+
+    for clock.now in (0, 9, 11, 12, 70, 72, 73):
+        show(written.run)
+    written.record("finished", ended="2020-01-01T00:00:01.000Z")
+    clock.now = 74
+    show(written.run)
+    clock.now = 9
+    short(written.run)
+
+    name = written.run.run_id
+    assert log.getvalue().splitlines() == [
+        f"{name}: running (11 s)",
+        f"{name}: running (72 s)",
+        f"{name}: finished (74 s)",
+    ]
+
+
+def test_a_wait_in_a_log_goes_on_where_nobody_reads_it(written, monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr("sys.stderr", closed)
+    monkeypatch.setattr(run_progress, "_SILENT_SECONDS", 0)
+    monkeypatch.setattr(run_progress, "_line_of_terminal", lambda: None)
+
+    show = run_progress.shown()
+    assert show is not None
+    show(written.run)
 
 
 def test_a_wait_for_a_run_that_goes_on_shows_where_it_is_and_how_it_ended(
