@@ -11,6 +11,7 @@ import pytest
 
 from nbkit.store import run_index, run_list
 from nbkit.store.record import RunState
+from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 
 COUNT = 8
 SECONDS = 1_700_000_000
@@ -133,6 +134,30 @@ def test_an_index_that_is_damaged_or_cannot_be_written_is_none(runs, reads, tmp_
     (tmp_path / "cache").write_text("a file")
 
     assert reads() == (expected, COUNT)
+
+
+@needs_root
+def test_a_store_that_cannot_be_written_has_its_index_in_the_cache_of_whoever_looks(
+    runs, reads, tmp_path
+):
+    def times():
+        return {it: it.stat().st_mtime_ns for it in (tmp_path / "store").rglob("*")}
+
+    (tmp_path / "cache").mkdir()
+    os.chown(tmp_path / "cache", STRANGER, STRANGER)
+    before = times()
+
+    with as_stranger(tmp_path / "store"):
+        with pytest.raises(PermissionError):
+            (tmp_path / "store" / "runs" / "new").mkdir()
+        first, read = reads()
+        again, read_again = reads()
+
+    assert (read, read_again) == (COUNT, 0)
+    assert [row.name for row in again] == [f"run {n}" for n in reversed(range(COUNT))]
+    assert again == first
+    assert index(tmp_path).stat().st_uid == STRANGER
+    assert times() == before
 
 
 def test_a_record_of_this_moment_is_not_kept(runs, reads):
