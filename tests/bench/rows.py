@@ -26,7 +26,10 @@ def row(name: str, value: float, unit: str, limit: float, conditions: str) -> Ro
 def ratio_row(
     name: str, ours: list[float], theirs: list[float], limit: float, conditions: str
 ) -> Row:
-    """Return a row whose interval has to lie above the limit; else it is open."""
+    """Return a row whose interval has to lie above the limit; else it is open.
+
+    What is open counts as over.
+    """
     ratio = statistics.ratio(ours, theirs)
     low, high = ratio.ci_low, ratio.ci_high
     assert low is not None
@@ -38,6 +41,11 @@ def ratio_row(
         **row(name, ratio.estimate, "ratio", limit, conditions + interval),
         "ok": ok,
     }
+
+
+def within(rows: Sequence[Row]) -> bool:
+    """Return whether every row is: one that does not resolve its limit is not."""
+    return all(one["ok"] for one in rows)
 
 
 def spread(values: Sequence[float]) -> str:
