@@ -8,10 +8,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, StoreError
 from nbkit.store.metrics import store_error
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json, write_json
 
 __all__ = ["copies_of", "copy_data"]
+
+_PROCESS, _DATA = "process.json", "data"
+"""In the folder of a copy under way: who makes it, and what is there of it."""
 
 
 def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
@@ -93,11 +98,14 @@ def _copy(data: str, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     # Another process may be making the same copy: each writes a separate folder.
     prefix = f"{copy.name}.unfinished-"
+    _remove_abandoned(copy.parent, prefix)
     unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=copy.parent))
     try:
-        shutil.copytree(data, unfinished, dirs_exist_ok=True)
+        write_json(unfinished / _PROCESS, ProcessIdentity.of().to_dict())
+        half = unfinished / _DATA
+        shutil.copytree(data, half)
         try:
-            unfinished.rename(copy)
+            half.rename(copy)
         except OSError:
             if not copy.is_dir():
                 raise
@@ -105,6 +113,22 @@ def _copy(data: str, copy: Path) -> None:
     finally:
         # Also when it is interrupted: half a copy only fills the disk.
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _remove_abandoned(folder: Path, prefix: str) -> None:
+    """Remove the half copies of processes of this host that have ended."""
+    for unfinished in folder.iterdir():
+        if unfinished.name.startswith(prefix) and _is_abandoned(unfinished):
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _is_abandoned(unfinished: Path) -> bool:
+    try:
+        maker = read_json(unfinished / _PROCESS)
+        # It is unknown of the processes of other hosts.
+        return bool(maker) and ProcessIdentity.from_dict(maker).is_alive() is False
+    except (StoreError, KeyError, TypeError, ValueError):
+        return False  # another user's, or no half copy
 
 
 def _refuse_other_data(data: str, copy: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from nbkit.errors import ConfigError, DeviceError, StoreError
 from nbkit.launch.devices import Candidate
+from nbkit.store.processes import ProcessIdentity
 from nbkit.study.concurrent_copies import copy_data
 from nbkit.study.concurrent_layouts import Planned, Setting, present_name
 from nbkit.study.concurrent_plan import plan
@@ -249,6 +252,49 @@ def test_a_copy_that_cannot_be_finished_leaves_nothing(tmp_path):
     with pytest.raises(StoreError):
         copy_data(str(data), [copy])
 
+    assert not list(copy.parent.iterdir())
+
+
+def test_half_copies_of_ended_processes_are_removed_and_no_others(tmp_path):
+    data, copy = tmp_path / "images", tmp_path / "copies" / "images-job-1"
+    data.mkdir()
+    (data / "1.txt").write_text("an image")
+    here = ProcessIdentity.of()
+    makers = {
+        "ended": replace(here, start_ticks=here.start_ticks + 1),
+        "running": here,
+        "elsewhere": replace(here, host="other", boot_id="other"),
+        "unknown": None,
+        "damaged": "?",
+    }
+    for name, maker in makers.items():
+        half = copy.with_name(f"{copy.name}.unfinished-{name}")
+        (half / "data").mkdir(parents=True)
+        if maker is not None:
+            text = json.dumps(maker if maker == "?" else maker.to_dict())
+            (half / "process.json").write_text(text)
+
+    copy_data(str(data), [copy])
+
+    assert [path.name for path in copy.iterdir()] == ["1.txt"]
+    left = {path.name.rpartition("-")[2] for path in copy.parent.iterdir()}
+    assert left == {"1", *makers} - {"ended"}
+
+
+def test_a_half_copy_names_the_process_that_makes_it(tmp_path, monkeypatch):
+    data, copy = tmp_path / "images", tmp_path / "copies" / "images-job-1"
+    data.mkdir()
+    found = []
+
+    def killed(source, half):
+        found.append(json.loads((half.parent / "process.json").read_text()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.copytree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        copy_data(str(data), [copy])
+
+    assert found == [ProcessIdentity.of().to_dict()]
     assert not list(copy.parent.iterdir())
 
 
