@@ -10,9 +10,19 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["Kind", "block_device", "describe_place", "kind_of", "unproven_because"]
+__all__ = [
+    "Counter",
+    "Kind",
+    "block_device",
+    "counter_of",
+    "describe_place",
+    "kind_of",
+    "unproven_because",
+]
 
 Kind: TypeAlias = Literal["local", "network", "memory", "own cache", "unknown"]
+Counter: TypeAlias = Literal["disk_read_bytes", "net_rx_bytes"]
+"""Of a host's samples."""
 
 _LOCAL = {
     *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "msdos"),
@@ -27,6 +37,14 @@ _NETWORK = {
     *("lustre", "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "panfs", "pvfs2"),
     *("smb3", "smbfs", "virtiofs", "wekafs"),
 }
+
+# What the kernel's own client gets by TCP, which the network cards count. Others may
+# use RDMA or a hypervisor's channel, which no card counts, or are programs (FUSE).
+_BY_NETWORK_CARD = {
+    *("afs", "ceph", "cifs", "lustre", "nfs", "nfs3", "nfs4", "smb3", "smbfs"),
+}
+# In mount options (NFS, SMB), and in a source of Lustre.
+_RDMA = re.compile(r"(^|[,=])rdma6?(,|$)|@(o2ib|gni|kfi)")
 
 # ZFS keeps files in its ARC, of which the page cache says nothing.
 _OWN_CACHE = {"zfs"}
@@ -60,6 +78,21 @@ def kind_of(file_system: str | None) -> Kind:
     if name in _OWN_CACHE:
         return "own cache"
     return "local" if name in _LOCAL else "unknown"
+
+
+def counter_of(storage: Mapping[str, Any]) -> Counter | None:
+    """Return which counter of a host sees what arrives from a storage; None if none.
+
+    Parameters
+    ----------
+    storage
+        What `describe_place` says of it.
+    """
+    if storage["kind"] != "network":
+        return "disk_read_bytes"
+    how = f"{storage.get('options') or ''},{storage.get('source') or ''}"
+    is_counted = storage["file_system"] in _BY_NETWORK_CARD and not _RDMA.search(how)
+    return "net_rx_bytes" if is_counted else None
 
 
 def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:

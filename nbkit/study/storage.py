@@ -11,6 +11,7 @@ from nbkit.analysis.charts_storage import supply_chart
 from nbkit.analysis.published import lookup
 from nbkit.analysis.storage import Demand, Supply, limit_sentence, scaled
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
+from nbkit.readspeed.places import Counter, counter_of
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
@@ -338,11 +339,10 @@ def result(study: Study) -> StorageResult:
     first, twin = study.control or ("", "")
     names = {**facts["stage_of"], twin: facts["stage_of"].get(first, ())}
     places = tuple(Place.from_dict(one) for one in facts["places"])
-    networked = {
-        source.name
+    counters: dict[str, Counter | None] = {
+        source.name: counter_of(place.storage)
         for place in places
         for source in place.sources
-        if place.storage["kind"] == "network"
     }
     sizes = {
         source.name: source.bytes_per_image
@@ -358,7 +358,7 @@ def result(study: Study) -> StorageResult:
                 stage=names[arm][0],
                 source=names[arm][1],
                 bytes_per_image=sizes[names[arm][1]],
-                from_network=names[arm][1] in networked,
+                counter=counters[names[arm][1]],
             )
             for arm, many in finished.items()
         ],
@@ -371,7 +371,7 @@ def result(study: Study) -> StorageResult:
         not_finite=not_finite(study),
         epoch_moments=epoch_moments(
             [(arm, many[0]) for arm, many in finished.items()],
-            {arm: names[arm][1] in networked for arm in finished},
+            {arm: counters[names[arm][1]] for arm in finished},
         ),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from nbkit.analysis.charts_storage import over_time_chart
 from nbkit.launch.run import Run
 from nbkit.readspeed.meter import Interval
+from nbkit.readspeed.places import Counter
 from nbkit.study.energy import system_samples
 from nbkit.study.report_parts import Figure
 from nbkit.study.storage_reads import Reads
@@ -81,7 +82,7 @@ def _moments(
 
 
 def epoch_moments(
-    runs: Iterable[tuple[str, Run]], from_network: Mapping[str, bool]
+    runs: Iterable[tuple[str, Run]], counters: Mapping[str, Counter | None]
 ) -> list[dict[str, Any]]:
     """Return what arrived on this host over time while runs went on.
 
@@ -89,8 +90,8 @@ def epoch_moments(
     ----------
     runs
         A run by the name of its arm.
-    from_network
-        Whether an arm's data are on a file server, by arm.
+    counters
+        What counts the data of an arm, by arm; see `arrived_bytes`.
 
     Returns
     -------
@@ -100,7 +101,7 @@ def epoch_moments(
     """
     found = []
     for arm, run in runs:
-        points = _arrivals(run, from_network=from_network[arm])
+        points = _arrivals(run, counters[arm])
         found += [
             {
                 "series": arm,
@@ -113,27 +114,27 @@ def epoch_moments(
     return found
 
 
-def arrived_bytes(run: Run, *, from_network: bool) -> int | None:
+def arrived_bytes(run: Run, counter: Counter | None) -> int | None:
     """Return what arrived on this host during a run; None if it was not counted.
 
     Parameters
     ----------
     run
         A finished run.
-    from_network
-        Whether its data are on a file server: all network cards count then, else all
-        disks.
+    counter
+        Of all disks or network cards; None where none counts its data (`counter_of`).
     """
-    points = _arrivals(run, from_network=from_network)
+    points = _arrivals(run, counter)
     return points[-1][1] - points[0][1] if len(points) > 1 else None
 
 
-def _arrivals(run: Run, *, from_network: bool) -> list[tuple[float, int]]:
+def _arrivals(run: Run, counter: Counter | None) -> list[tuple[float, int]]:
     """Return Unix times, and what had arrived until then since the host started."""
-    name = "net_rx_bytes" if from_network else "disk_read_bytes"
+    if counter is None:
+        return []
     return [
-        (sample["t"], sample["host"][name])
+        (sample["t"], sample["host"][counter])
         for path in run.paths.system_files()[:1]
         for sample in system_samples(path)
-        if (sample.get("host") or {}).get(name) is not None
+        if (sample.get("host") or {}).get(counter) is not None
     ]

@@ -9,6 +9,7 @@ from typing import Any
 from nbkit import statistics
 from nbkit.analysis.storage import EpochRates, epoch_rates, judge_utilization
 from nbkit.launch.run import Run
+from nbkit.readspeed.places import Counter
 from nbkit.statistics import Summary, median_of
 from nbkit.study import wording
 from nbkit.study.storage_over_time import arrived_bytes
@@ -40,7 +41,8 @@ class EpochRow:
     later_utilization: Summary | None
     data_wait_share: float | None
     arrived_bytes: float | None
-    """What disks or network cards of the host delivered during a run."""
+    """What disks or network cards of the host delivered during a run; None where they
+    count none of the data."""
     first_runs: tuple[float, ...]
     """Images/s of each run in its first epoch; empty where a run has none."""
     later_runs: tuple[float, ...]
@@ -70,7 +72,7 @@ def epoch_row(
     stage: str,
     source: str,
     bytes_per_image: float,
-    from_network: bool,
+    counter: Counter | None,
 ) -> EpochRow:
     """Return what finished runs of an arm show; there is one.
 
@@ -82,21 +84,19 @@ def epoch_row(
         Finished.
     bytes_per_image
         Mean of the data set.
-    from_network
-        Whether the data are on a file server.
+    counter
+        What counts the bytes that arrive, if anything does.
     """
     lines = [run.metrics() for run in runs]
     rates = [
         epoch_rates(found, run.config.emulated_step_seconds)
         for run, found in zip(runs, lines, strict=True)
     ]
-    arrived = [arrived_bytes(run, from_network=from_network) for run in runs]
-    tags = [
-        _doubted(
-            run.record.get("tags") or {}, came, _first_epoch(found, bytes_per_image)
-        )
-        for run, came, found in zip(runs, arrived, lines, strict=True)
-    ]
+    every = [run.record.get("tags") or {} for run in runs]
+    needed = [_first_epoch(found, bytes_per_image) for found in lines]
+    counted = [arrived_bytes(run, counter) for run in runs]
+    arrived = [_believed(*one) for one in zip(every, counted, needed, strict=True)]
+    tags = [_doubted(*one) for one in zip(every, arrived, needed, strict=True)]
     return EpochRow(
         arm=arm,
         stage=stage,
@@ -121,6 +121,19 @@ def _first_epoch(lines: Sequence[Mapping[str, Any]], bytes_per_image: float) -> 
         line["images"] for line in lines if line["kind"] == "step" and not line["epoch"]
     )
     return images * bytes_per_image
+
+
+def _believed(
+    tags: Mapping[str, str], arrived: float | None, needed: float
+) -> float | None:
+    """Return what arrived; None if that is too little for a cold epoch.
+
+    It came by a way that is not counted, as in a container with its own network, or
+    from a memory that cannot be asked. A proof is doubted instead.
+    """
+    if arrived is None or tags.get("cache_proven") == "yes" or not _is_cold(tags):
+        return arrived
+    return arrived if arrived >= _ARRIVED_AT_LEAST * needed else None
 
 
 def _doubted(

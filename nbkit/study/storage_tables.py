@@ -62,7 +62,8 @@ def epochs_table(
             "Arrived: bytes that the disks of this host, or its network cards for a "
             "file server, delivered to all processes during a run, beside the size of "
             "the data. Once, with several epochs, means that the later ones came from "
-            "memory; less than once, that the first one did.",
+            "memory; less than once, that the first one did. Unknown where neither of "
+            "them counts the data, as with RDMA, 9p and FUSE.",
         ],
         {
             "first_images_per_second": [_median(row.first) for row in rows],

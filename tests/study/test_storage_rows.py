@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nbkit.readspeed.places import counter_of, kind_of
 from nbkit.store.paths import RunPaths
 from nbkit.study.storage_rows import epoch_row
 
@@ -48,14 +49,14 @@ def run(tmp_path):
     return make
 
 
-def row(*runs):
+def row(*runs, counter="disk_read_bytes"):
     return epoch_row(
         "nas, loader",
         runs,
         stage="load",
         source="nas",
         bytes_per_image=BYTES_PER_IMAGE,
-        from_network=False,
+        counter=counter,
     )
 
 
@@ -93,3 +94,39 @@ def test_a_run_without_tags_is_not_known(run):
     found = row(run(0, 10_000, None))
 
     assert (found.cache, found.is_cold) == ("not known", False)
+
+
+def test_what_no_counter_of_the_host_sees_is_unknown_and_not_zero(run):
+    tags = {"cache": "client cold, server unknown", "cache_proven": "no"}
+
+    assert row(run(0, 10_000, tags), counter=None).arrived_bytes is None
+    # The first epoch did not come from this machine's memory.
+    assert row(run(1, 0, tags)).arrived_bytes is None
+    assert row(run(2, 9_000, tags)).arrived_bytes == 9_000
+    # A proof that the counter denies is doubted, and both numbers are shown.
+    assert row(run(3, 0)).arrived_bytes == 0
+    # A later epoch, or a warm one, may come from memory.
+    assert row(run(4, 0, {"cache": "warm", "cache_proven": "no"})).arrived_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("file_system", "source", "options", "counter"),
+    [
+        ("ext4", "/dev/sda1", "rw", "disk_read_bytes"),
+        ("overlay", "overlay", "rw", "disk_read_bytes"),
+        ("nfs4", "filer:/export", "rw,proto=tcp", "net_rx_bytes"),
+        ("nfs4", "filer:/export", "rw,proto=rdma,port=20049", None),
+        ("smb3", "//filer/share", "rw,vers=3.1.1,rdma", None),
+        ("lustre", "10.0.0.1@tcp:/fs", "rw", "net_rx_bytes"),
+        ("lustre", "10.0.0.1@o2ib:/fs", "rw", None),
+        ("9p", "share", "trans=virtio", None),
+        ("fuse.sshfs", "user@host:/data", None, None),
+        ("beegfs", "beegfs_nodev", "rw", None),
+    ],
+)
+def test_a_counter_is_believed_where_the_data_come_by_what_it_counts(
+    file_system, source, options, counter
+):
+    storage = {"file_system": file_system, "source": source, "options": options}
+
+    assert counter_of({**storage, "kind": kind_of(file_system)}) == counter
