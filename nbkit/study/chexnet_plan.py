@@ -14,7 +14,7 @@ from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
-from nbkit.study.devices import Devices, find_devices
+from nbkit.study.devices import Devices, find_devices, why_cpus
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note, Table
 
@@ -310,10 +310,9 @@ def _patients_with(listing: Listing) -> dict[str, int]:
 def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
     if not devices.is_cpu:
         return
-    why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
     yield (
-        f"CPU, functional: {why}, so CPU processes are used instead. AUROCs are valid; "
-        "rates and speed-ups say nothing about GPUs."
+        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
+        "instead. AUROCs are valid; rates and speed-ups say nothing about GPUs."
     )
 
 

@@ -11,7 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.telemetry.cpus import usable_cpus
 
-__all__ = ["Devices", "find_devices"]
+__all__ = ["Devices", "find_devices", "why_cpus"]
 
 
 @dataclass(frozen=True)
@@ -63,3 +63,18 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
         return Devices("cpu", int(usable_cpus()))
     names = {gpu.product for gpu in here if gpu.product}
     return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None)
+
+
+def why_cpus(asked: str, engine: str) -> str:
+    """Return why CPU processes are used instead of GPUs.
+
+    Parameters
+    ----------
+    asked
+        The ``device`` that was asked for.
+    engine
+        What starts the processes: GPUs of a login node are not those of its cluster.
+    """
+    if asked in ("cpu", "replay"):
+        return f"device={asked} was asked for"
+    return f"there is no GPU {'here' if engine == 'local' else 'on these nodes'}"

@@ -15,7 +15,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.devices import visible_gpus
 from nbkit.launch.submit import existing_data
-from nbkit.study.devices import Devices, find_devices
+from nbkit.study.devices import Devices, find_devices, why_cpus
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.telemetry.nvml import describe_gpus
@@ -294,10 +294,10 @@ def _perturbed(
 def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
     if not devices.is_cpu:
         return
-    why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
     yield (
-        f"CPU, functional: {why}, so CPU processes are used instead. The numbers show "
-        "that everything works, and say nothing about formats and layouts on a GPU."
+        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
+        "instead. The numbers show that everything works, and say nothing about "
+        "formats and layouts on a GPU."
     )
 
 

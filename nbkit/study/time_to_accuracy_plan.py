@@ -10,7 +10,7 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
-from nbkit.study.devices import Devices, find_devices
+from nbkit.study.devices import Devices, find_devices, why_cpus
 from nbkit.study.estimate import GPUS, elsewhere, workload
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
@@ -251,10 +251,10 @@ def _short_runs(
 def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
     if not devices.is_cpu:
         return
-    why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
     yield (
-        f"CPU, functional: {why}, so CPU processes are used instead. Accuracies and "
-        "epochs are valid; times, energy and costs say nothing about a GPU."
+        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
+        "instead. Accuracies and epochs are valid; times, energy and costs say "
+        "nothing about a GPU."
     )
 
 

@@ -162,3 +162,13 @@ def test_a_single_format_on_cpus_is_compared_in_both_layouts():
     planned = plan(parameters(precision=["fp32"]))
 
     assert list(planned.arms) == ["fp32, channels_last", "fp32, channels_first"]
+
+
+def test_on_a_cluster_without_gpus_the_plan_speaks_of_its_nodes(cluster):
+    cluster("(null)")
+
+    planned = plan(parameters(engine="slurm", device="auto"))
+
+    assert planned.notes[0].startswith(
+        "CPU, functional: there is no GPU on these nodes, so CPU processes are used"
+    )
