@@ -13,7 +13,7 @@ from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.config.pipeline import PIPELINES
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
-from nbkit.study.devices import Devices, find_devices
+from nbkit.study.devices import Devices, find_devices, why_cpus
 from nbkit.study.input_pipeline_data import (
     check_images,
     copies_for,
@@ -95,6 +95,8 @@ class PipelinePlan:
     most_trials: int
     devices: Devices
     gpus: int
+    cores: float | None
+    """That the ranks may use; None where only their runs will know it."""
     repeats: int
     emulated: EmulatedStep | None
     """What is used instead of the GPUs; None where they compute themselves."""
@@ -123,7 +125,7 @@ class PipelinePlan:
         return {
             "baseline": self.baseline,
             "gpus": self.gpus,
-            "cores": usable_cpus(),
+            "cores": self.cores,
             "emulated": self.emulated.to_dict() if self.emulated else None,
             "tuning": tuning.to_dict() if tuning else None,
             "notes": [*self.notes, *self._same_as_rule(tuning)],
@@ -165,6 +167,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
         # A short run still has something to measure.
         values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     names = _names(p.arms)
+    counted = _counted_cores(p.engine, names)
     emulated = None
     if devices.is_cpu or p.emulated_gpu is not None:
         emulated = emulated_step(
@@ -174,6 +177,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
             values["batch_size_per_gpu"],
         )
     gpus, batch_size = values["gpus"], values["batch_size_per_gpu"]
+    cores = counted or gpus  # no arm depends on cores that were not counted
     copies = copies_for(p.data, batch_size, gpus)
     folder = files_folder(p.data, copies)
     values["data"] = str(folder)
@@ -190,13 +194,13 @@ def plan(parameters: Parameters) -> PipelinePlan:
             made[arm_name(name, gpus)] = arms.pipeline(steps, gpus)
     rule = None
     if "rule" in names:
-        workers = max(1, guide_rule_workers(usable_cpus(), gpus))
+        workers = max(1, guide_rule_workers(cores, gpus))
         rule = Setting(workers, LoaderConfig().prefetch_factor, "torch")
         config = with_setting(arms.loader("torch", gpus), rule)
         made[arm_name("rule", gpus)] = config
     baseline = arm_name(BASELINE, gpus)
     registry.resolve("engines", p.engine)().check(made[baseline])
-    share = usable_cpus() / gpus
+    share = cores / gpus
     grid = tuner_grid(values["loaders"], share, values["steps"])
     most_trials = min(values["trials"] or grid.most_trials, grid.most_trials)
     is_tuned = "tuned" in names
@@ -217,6 +221,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
         most_trials=most_trials,
         devices=devices,
         gpus=gpus,
+        cores=counted,
         repeats=values["repeats"],
         emulated=emulated,
         # An emulated device is one CPU: a lone process must not use all.
@@ -225,7 +230,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
             *_stand_in(p, devices, emulated),
             *_what(names, made, values, most_trials if is_tuned else None),
             *(notes_on(grid) if is_tuned else ()),
-            *([rule_note(usable_cpus(), gpus)] if "rule" in names else ()),
+            *([rule_note(cores, gpus)] if "rule" in names else ()),
             _conditions(made[baseline], p, copies),
         ),
         chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
@@ -322,6 +327,26 @@ def _names(asked: Sequence[str] | None) -> list[str]:
     return known if "all" in asked else list(asked)
 
 
+def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
+    """Return the cores that ranks may use; None if only their own machine knows.
+
+    Raises
+    ------
+    ConfigError
+        If an arm follows from them then.
+    """
+    if engine == "local":
+        return usable_cpus()
+    if asked := [name for name in ("tuned", "rule") if name in names]:
+        message = (
+            f"engine={engine!r}: arms={','.join(asked)} need the number of cores, "
+            "which is known only where the ranks run; use -p arms naive, or "
+            "engine='local' in a job of the cluster (srun papermill ...)."
+        )
+        raise ConfigError(message)
+    return None
+
+
 def _stand_in(
     p: Parameters, devices: Devices, emulated: EmulatedStep | None
 ) -> Iterator[str]:
@@ -329,8 +354,7 @@ def _stand_in(
         return
     why = "emulated_gpu was asked for"
     if devices.is_cpu:
-        asked = p.device in ("cpu", "replay")
-        why = f"device={p.device} was asked for" if asked else "there is no GPU here"
+        why = why_cpus(p.device, p.engine)
     yield (
         f"Emulated: {why}, so every rank sleeps {emulated.seconds * 1e3:.1f} ms after "
         f"a batch instead of computing on a GPU: {emulated.source}. Files, decoding "

@@ -149,9 +149,16 @@ class PipelineResult:
         demand = self.demand(self._largest)
         return cores_table(
             {row.arm: (demand, row.cpu_ms_per_image) for row in self._own_rows},
-            self.plan["cores"],
+            self._cores,
             trains=not self.is_emulated,
         )
+
+    @property
+    def _cores(self) -> float | None:
+        """The cores of the ranks: the plan may have seen those of a login node."""
+        if self.configs[self.arms.baseline].engine == "local":
+            return self.plan["cores"]
+        return self.conditions["usable_cpus"]
 
     def demand(self, size: int) -> float | None:
         """Return the images/s that the devices would compute without data wait.

@@ -193,7 +193,7 @@ def sizes_table(rows: Sequence[AtSize], device: str) -> Table:
 
 def cores_table(
     needs: Mapping[str, tuple[float | None, float | None]],
-    cores: float,
+    cores: float | None,
     *,
     trains: bool,
 ) -> Table:
@@ -204,7 +204,7 @@ def cores_table(
     needs
         By arm, demand in images/s and CPU time of an image in ms.
     cores
-        That may be used here.
+        That the ranks may use; None if it is unknown.
     trains
         Whether the ranks train, which takes processors too, or only load.
     """
@@ -212,7 +212,9 @@ def cores_table(
     for arm, (demand, cpu_ms) in needs.items():
         needed = None if demand is None or cpu_ms is None else demand * cpu_ms / 1e3
         numbers.append(needed)
-        enough = None if needed is None else "yes" if needed <= cores else "no"
+        enough = None
+        if needed is not None and cores is not None:
+            enough = "yes" if needed <= cores else "no"
         rows.append(
             [
                 arm,
@@ -227,7 +229,8 @@ def cores_table(
         "Cores that the input needs: demand / rate of a core",
         [
             *("arm", "demand, images/s", "CPU ms/image", "images/s of a core"),
-            *("cores needed", f"{cores:g} are enough"),
+            "cores needed",
+            "enough" if cores is None else f"{cores:g} are enough",
         ],
         rows,
         [f"{_CPU_TIME} {_OF_A_TRAINING if trains else _OF_LOADING}"],

@@ -161,6 +161,22 @@ def test_cores_needed_are_demand_over_the_rate_of_a_core():
     assert naive["2 are enough"] == "no"
 
 
+@pytest.mark.parametrize(
+    ("of_job", "said", "enough"), [(8.0, "8 are enough", "yes"), (None, "enough", None)]
+)
+def test_cores_of_a_job_are_those_its_runs_recorded_and_not_those_of_the_login_node(
+    of_job, said, enough
+):
+    here = measured()
+    queued = replace(
+        here,
+        configs={arm: one.replace(engine="slurm") for arm, one in here.configs.items()},
+        conditions={**here.conditions, "usable_cpus": of_job},
+    )
+
+    assert cells(queued.cores_table, "naive, 2 ranks")[said] == enough
+
+
 def test_only_what_loads_and_nothing_else_bounds_the_cores_from_below():
     loading, training = (
         measured(emulated=e).cores_table.notes[0] for e in (True, False)

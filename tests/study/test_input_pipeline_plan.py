@@ -248,6 +248,24 @@ def test_what_cannot_be_is_refused_before_anything_starts(parameters, tmp_path):
         plan(parameters(data=str(folder)))
 
 
+def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
+    parameters, cluster, monkeypatch
+):
+    cpus(monkeypatch, 64)
+    cluster("(null)")
+    queued = {"engine": "slurm", "gpus": 2}
+
+    with pytest.raises(
+        ConfigError, match=r"engine='slurm': arms=tuned,rule need .* -p arms naive, or"
+    ):
+        plan(parameters(**queued))
+
+    planned = plan(parameters(**queued, arms=["naive"], device="auto"))
+    assert planned.facts(None)["cores"] is None
+    assert "64" not in " ".join(planned.notes)
+    assert planned.notes[0].startswith("Emulated: there is no GPU on these nodes, so")
+
+
 def test_images_that_last_for_a_few_batches_are_refused(parameters):
     with pytest.raises(
         ConfigError, match=r"800 training .* 8 batches .* 10 are needed"
