@@ -234,6 +234,9 @@ def _differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
         "environment": environment_facts(record.get("environment") or {}),
         "machine": record.get("machine") or {},
     }
+    if plan.config.engine != "local":
+        # The machine of a job is known once that has run.
+        del now["machine"], then["machine"]
     found = differences(
         [RunFacts(plan.original.run_id, None, then)], [RunFacts("now", None, now)]
     )

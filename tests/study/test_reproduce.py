@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import nbkit
+from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
+from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
+from nbkit.study.reproduce import _differences_now
+from nbkit.study.reproduction_plan import ReproductionPlan
 from tests.checkouts import commit_all, git
 
 # Every module that this process has loaded is a source of a run.
@@ -117,6 +122,25 @@ def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
     (moved.paths.source / "script" / "script.py").unlink()
     with pytest.raises(RunError, match="is not whole"):
         nbkit.reproduce(moved, trust=True)
+
+
+def test_a_job_is_not_compared_with_the_machine_that_it_is_started_from(tmp_path):
+    original = SimpleNamespace(
+        run_id="then",
+        config=ExperimentConfig(device="cpu"),
+        paths=RunPaths(tmp_path),
+        record={"machine": {"num_cpus": 96_000}},
+        submission={},
+    )
+
+    def parts(engine):
+        config = ExperimentConfig(device="cpu", engine=engine)
+        given = {"permit": None, "entry": None, "checkout": None, "cwd": tmp_path}
+        plan = ReproductionPlan(original, config=config, **given)
+        return {one.part for one in _differences_now(plan)}
+
+    assert "machine" in parts("local")
+    assert "machine" not in parts("slurm")
 
 
 def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(
