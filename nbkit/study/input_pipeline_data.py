@@ -74,7 +74,7 @@ def put_files(data: str, copies: int) -> None:
     images = data if copies == 1 else str(_copied(copies))
     try:
         pack(images, folder, "tfrecord", shard_megabytes=_SHARD_MEGABYTES)
-    except StoreError:
+    except (ConfigError, StoreError):
         # Another process may have finished first.
         if not folder.is_dir():
             raise

@@ -18,7 +18,7 @@ from nbkit.datasets.listing import Listing
 from nbkit.datasets.manifest import known_manifest, manifest_name, write_manifest
 from nbkit.datasets.packing import Format, pack
 from nbkit.datasets.photos import photos_folder
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, StoreError
 from nbkit.launch.submit import existing_data
 from nbkit.readspeed.cache import make_cold, warm_up
 from nbkit.store.metrics import store_error
@@ -112,8 +112,7 @@ def put_photos(folder: Path, copies: int, forms: Sequence[str]) -> dict[str, Pat
         _copy(_photos(), home / _FILES, copies)
     for form in forms:
         if form in missing and form != _FILES:
-            packed = cast(Format, form)
-            pack(home / _FILES, home / form, packed, on_progress=_say_nothing)
+            _pack(home / _FILES, home / form, cast(Format, form))
     return {form: home / form for form in forms}
 
 
@@ -137,6 +136,16 @@ def _remove_abandoned(home: Path) -> None:
             shutil.rmtree(begun, ignore_errors=True)
 
 
+def _pack(files: Path, folder: Path, form: Format) -> None:
+    """Pack photographs, unless another process is first."""
+    try:
+        pack(files, folder, form, on_progress=_say_nothing)
+    except (ConfigError, StoreError):
+        # It refuses a folder that holds something, before or after its own work.
+        if not folder.is_dir():
+            raise
+
+
 def _say_nothing(done: int, total: int) -> None:
     """Hear how far packing is."""
 
@@ -154,7 +163,9 @@ def _copy(photos: Sequence[Path], folder: Path, copies: int) -> None:
                 (target / name).write_bytes(_unlike_others(data, name))
         temporary.rename(folder)
     except OSError as error:
-        raise store_error(folder, error) from error
+        # Another process may have been first: nothing replaces what it has made.
+        if not folder.is_dir():
+            raise store_error(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

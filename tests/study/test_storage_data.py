@@ -156,6 +156,26 @@ def test_photographs_are_put_in_every_form_and_found_again(tmp_path, few_photos)
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 
 
+def test_of_two_processes_that_put_photographs_the_second_finds_the_firsts(
+    tmp_path, few_photos, monkeypatch
+):
+    place, forms = tmp_path / "place", ["files", "webdataset"]
+    place.mkdir()
+    alone = storage_data._unlike_others
+
+    def after_the_other(data, name):
+        # Here the other process puts all of its photographs there.
+        monkeypatch.setattr(storage_data, "_unlike_others", alone)
+        put_photos(place, 2, forms)
+        return alone(data, name)
+
+    monkeypatch.setattr(storage_data, "_unlike_others", after_the_other)
+    put = put_photos(place, 2, forms)
+
+    assert {described_data(str(put[form]))["images"] for form in forms} == {2 * 12}
+    assert sorted(path.name for path in put["files"].parent.iterdir()) == forms
+
+
 def test_copies_differ_and_show_the_same(tmp_path, few_photos):
     place = tmp_path / "place"
     place.mkdir()
