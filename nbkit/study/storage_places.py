@@ -207,7 +207,7 @@ def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
             for entry in entries:
                 if entry.name.startswith((".", PHOTOS_PREFIX)):
                     continue
-                if entry.is_dir():
+                if _is_folder(entry):
                     below.append(Path(entry.path))
                 elif _is_data(entry.name):
                     return Path(entry.path)
@@ -215,6 +215,13 @@ def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
         return None  # another user's, which this user cannot write to
     found = (_first_of_a_data_set(one, levels - 1) for one in below if levels > 1)
     return next((one for one in found if one is not None), None)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to where this user may not look, or to itself
 
 
 def _is_data(name: str) -> bool:

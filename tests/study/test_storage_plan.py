@@ -141,6 +141,16 @@ def test_photographs_are_never_put_into_a_data_set(place, below, name):
     assert sorted(place.rglob("*")) == before
 
 
+def test_a_link_that_cannot_be_followed_hides_no_data_set_beside_it(place):
+    (place / "train").mkdir()
+    (place / "train/a.jpg").write_bytes(b"x")
+    link = place / "link"
+    link.symlink_to(link)
+
+    with pytest.raises(ParameterError, match=r"holds data \(train/a\.jpg\)"):
+        plan(parameters(paths=f"here={place}", replicate=1))
+
+
 def test_a_mount_with_data_sets_below_it_is_no_data_set(place):
     (place / "imagenet/train/n01").mkdir(parents=True)
     (place / "imagenet/train/n01/a.JPEG").write_bytes(b"x")
