@@ -134,6 +134,8 @@ def plan(parameters: Parameters) -> StoragePlan:
         for name, value in p.items()
     }
     _check_words(values)
+    # The control is the first arm, and what a loader gives is compared.
+    values["stages"] = [one for one in STAGES if one in values["stages"]]
     emulated, unknown = _emulated(p, values, devices)
     if emulated is None:
         values["stages"] = _without_emulation(values["stages"], unknown)

@@ -87,8 +87,11 @@ def test_training_comes_last_with_its_own_model(nas):
     assert found.arms["nas, training"].model == "resnet18"
 
 
-def test_a_control_is_the_first_arm_again(nas):
-    assert plan(parameters(data=str(nas), control=True)).control == "nas, loader"
+@pytest.mark.parametrize("stages", [None, "train,load", "emulate,load"])
+def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
+    found = plan(parameters(data=str(nas), control=True, stages=stages))
+
+    assert found.control == next(iter(found.arms)) == "nas, loader"
 
 
 @pytest.mark.parametrize(
