@@ -26,6 +26,7 @@ def before_start(
         Fields of the configuration that is started next.
     """
     module = _BEFORE.get(kind or "")
-    if module is None:
+    # On another machine nothing can be done, and its page cache is unknown.
+    if module is None or arm.get("engine", "local") != "local":
         return {}
     return importlib.import_module(module).before_start(plan, arm["data"])

@@ -188,10 +188,11 @@ def _check(p: Parameters) -> None:
         )
         if p[name] not in known
     ]
-    if p.engine != "local" and p.cache == "cold":
+    if p.engine != "local":
         lines.append(
-            f"cache='cold': engine={p.engine!r} may start runs elsewhere, but only "
-            "this machine's cache can be checked; use engine='local' or cache='warm'."
+            f"engine={p.engine!r} may start runs elsewhere, but reads, memory and page "
+            "cache are measured on this machine; use engine='local', in a job of the "
+            "cluster if the runs belong there (srun papermill ...)."
         )
     names = [name_and_path(one)[0] for one in (*(p.paths or []), *(p.data or []))]
     lines += [

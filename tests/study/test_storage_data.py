@@ -126,6 +126,20 @@ def test_warm_data_are_read_first(study, data):
     assert resident_share(list(data.rglob("*.*"))) == 1.0
 
 
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_for_a_run_on_another_machine_this_ones_page_cache_stays_as_it_is(
+    study, data, cache
+):
+    elsewhere = {**study.arms["load"].model_dump(), "engine": "slurm"}
+    before_start("storage", {"cache": "warm"}, study.arms["load"].model_dump())
+    if cache == "warm":
+        before_start("storage", {"cache": "cold"}, study.arms["load"].model_dump())
+    before = resident_share(list(data.rglob("*.*")))
+
+    assert before_start("storage", {"cache": cache}, elsewhere) == {}
+    assert resident_share(list(data.rglob("*.*"))) == before
+
+
 def test_another_kind_of_study_does_nothing_before_a_start():
     assert before_start(None, {}, {}) == {}
     assert before_start("scaling", {}, {"data": "synthetic"}) == {}
