@@ -101,9 +101,9 @@ def run_with(folder, samples):
 def test_what_arrives_is_counted_by_disks_or_by_network_cards(tmp_path):
     run = run_with(tmp_path, [(10, 0, 0), (11, 5 * 10**6, 1), (13, 5 * 10**6, 7)])
 
-    assert arrived_bytes(run, from_network=False) == 5 * 10**6
-    assert arrived_bytes(run, from_network=True) == 7
-    assert epoch_moments([("a", run)], {"a": False}) == [
+    assert arrived_bytes(run, "disk_read_bytes") == 5 * 10**6
+    assert arrived_bytes(run, "net_rx_bytes") == 7
+    assert epoch_moments([("a", run)], {"a": "disk_read_bytes"}) == [
         {"series": "a", "seconds": 1, "value": 5.0},
         {"series": "a", "seconds": 3, "value": 0.0},
     ]
@@ -112,5 +112,12 @@ def test_what_arrives_is_counted_by_disks_or_by_network_cards(tmp_path):
 def test_where_nobody_counts_it_is_unknown(tmp_path):
     run = run_with(tmp_path, [(10, None, None), (11, None, None)])
 
-    assert arrived_bytes(run, from_network=False) is None
-    assert epoch_moments([("a", run)], {"a": False}) == []
+    assert arrived_bytes(run, "disk_read_bytes") is None
+    assert epoch_moments([("a", run)], {"a": "disk_read_bytes"}) == []
+
+
+def test_what_no_counter_sees_has_no_curve(tmp_path):
+    run = run_with(tmp_path, [(10, 0, 0), (11, 0, 0)])
+
+    assert arrived_bytes(run, None) is None
+    assert epoch_moments([("a", run)], {"a": None}) == []
