@@ -17,6 +17,12 @@ from nbkit.store.runs import StoredRun
 
 __all__ = ["diagnose", "diagnosis_of"]
 
+_BATCH = "batch"
+_BATCH_UNKNOWN = (
+    "whether the batch is too small: something else disturbed the run, and what a "
+    "step takes shows that, too."
+)
+
 
 def diagnose(run: StoredRun) -> Diagnosis:
     """Return what bounds a run, and the one change to try first for each cause.
@@ -55,7 +61,13 @@ def diagnosis_of(
         What a profile has written of operators.
     """
     causes: list[Cause] = [*run_causes(facts), *gpu_causes(facts)]
-    return Diagnosis(subject, causes, list(_unknown(facts)), profile)
+    found = Diagnosis(subject, causes, list(_unknown(facts)), profile)
+    if not found.disturbances:
+        return found
+    # An update that others interrupt takes longer, whatever the batch.
+    kept = [cause for cause in causes if cause.code != _BATCH]
+    unknown = [] if len(kept) == len(causes) else [_BATCH_UNKNOWN]
+    return Diagnosis(subject, kept, [*unknown, *found.unknown], profile)
 
 
 def _unknown(facts: Facts) -> Iterator[str]:

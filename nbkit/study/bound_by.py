@@ -9,6 +9,7 @@ from typing import Any
 
 from nbkit.analysis.diagnose import diagnose
 from nbkit.analysis.diagnose_causes import Cause, Diagnosis
+from nbkit.plural import plural
 from nbkit.store.runs import StoredRun
 
 __all__ = ["ArmsBoundBy"]
@@ -84,14 +85,16 @@ class ArmsBoundBy:
         for arm, found in self._by_arm.items():
             if not found or arm in disturbed:
                 continue
-            first = _first(found)
+            counted = self._counted(arm)
+            first = _first(counted)
             if first is None:
-                unknown = next((one.unknown[0] for one in found if one.unknown), "")
+                unknown = next((one.unknown[0] for one in counted if one.unknown), "")
                 silent.setdefault(unknown, []).append(arm)
                 continue
             code, one = first
-            count = sum(bool(each) and each[0].code == code for each in found)
-            runs = f"{count} of {len(found)} run{'s' if len(found) > 1 else ''}"
+            count = sum(bool(each) and each[0].code == code for each in counted)
+            what = "run" if len(counted) == len(found) else "undisturbed run"
+            runs = f"{count} of {plural(len(counted), what)}"
             notes.append(
                 f"What bounds {arm}: {one.bound_by}, in {runs}. {one[0].sentence}"
             )
@@ -99,6 +102,16 @@ class ArmsBoundBy:
             text = f" Not known: {unknown}" if unknown else ""
             notes.append(f"What bounds {', '.join(arms)}: nothing stands out.{text}")
         return notes
+
+    def _counted(self, arm: str) -> Sequence[Diagnosis]:
+        """Return the runs of an arm that tell what bounds it: nothing disturbed them.
+
+        Arms that disturb each other on purpose are told by all of theirs.
+        """
+        found = self._by_arm[arm]
+        if arm in self._at_once:
+            return found
+        return [one for one in found if not one.disturbances]
 
     def to_dict(self) -> Mapping[str, Sequence[dict[str, Any]]]:
         """Return every run's diagnosis by arm, as JSON values."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analysis.written_run import BEGIN, diagnosed, on_cpus, rank, samples
+from nbkit.telemetry.sample import GpuProcess
+from tests.analysis.written_run import (
+    BEGIN,
+    diagnosed,
+    gpu,
+    on_cpus,
+    rank,
+    samples,
+    steps,
+)
 
 __all__ = ["diagnosed"]
 
@@ -196,3 +205,14 @@ def test_passes_of_an_inference_are_disturbed_too_and_nothing_else_is_asked(diag
     assert [cause.code for cause in unsampled.disturbances] == ["no-cpu"]
     assert [cause.code for cause in sampled] == ["other-processes"]
     assert not any("updating" in text for text in unsampled.unknown)
+
+
+def test_a_disturbed_run_does_not_tell_what_its_updates_take(diagnosed):
+    others = samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1))
+
+    alone = diagnosed(lines=steps(update=0.3))
+    disturbed = diagnosed(lines=steps(update=0.3), sampled=others)
+
+    assert [cause.code for cause in alone] == ["batch"]
+    assert [cause.code for cause in disturbed] == ["other-gpu-processes"]
+    assert disturbed.unknown[0].startswith("whether the batch is too small")

@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 
 from nbkit.study.bound_by import ArmsBoundBy
-from tests.analysis.written_run import rank, write_run
+from nbkit.telemetry.sample import GpuProcess
+from tests.analysis.written_run import gpu, rank, samples, write_run
 
 STORES = count()
 
@@ -55,3 +56,15 @@ def test_programs_get_every_run(run):
 
 def test_of_a_function_nothing_is_said(run):
     assert ArmsBoundBy({"f": [run(0.5, config={"task": "function"})]}).notes() == []
+
+
+def test_disturbed_runs_do_not_tell_what_bounds_an_arm(run):
+    others = samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1))
+    disturbed = [run(0.5, sampled=others), run(0.4, sampled=others)]
+
+    few = ArmsBoundBy({"fp32": [run(), run(), run(0.3), *disturbed]})
+    starved = ArmsBoundBy({"fp32": [run(0.3), run(0.3), run(), *disturbed]})
+
+    assert few.notes() == ["What bounds fp32: nothing stands out."]
+    [note] = starved.notes()
+    assert "input (30 % of the time), in 2 of 3 undisturbed runs. " in note
