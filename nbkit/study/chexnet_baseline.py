@@ -13,6 +13,7 @@ from nbkit.errors import ConfigError
 from nbkit.study import chexnet_words as words
 from nbkit.study.chexnet_plan import ChexnetPlan
 from nbkit.study.chexnet_tables import interval_text
+from nbkit.study.quiet import wait_before
 from nbkit.study.report_parts import Table
 
 __all__ = ["ChexnetBaseline", "aligned", "baseline"]
@@ -62,8 +63,15 @@ class ChexnetBaseline:
         return {"text/html": table.to_html(), "text/plain": table.to_text()}
 
 
-def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
+def baseline(planned: ChexnetPlan, *, wait_for_quiet: float = 0.0) -> ChexnetBaseline:
     """Fit the baseline of global statistics to the training images of a plan.
+
+    Parameters
+    ----------
+    planned
+        From `plan`.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
 
     Raises
     ------
@@ -71,6 +79,7 @@ def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
         If scikit-learn is not installed, no training image can be read, or one cannot
         and runs are to stop then.
     """
+    wait_before(planned.arms.values(), wait_for_quiet)
     listing = planned.listing
     fitted = statistics_baseline(listing, on_progress=_Progress())
     config = next(iter(planned.arms.values()))

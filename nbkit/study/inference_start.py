@@ -14,6 +14,7 @@ from nbkit.launch.start import launch
 from nbkit.store.record import RunState
 from nbkit.study.inference_plan import BASELINE, InferencePlan
 from nbkit.study.progress import Progress
+from nbkit.study.quiet import wait_before
 from nbkit.study.report_parts import Note
 from nbkit.study.starts import end_all
 
@@ -42,13 +43,15 @@ class Ready:
         return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
-def prepare(plan: InferencePlan) -> Ready:
+def prepare(plan: InferencePlan, *, wait_for_quiet: float = 0.0) -> Ready:
     """Train the weights if there are none, and try what may not be available.
 
     Parameters
     ----------
     plan
         `nbkit.study.inference_plan.plan`.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
 
     Raises
     ------
@@ -63,6 +66,8 @@ def prepare(plan: InferencePlan) -> Ready:
     count = (plan.training is not None) + len(doubtful)
     arms, notes = dict(plan.arms), []
     unavailable: dict[str, str] = {}
+    if count:
+        wait_before(plan.arms.values(), wait_for_quiet)
     with contextlib.closing(Progress("inference", count)) as shown:
         if plan.training is not None:
             trained = _run(plan.training, "training of the weights", shown).wait()

@@ -111,7 +111,9 @@ def plan(parameters: Parameters) -> MachinesPlan:
     )
 
 
-def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
+def measure(
+    plan: MachinesPlan, *, trust: bool = False, wait_for_quiet: float = 0.0
+) -> Study | None:
     """Run here what was measured on the other machine; None if nothing was asked for.
 
     Parameters
@@ -121,6 +123,8 @@ def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
     trust
         Also execute what runs of others request of Slurm, such as shell lines; it is
         printed first.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
 
     Raises
     ------
@@ -139,7 +143,7 @@ def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
         once=plan.once,
         trust=trust,
     )
-    return study.run()
+    return study.run(wait_for_quiet=wait_for_quiet)
 
 
 def machines_of(plan: MachinesPlan, study: Study | None) -> tuple[Machine, Machine]:

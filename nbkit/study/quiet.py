@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
@@ -15,7 +16,7 @@ from nbkit.launch.devices import DeviceRequest, request_devices
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import Nvml, open_nvml
 
-__all__ = ["Wait", "wait_for", "wait_until_quiet"]
+__all__ = ["Wait", "wait_before", "wait_for", "wait_until_quiet"]
 
 _LOOK_SECONDS = 1.0
 _QUIET_LOOKS = 3
@@ -129,6 +130,30 @@ def wait_for(
     """
     asked = [[*_requests(configs)] for configs in rounds]
     return wait_until_quiet(patience_seconds, say, rounds=asked)
+
+
+def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> None:
+    """Wait for a quiet machine, if asked to, before what precedes a study's runs.
+
+    Parameters
+    ----------
+    configs
+        Of the runs that need it quiet, one after the other.
+    patience_seconds
+        As for `wait_until_quiet`; 0 does not wait.
+
+    Raises
+    ------
+    ConfigError, DeviceError
+        As `wait_for`.
+    """
+    if patience_seconds:
+        _print(str(wait_for([[one] for one in configs], patience_seconds, _print)))
+
+
+def _print(sentence: str) -> None:
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
 
 
 def _requests(configs: Iterable[ExperimentConfig]) -> Iterator[DeviceRequest]:

@@ -15,6 +15,7 @@ from nbkit.datasets.find import find
 from nbkit.readspeed.made_file import made_file
 from nbkit.readspeed.measuring import Cache, ReadSpeed, measure
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern
+from nbkit.study.quiet import wait_before
 from nbkit.study.report_parts import Table
 from nbkit.study.storage_places import Place
 from nbkit.study.storage_plan import StoragePlan
@@ -127,8 +128,15 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
     ]
 
 
-def read(plan: StoragePlan) -> Reads:
+def read(plan: StoragePlan, *, wait_for_quiet: float = 0.0) -> Reads:
     """Read every place of a plan, cold and warm, and say how far it is.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
 
     Raises
     ------
@@ -137,6 +145,7 @@ def read(plan: StoragePlan) -> Reads:
     StoreError
         If a test file cannot be written.
     """
+    wait_before(plan.arms.values(), wait_for_quiet)
     found = []
     for place in plan.places:
         # Memory is never cold.

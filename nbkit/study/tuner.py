@@ -13,6 +13,7 @@ from nbkit.launch.start import launch
 from nbkit.study.input_pipeline_plan import PipelinePlan, with_setting
 from nbkit.study.input_pipeline_tables import setting_words, tuning_table
 from nbkit.study.progress import Progress
+from nbkit.study.quiet import wait_before
 from nbkit.study.report_parts import MimeBundle, Note, Table
 from nbkit.study.starts import variables_set
 
@@ -37,8 +38,15 @@ class Tuned:
         return self.table._repr_mimebundle_()
 
 
-def tune_plan(plan: PipelinePlan) -> Tuned:
+def tune_plan(plan: PipelinePlan, *, wait_for_quiet: float = 0.0) -> Tuned:
     """Run the trials of a plan; nothing if it has no tuned arm.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
 
     Raises
     ------
@@ -49,6 +57,7 @@ def tune_plan(plan: PipelinePlan) -> Tuned:
     """
     if plan.tuned is None:
         return Tuned(None)
+    wait_before([plan.tuned], wait_for_quiet)
     tuning = tune_loading(
         plan.tuned,
         plan.grid,

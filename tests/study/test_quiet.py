@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from itertools import chain, repeat
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.study import quiet
+from nbkit.study.machines_plan import measure
 from nbkit.study.quiet import wait_for, wait_until_quiet
 from nbkit.telemetry.sample import HostSample
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
@@ -111,3 +113,55 @@ def test_runs_of_another_machine_are_not_waited_for_here(small):
 def test_a_patience_that_is_no_time_is_refused(patience):
     with pytest.raises(ConfigError, match="pass a number of 0 or more"):
         wait_until_quiet(patience, print, looks({}))
+
+
+def test_what_precedes_a_study_waits_where_it_is_asked_to(monkeypatch, capsys):
+    monkeypatch.setattr(quiet, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(quiet.HostReader, "read", lambda self: HostSample(50.0))
+    configs = [ExperimentConfig(device="cpu")]
+
+    quiet.wait_before(configs, 0.0)
+    assert capsys.readouterr().out == ""
+
+    quiet.wait_before(configs, 0.01)
+    assert "the machine was not quiet: CPUs 50 %." in capsys.readouterr().out
+
+
+class WaitedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("storage_reads", "read"),
+        ("tuner", "tune_plan"),
+        ("inference_start", "prepare"),
+        ("chexnet_baseline", "baseline"),
+    ],
+)
+def test_nothing_is_measured_before_the_machine_is_quiet(monkeypatch, module, name):
+    found = importlib.import_module(f"nbkit.study.{module}")
+    config = ExperimentConfig(device="cpu")
+    plan = SimpleNamespace(arms={"a": config}, tuned=config, training=config)
+
+    def wait(configs, patience_seconds):
+        raise WaitedError([*configs], patience_seconds)
+
+    monkeypatch.setattr(found, "wait_before", wait)
+    with pytest.raises(WaitedError) as raised:
+        getattr(found, name)(plan, wait_for_quiet=600.0)
+
+    assert raised.value.args == ([config], 600.0)
+
+
+def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
+    asked = {}
+    study = SimpleNamespace(run=lambda **given: asked.update(given))
+    create = SimpleNamespace(create=lambda *_, **__: study)
+    monkeypatch.setattr("nbkit.study.machines_plan.Study", create)
+    plan = SimpleNamespace(arms={"a": None}, repeats=1, parameters=None, once={})
+
+    measure(plan, wait_for_quiet=600.0)
+
+    assert asked == {"wait_for_quiet": 600.0}
