@@ -11,12 +11,23 @@ from dataclasses import asdict, dataclass, replace
 
 from nbkit.analysis.diagnose_causes import DISTURBANCES, WORTH_A_WORD, Cause
 from nbkit.analysis.usable import no_verdict_sentence
+from nbkit.plural import plural
 from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.bound_by import ArmsBoundBy
+from nbkit.study.finite import not_finite
 from nbkit.study.report import Report
+from nbkit.study.stored_study import StoredStudy
 
-__all__ = ["CONTROL_LIMIT", "Doubt", "doubts", "told_first"]
+__all__ = [
+    "CONTROL_LIMIT",
+    "Doubt",
+    "doubts",
+    "lead_of",
+    "so_far",
+    "told_first",
+    "without_runs",
+]
 
 CONTROL_LIMIT = WORTH_A_WORD
 """What one configuration may differ from itself by, as a part, where its runs are too
@@ -37,8 +48,8 @@ class Doubt:
     """One reason not to believe an answer."""
 
     code: str
-    """``control``, ``other-gpu-processes``, ``other-processes``, ``throttled`` or
-    ``no-cpu``."""
+    """``missing``, ``control``, ``other-gpu-processes``, ``other-processes``,
+    ``throttled`` or ``no-cpu``."""
     reason: str
     """How much, in words that follow a colon."""
     action: str
@@ -61,6 +72,42 @@ def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]
     return [*differing, *_of_disturbances(bound_by, cleared)]
 
 
+def without_runs(study: StoredStudy) -> list[Doubt]:
+    """Return a doubt where an arm has no run yet: what is asked cannot be compared."""
+    missing = study.missing
+    begun = {slot.arm for slot in {*study.order} - {*missing}}
+    without = dict.fromkeys(
+        slot.arm
+        for slot in missing
+        if slot.arm not in begun and slot.arm not in study.once
+    )
+    if not without:
+        return []
+    reason = f"{_finished(study)}, and none of {', '.join(without)}"
+    return [Doubt("missing", reason, "Resume the study.")]
+
+
+def so_far(study: StoredStudy) -> str:
+    """Return how many of a study's runs have finished; empty if all have."""
+    return f"So far, {_finished(study)}." if study.missing else ""
+
+
+def _finished(study: StoredStudy) -> str:
+    planned = len(study.order)
+    return f"{planned - len(study.missing)} of {planned} planned runs have finished"
+
+
+def lead_of(study: StoredStudy, controls: Sequence[NoiseFloor]) -> str:
+    """Return what a report says in the place of an answer; empty if that stands."""
+    runs = study.runs_by_arm()
+    arms = {arm: many for arm, many in runs.items() if many and arm not in study.once}
+    at_once = {arm for group in study.together for arm in group}
+    found = [*without_runs(study), *doubts(controls, ArmsBoundBy(arms, at_once))]
+    if not found:
+        return ""
+    return told_first(Report("", ""), not_finite(study), found).answer
+
+
 def _of_disturbances(
     bound_by: ArmsBoundBy, cleared: Collection[str]
 ) -> Iterator[Doubt]:
@@ -77,7 +124,7 @@ def _of_disturbances(
         worst = {arm: max(causes, key=_weight) for arm, causes in found.items()}
         arm = max(worst, key=lambda arm: worst[arm].weight)
         more = len(found) - 1
-        others = f" and {more} more arm{'s' if more > 1 else ''}" if more else ""
+        others = f" and {plural(more, 'more arm')}" if more else ""
         where = f"{len(found[arm])} of {bound_by.runs_of(arm)} runs of {arm}{others}"
         reason = f"{_clause(worst[arm].evidence)} ({where})"
         yield Doubt(code, reason, _ACTIONS[code])
@@ -111,9 +158,14 @@ def told_first(
     report: Report,
     lost: Mapping[str, NonFinite],
     found: Sequence[Doubt] = (),
-    missing: str = "",
+    unfinished: str = "",
+    *,
+    first: str = "",
 ) -> Report:
     """Return a report that begins with what makes its answer doubtful.
+
+    Of several reasons the first is said, and how many follow in the notes: what is not
+    finite, then the doubts, then runs without which the answer can stand.
 
     Parameters
     ----------
@@ -123,24 +175,26 @@ def told_first(
         By arm, where one of its runs stopped being finite: it has no verdict.
     found
         Why the rest cannot be believed either: the answer, and its numbers, go.
-    missing
-        A sentence about runs that the study lacks; empty if it is whole.
+    unfinished
+        A sentence about runs that the answer can do without; empty for none.
+    first
+        What is said of runs that are not finite where no arm is lost.
     """
-    if not (lost or found or missing):
+    if not (lost or found or unfinished):
         return report
-    sentences = [no_verdict_sentence(lost), missing]
-    notes = list(report.notes)
+    lead = [*filter(None, [first or no_verdict_sentence(lost)])]
+    rest = [*filter(None, [unfinished])]
+    cannot = "These runs cannot support an answer"
+    said, *_ = [*lead, *(f"{cannot}: {one.reason}." for one in found), *rest]
+    each = [f"Doubt: {one.reason}. {one.action}" for one in found]
+    _, *below = [*lead, *each, *rest]
+    after = report.answer
     if found:
-        more = len(found) - 1
-        plural = "s" if more > 1 else ""
-        rest = f"; {more} more reason{plural} below" if more else ""
-        sentences += [
-            f"These runs cannot support an answer: {found[0].reason}{rest}.",
-            found[0].action,
-        ]
-        notes[:0] = [f"Doubt: {one.reason}. {one.action}" for one in found[1:]]
-    else:
-        sentences.append(report.answer)
+        after = f"{cannot}." if lead else found[0].action
+    if below:
+        more = plural(len(below), "more reason")
+        said = f"{said.removesuffix('.')}; {more} below."
+    notes = [*below, *report.notes]
     told = [f"{arm}: {one}; no verdict." for arm, one in lost.items()]
     told += [f"Not reliable: {one.reason}." for one in found]
     tables = list(report.tables)
@@ -153,7 +207,7 @@ def told_first(
         result["doubts"] = [asdict(one) for one in found]
     return replace(
         report,
-        answer=" ".join(filter(None, sentences)),
+        answer=f"{said} {after}".rstrip(),
         notes=notes,
         tables=tables,
         result=result,

@@ -254,7 +254,8 @@ class MachinesResult:
         made = with_statistics(made, self.by_source)
         if not (found := self._doubts):
             return made
-        told = told_first(made, {}, found, no_verdict_sentence(self.not_finite))
+        lost = no_verdict_sentence(self.not_finite)
+        told = told_first(made, {}, found, first=lost)
         # The published numbers do not depend on these runs.
         published = published_sentence(self.pairs, *self.plan.published)
         return replace(told, notes=[*told.notes, published])

@@ -21,7 +21,7 @@ from nbkit.study.arms import finished_arms
 from nbkit.study.audit import audit
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.finite import not_finite, without_a_verdict
-from nbkit.study.lead import doubts, told_first
+from nbkit.study.lead import doubts, so_far, told_first, without_runs
 from nbkit.study.report import Report, SavedReport
 from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
@@ -81,10 +81,9 @@ def report(
 
 def make(study: Study) -> Report:
     """Return the report of a study as its kind makes it."""
-    module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
     lost = not_finite(study)
     try:
-        made: Report = importlib.import_module(module).report(study)
+        made = _of_its_kind(study)
     except NotEnoughDataError:
         if not lost:
             raise
@@ -114,24 +113,40 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
             "diagnosis": bound_by.to_dict(),
         },
     )
+    lacking = without_runs(study)
+    doubtful = [*lacking, *doubts(made.controls, bound_by)]
     if again := study.replaced:
         told = "; ".join(one.words for one in again)
+        count = f"{len(again)} of {len(study.order)} starts"
+        method = [*made.method, f"Disturbed and repeated, {count}: {told}."]
+        if not doubtful and (before := _before_repeats(study)):
+            method.append(f"With the starts that were replaced: {before}")
         made = replace(
             made,
-            method=[*made.method, f"Disturbed and repeated: {told}."],
+            method=method,
             result={**made.result, "replaced": [one.to_dict() for one in again]},
         )
     if study.waits:
         made = replace(made, method=[*made.method, *map(str, study.waits)])
-    unfinished = ""
-    if missing := study.missing:
-        planned = len(study.order)
-        unfinished = (
-            f"{planned - len(missing)} of {planned} planned runs have finished."
-        )
+    if study.missing:
         resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
         made = replace(made, next_step=resume)
-    return told_first(made, lost, doubts(made.controls, bound_by), unfinished)
+    return told_first(made, lost, doubtful, "" if lacking else so_far(study))
+
+
+def _of_its_kind(study: Study) -> Report:
+    """Return a report as the module of the study's kind makes it."""
+    module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
+    made: Report = importlib.import_module(module).report(study)
+    return made
+
+
+def _before_repeats(study: Study) -> str:
+    """Return what the answer would be if no start had been repeated."""
+    try:
+        return _of_its_kind(study.before_repeats()).answer
+    except NotEnoughDataError:
+        return ""  # a replaced run measured nothing
 
 
 def _with_origin(made: Report, study: Study) -> Report:

@@ -37,6 +37,7 @@ class StoredStudy:
 
     def __init__(self, root: Path) -> None:
         self.paths = StudyPaths(root)
+        self._counts_repeated = True
         self._last_content: dict[str, Any] = {}
         if not self._content:
             message = f"{self.paths.study} does not exist; Study.create() makes one."
@@ -144,6 +145,12 @@ class StoredStudy:
         found = replaced(finished, self._content["runs"])
         return [one for one in found if one.slot.arm not in at_once]
 
+    def before_repeats(self) -> Self:
+        """Return the study as if no disturbed start had been made once more."""
+        found = type(self)(self.paths.root)
+        found._counts_repeated = False
+        return found
+
     def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats.
 
@@ -179,4 +186,7 @@ class StoredStudy:
         return is_of_others(self.paths.imported, [self.paths.root, self.paths.study])
 
     def _finished(self, *, diverged: bool = False) -> dict[Slot, Run]:
-        return finished_runs(self._content["runs"], self.together, diverged=diverged)
+        entries = self._content["runs"]
+        if not self._counts_repeated:
+            entries = [one for one in entries if not one.get("again")]
+        return finished_runs(entries, self.together, diverged=diverged)

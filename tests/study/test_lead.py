@@ -13,7 +13,8 @@ from nbkit.statistics import noise_floor, ratio
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.headline import headline
-from nbkit.study.lead import Doubt, doubts, told_first
+from nbkit.study.lead import Doubt, doubts, so_far, told_first, without_runs
+from nbkit.study.order import Slot
 from nbkit.study.report import Figure, Report, SavedReport, Table
 
 QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
@@ -126,16 +127,41 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
     doubt = Doubt("throttled", "clocks were held down", "Cool it.")
 
     stands = told_first(made(), lost).answer
-    goes = told_first(
-        made(), lost, [doubt], "1 of 4 planned runs have finished."
-    ).answer
+    missing = "So far, 3 of 4 planned runs have finished."
+    goes = told_first(made(), lost, [doubt], missing)
 
     assert stands.startswith("No verdict on fp16: loss not finite at step 9. bf16 is")
-    assert goes.startswith(
-        "No verdict on fp16: loss not finite at step 9. 1 of 4 planned runs have "
-        "finished. These runs cannot support an answer: clocks were held down. Cool it."
+    assert goes.answer == (
+        "No verdict on fp16: loss not finite at step 9; 2 more reasons below. These "
+        "runs cannot support an answer."
     )
-    assert "3.35" not in goes
+    assert goes.notes == ["Doubt: clocks were held down. Cool it.", missing]
+    # Runs that an answer can do without are no reason to take it back.
+    assert told_first(made(), {}, [], missing).answer.startswith(f"{missing} bf16 is")
+    assert told_first(made(), {}, [doubt], missing).answer == (
+        "These runs cannot support an answer: clocks were held down; 1 more reason "
+        "below. Cool it."
+    )
+
+
+def study_of(*finished):
+    """Return two arms of two repeats, of which these starts have finished."""
+    order = [Slot(arm, repeat) for repeat in (0, 1) for arm in "ab"]
+    missing = [slot for slot in order if f"{slot.arm}{slot.repeat}" not in finished]
+    return SimpleNamespace(order=order, missing=missing, once=[])
+
+
+def test_an_unfinished_study_has_an_answer_once_every_arm_has_run():
+    begun, half = study_of("a0", "b0", "a1"), study_of("a0", "a1")
+
+    assert without_runs(begun) == []
+    assert so_far(begun) == "So far, 3 of 4 planned runs have finished."
+    [doubt] = without_runs(half)
+    assert told_first(made(), {}, [doubt]).answer == (
+        "These runs cannot support an answer: 2 of 4 planned runs have finished, and "
+        "none of b. Resume the study."
+    )
+    assert without_runs(study_of("a0", "a1", "b0", "b1")) == []
 
 
 def test_a_ratio_within_what_the_control_differs_by_is_covered():

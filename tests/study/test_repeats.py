@@ -10,6 +10,9 @@ import pytest
 import nbkit
 from nbkit.study.order import Slot
 from nbkit.study.repeats import chosen
+from nbkit.study.report_study import make
+from nbkit.study.study import Study
+from tests.study.written_study import write_runs
 
 
 def starts(disturbed):
@@ -66,7 +69,8 @@ def test_a_disturbed_start_is_made_once_more_also_after_an_interrupt_and_never_a
     )
     report = nbkit.report(study).report
     assert report.result["replaced"] == [replaced.to_dict()]
-    assert f"Disturbed and repeated: {replaced.words}." in report.method
+    said = f"Disturbed and repeated, 1 of 3 starts: {replaced.words}."
+    assert said in report.method
     disturb(counted[1])
     assert study.disturbed == []
 
@@ -79,3 +83,24 @@ def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypa
 
     [wait] = study.waits
     assert str(wait) in nbkit.report(study).report.method
+
+
+def test_a_report_says_what_the_starts_that_were_replaced_would_have_given(store):
+    base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
+    study = Study.create("again", {"a": base, "b": base})
+    other = Study.create("other", {"b": base})
+    write_runs(study, {"a": 100.0, "b": 300.0})
+    write_runs(other, {"b": 150.0})
+    content, more = (json.loads(one.paths.study.read_text()) for one in (study, other))
+    again = {**more["runs"][0], "again": True}
+    runs = [*content["runs"], again]
+    study.paths.study.write_text(json.dumps({**content, "runs": runs}))
+
+    report = make(study)
+
+    assert "b / a = 1.500" in report.answer
+    repeated, instead = report.method[-2:]
+    assert repeated.startswith("Disturbed and repeated, 1 of 2 starts: b, repeat 1: ")
+    assert instead.startswith(
+        "With the starts that were replaced: CPU, functional: b / a = 3.000"
+    )
