@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from nbkit import statistics
@@ -31,7 +31,8 @@ from nbkit.study.arms_tables import (
     ratio_interval,
 )
 from nbkit.study.finite import not_finite
-from nbkit.study.report_parts import Table
+from nbkit.study.lead import lead_of
+from nbkit.study.report_parts import Lead, Table
 from nbkit.study.stored_study import StoredStudy
 
 __all__ = ["ArmRow", "ArmRun", "Arms", "arms_of", "finished_arms"]
@@ -51,12 +52,15 @@ class Arms:
         The arm that is the baseline measured once more; None without one.
     not_finite
         By arm, where one of its runs stopped being finite: it gets no verdict.
+    study
+        Of which they are, so that a table shown by itself says what takes it back.
     """
 
     runs: Mapping[str, Sequence[ArmRun]]
     baseline: str
     control: str | None = None
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    study: StoredStudy | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def usable(self) -> list[str]:
@@ -213,7 +217,12 @@ class Arms:
             ],
             [*(sentence for sentence in own if sentence), *notes],
             headline_values(self.rows),
+            self.lead(self.controls),
         )
+
+    def lead(self, controls: Sequence[NoiseFloor]) -> Lead | None:
+        """Return what takes the answer back, for a table that is shown by itself."""
+        return None if self.study is None else partial(lead_of, self.study, controls)
 
     @property
     def certainty(self) -> Table:
@@ -364,4 +373,4 @@ def arms_of(study: StoredStudy) -> Arms:
             "needed; resume() the study."
         )
         raise NotEnoughDataError(message)
-    return Arms(runs, first, twin, not_finite(study))
+    return Arms(runs, first, twin, not_finite(study), study)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics as python_statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from nbkit import statistics
@@ -36,8 +36,10 @@ from nbkit.study.chexnet_trainings import (
 )
 from nbkit.study.conditions import WELCH, conditions, where_and_when
 from nbkit.study.finite import not_finite
+from nbkit.study.lead import lead_of
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.report_parts import Lead
 from nbkit.study.study import Study
 
 __all__ = [
@@ -73,6 +75,8 @@ class ChexnetResult:
     """Whether there may be a verdict: every training was finite."""
     is_single_finite: bool = True
     """Whether every training on one device was."""
+    lead: Lead | None = None
+    """What takes the answer back, above the headline."""
 
     @property
     def gpus(self) -> int:
@@ -116,7 +120,7 @@ class ChexnetResult:
     def table(self) -> Table:
         """The headline: every label's AUROC beside that of global statistics."""
         mean = self.findings[-1]
-        return areas_table(
+        made = areas_table(
             self.findings,
             len(self.single),
             [
@@ -124,6 +128,7 @@ class ChexnetResult:
                 *words.left_out(self.findings),
             ],
         )
+        return replace(made, lead=self.lead)
 
     @property
     def same(self) -> Table | Note:
@@ -350,6 +355,7 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         lost,
         usable_arms(arms, lost_arms) == arms,
         one not in lost_arms,
+        partial(lead_of, study, ()),
     )
     check_same_images([*found.single, *found.parallel])
     check_planned_images(facts, found.single[0])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from nbkit.analysis.charts_concurrent import slowdown_chart
@@ -22,8 +22,10 @@ from nbkit.study.conditions import (
     how_measured,
     where_and_when,
 )
+from nbkit.study.lead import lead_of
 from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.report_parts import Lead
 from nbkit.study.source_tables import by_source
 from nbkit.study.study import Study
 
@@ -56,6 +58,8 @@ class ConcurrentResult:
     is_cpu: bool
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""
+    lead: Lead | None = None
+    """What takes the answer back, above the headline."""
 
     @property
     def device_type(self) -> Literal["cuda", "cpu"]:
@@ -77,7 +81,8 @@ class ConcurrentResult:
                 "Jobs after the first run on other GPUs than the job alone, which are "
                 "assumed to be equally fast."
             )
-        return tables.jobs_table(self.together, where, own)
+        made = tables.jobs_table(self.together, where, own)
+        return replace(made, lead=self.lead)
 
     @property
     def totals(self) -> Table:
@@ -173,7 +178,7 @@ class ConcurrentResult:
                 "published": [asdict(one) for one in published_rounds()],
             },
             next_step=self._next_step,
-            controls=() if self.measured.control is None else [self.measured.control],
+            controls=self.measured.controls,
         )
 
     @property
@@ -216,13 +221,15 @@ def result(study: Study) -> ConcurrentResult:
     """
     runs = [run for many in study.runs_by_arm().values() for run in many]
     facts = {**conditions(runs), "study_id": study.study_id}
+    found = measured(study)
     return ConcurrentResult(
-        measured=measured(study),
+        measured=found,
         notes=study.plan["notes"],
         chosen=study.plan["chosen"],
         repeats=study.repeats,
         is_cpu={run.summary.device_type for run in runs} == {"cpu"},
         conditions=facts,
+        lead=partial(lead_of, study, found.controls),
     )
 
 

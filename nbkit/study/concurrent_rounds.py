@@ -35,6 +35,11 @@ class Measured:
     """GPUs or CPUs by run id."""
 
     @property
+    def controls(self) -> list[NoiseFloor]:
+        """The control, in a list; empty without one."""
+        return [] if self.control is None else [self.control]
+
+    @property
     def one_jobs(self) -> dict[str, AloneRuns]:
         """By name of concurrent jobs, one job on as many devices."""
         return {

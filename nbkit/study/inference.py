@@ -71,6 +71,7 @@ def result(study: Study) -> InferenceResult:
                 baseline,
                 twin,
                 lost,
+                study,
             )
             for size in sizes
         },

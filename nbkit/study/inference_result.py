@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,7 +17,13 @@ from nbkit.analysis.inference import (
 from nbkit.analysis.inference_published import published_here, published_of
 from nbkit.analysis.published import PublishedRow
 from nbkit.config import ExperimentConfig
-from nbkit.statistics import ACCURACY_MARGIN, MINIMUM_RUNS, LatencyTiming, Summary
+from nbkit.statistics import (
+    ACCURACY_MARGIN,
+    MINIMUM_RUNS,
+    LatencyTiming,
+    NoiseFloor,
+    Summary,
+)
 from nbkit.study.arm_rows import ArmRow
 from nbkit.study.arms import Arms
 from nbkit.study.conditions import WELCH, how_measured, where_and_when
@@ -157,9 +163,14 @@ class InferenceResult:
         largest = max(self.by_batch_size)
         needed = self.by_batch_size[largest].needed_sentence
         more = [f"Batches of {largest}. {needed}"] if needed else []
-        ended = self._ended_by_time
-        notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
-        return speed_table(self.served, self.baseline, where, notes)
+        notes = [*controls, *more, self._how_rates, memory, *energy]
+        made = speed_table(self.served, self.baseline, where, notes)
+        return replace(made, lead=self._any.lead(self.controls))
+
+    @property
+    def controls(self) -> list[NoiseFloor]:
+        """What the control shows at every batch size."""
+        return [one for arms in self.by_batch_size.values() for one in arms.controls]
 
     @property
     def _how_rates(self) -> str:
@@ -321,9 +332,7 @@ class InferenceResult:
                 "published": [asdict(row) for row in self._beside],
             },
             next_step=self._next_step,
-            controls=[
-                one for arms in self.by_batch_size.values() for one in arms.controls
-            ],
+            controls=self.controls,
         )
 
     @property

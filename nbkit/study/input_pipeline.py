@@ -52,7 +52,7 @@ def result(study: Study) -> PipelineResult:
     }
     control = study.control[1] if study.control else None
     lost = not_finite(study)
-    arms = Arms(largest, baseline, control, lost)
+    arms = Arms(largest, baseline, control, lost, study)
     if arms.row(baseline).images_per_second is None:
         message = (
             f"arm {baseline!r}, with which all others are compared, has a run of 0 "

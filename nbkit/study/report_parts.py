@@ -13,9 +13,9 @@ import html
 import io
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from nbkit.analysis import charts
 from nbkit.study.wording import UNKNOWN
@@ -23,6 +23,7 @@ from nbkit.visible import visible
 
 __all__ = [
     "Figure",
+    "Lead",
     "MimeBundle",
     "Note",
     "Source",
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 MimeBundle = dict[str, Any]
+
+Lead: TypeAlias = Callable[[], str]
+"""Returns what is said first, computed when it is shown; empty for nothing."""
 
 _MOST_COLUMNS = 9
 """With more, cells take several lines, so that all columns are seen."""
@@ -105,6 +109,9 @@ class Table:
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The numbers of the text, one a row, by name with the unit at its end. They
     are further columns of the CSV, and are not shown."""
+    lead: Lead | None = field(default=None, compare=False, repr=False)
+    """What a notebook says above a table that it shows by itself, such as that it
+    supports no answer; a report begins with that anyway."""
 
     def to_html(self) -> str:
         """Return a table that needs no style sheet to be read."""
@@ -171,7 +178,11 @@ class Table:
         return [[UNKNOWN if c is None else c for c in row] for row in self.rows]
 
     def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        return {"text/html": self.to_html(), "text/plain": self.to_text()}
+        html, text = self.to_html(), self.to_text()
+        if self.lead is not None and (lead := self.lead()):
+            html = f"<p><strong>{escape(lead)}</strong></p>{html}"
+            text = f"{lead}\n\n{text}"
+        return {"text/html": html, "text/plain": text}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from nbkit.analysis import charts
@@ -37,8 +37,10 @@ from nbkit.study.conditions import (
     where_and_when,
 )
 from nbkit.study.finite import not_finite
+from nbkit.study.lead import lead_of
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.report_parts import Lead
 from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
 from nbkit.study.scaling_ranks import (
     ranks_part,
@@ -81,6 +83,8 @@ class ScalingResult:
     """Of the same runs, rank by rank, as far as it is known."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     """By precision, where a run stopped being finite."""
+    lead: Lead | None = None
+    """What takes the answer back, above the headline."""
 
     @cached_property
     def rows(self) -> list[ScalingRow]:
@@ -169,6 +173,7 @@ class ScalingResult:
                 ]
             ),
             headline_values(self.rows),
+            self.lead,
         )
 
     @property
@@ -259,13 +264,9 @@ class ScalingResult:
             for projection in outlook.projections
         ]
         if rows:
+            caption = "Projected, nominally 80 % intervals"
             columns = ["precision", "GPUs", "images/s", "efficiency"]
-            return Table(
-                "Projected, nominally 80 % intervals",
-                columns,
-                rows,
-                [HELD_OUT],
-            )
+            return Table(caption, columns, rows, [HELD_OUT])
         return Note(
             self._refusals() or ["Nothing to project: every size was measured."]
         )
@@ -333,9 +334,11 @@ def result(study: Study) -> ScalingResult:
     runs = [run for runs in finished_arms(study).values() for run in runs]
     facts = {**conditions(runs), "study_id": study.study_id}
     told = [times for run in runs if (times := times_of(run)) is not None]
-    measured, arms = [_measured(run) for run in runs], study.arms
-    lost = {arms[arm].precision: one for arm, one in not_finite(study).items()}
-    return ScalingResult(ScalingPlan.of(study), measured, facts, told, lost)
+    measured = [_measured(run) for run in runs]
+    configs = study.arms
+    lost = {configs[arm].precision: one for arm, one in not_finite(study).items()}
+    lead = partial(lead_of, study, ())
+    return ScalingResult(ScalingPlan.of(study), measured, facts, told, lost, lead)
 
 
 def report(study: Study) -> Report:

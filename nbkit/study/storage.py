@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 from nbkit.analysis.charts_storage import supply_chart
@@ -18,8 +18,10 @@ from nbkit.study import wording
 from nbkit.study.arms import finished_arms
 from nbkit.study.conditions import conditions, describe_images, where_and_when
 from nbkit.study.finite import not_finite
+from nbkit.study.lead import lead_of
 from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.report_parts import Lead
 from nbkit.study.storage_over_time import epoch_moments, over_time
 from nbkit.study.storage_places import Place
 from nbkit.study.storage_places import Source as DataSource
@@ -73,6 +75,8 @@ class StorageResult:
     """By arm, where a training stopped being finite."""
     epoch_moments: Sequence[Mapping[str, Any]] = ()
     """What arrived over time in a run of each arm."""
+    lead: Lead | None = None
+    """What takes the answer back, above the headline."""
 
     @property
     def is_cpu(self) -> bool:
@@ -83,7 +87,8 @@ class StorageResult:
     def table(self) -> Table:
         """The headline: every arm, its first epoch apart from the later ones."""
         sources = [source for place in self.places for source in place.sources]
-        return epochs_table(self.rows, sources, is_cpu=self.is_cpu)
+        made = epochs_table(self.rows, sources, is_cpu=self.is_cpu)
+        return replace(made, lead=self.lead)
 
     @property
     def comparison(self) -> Table | Note:
@@ -350,18 +355,19 @@ def result(study: Study) -> StorageResult:
         for source in place.sources
     }
     runs = [run for many in finished.values() for run in many]
+    rows = [
+        epoch_row(
+            arm,
+            many,
+            stage=names[arm][0],
+            source=names[arm][1],
+            bytes_per_image=sizes[names[arm][1]],
+            from_network=names[arm][1] in networked,
+        )
+        for arm, many in finished.items()
+    ]
     return StorageResult(
-        rows=[
-            epoch_row(
-                arm,
-                many,
-                stage=names[arm][0],
-                source=names[arm][1],
-                bytes_per_image=sizes[names[arm][1]],
-                counter=counters[names[arm][1]],
-            )
-            for arm, many in finished.items()
-        ],
+        rows=rows,
         reads=Reads.of(facts),
         places=places,
         plan=facts,
@@ -373,6 +379,7 @@ def result(study: Study) -> StorageResult:
             [(arm, many[0]) for arm, many in finished.items()],
             {arm: counters[names[arm][1]] for arm in finished},
         ),
+        lead=partial(lead_of, study, [*noise_floors(rows, twin or None).values()]),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from nbkit.analysis.charts_time_to_accuracy import accuracy_chart
@@ -25,8 +25,10 @@ from nbkit.study.baseline_lost import BaselineLost, baseline_lost
 from nbkit.study.conditions import WELCH, conditions, describe_images, where_and_when
 from nbkit.study.estimate import WholeTraining, estimate
 from nbkit.study.finite import not_finite
+from nbkit.study.lead import lead_of
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
+from nbkit.study.report_parts import Lead
 from nbkit.study.source_tables import with_statistics
 from nbkit.study.study import Study
 from nbkit.study.time_to_accuracy_plan import TimeToAccuracyPlan, plan
@@ -81,6 +83,8 @@ class TimeToAccuracyResult:
     """What fixes the meaning of the numbers."""
     is_cpu: bool
     """Whether CPU processes were used instead of GPUs."""
+    lead: Lead | None = None
+    """What takes the answer back, above the headline."""
 
     @property
     def target(self) -> float:
@@ -97,7 +101,7 @@ class TimeToAccuracyResult:
     def table(self) -> Table:
         """The headline: every recipe's times, epochs, energy and cost."""
         where = "with CPU processes (functional)" if self.is_cpu else "on GPUs"
-        return recipes_table(
+        made = recipes_table(
             self.recipes,
             self.verdicts,
             target=self.target,
@@ -105,6 +109,7 @@ class TimeToAccuracyResult:
             price_per_hour=self.plan.get("price_per_hour"),
             currency=self._currency,
         )
+        return replace(made, lead=self.lead)
 
     @property
     def seeds(self) -> Table:
@@ -287,6 +292,7 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
         repeats=study.repeats,
         conditions={**conditions(runs), "study_id": study.study_id},
         is_cpu=all(run.summary.device_type == "cpu" for run in runs),
+        lead=partial(lead_of, study, ()),
     )
 
 

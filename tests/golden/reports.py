@@ -23,7 +23,7 @@ from tests.golden.plans import plan_of
 from tests.golden.planted import Planted, planted
 from tests.golden.studies import FOLDER, STORED
 
-__all__ = ["BUNDLES", "cases", "current_report"]
+__all__ = ["BUNDLES", "cases", "current_report", "imported"]
 
 BUNDLES = "bundles.json"
 """Of a case of machines: the cases whose bundles it compares; None is those that come
@@ -65,7 +65,7 @@ def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
         if question == "machines":
             report, planned = _of_machines(case, name, folder, data)
         else:
-            study = _imported(case, folder)
+            study = imported(case, folder)
             report, planned = make(study), None
             if name in _PLANNED and question != "arms":
                 content = read_json(study.paths.study) or {}
@@ -79,7 +79,8 @@ def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
     return json.loads(Planted(folder).back(found))
 
 
-def _imported(case: str, folder: Path) -> Study:
+def imported(case: str, folder: Path) -> Study:
+    """Return the stored study of a case, imported into the current store."""
     study_id = import_bundle(_unpacked(case, folder)).study_id
     assert study_id is not None
     return Study.open(study_id)
