@@ -10,7 +10,7 @@ from typing import Any, Literal
 from nbkit.analysis.charts_concurrent import slowdown_chart
 from nbkit.analysis.concurrent import Effect, Job, Together
 from nbkit.analysis.concurrent_published import published_rounds
-from nbkit.statistics import MINIMUM_RUNS
+from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio
 from nbkit.study import concurrent_tables as tables
 from nbkit.study import wording
 from nbkit.study.concurrent_plan import ConcurrentPlan, plan
@@ -23,7 +23,7 @@ from nbkit.study.conditions import (
     where_and_when,
 )
 from nbkit.study.lead import lead_of
-from nbkit.study.parameters import papermill_command
+from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.report_parts import Lead
 from nbkit.study.source_tables import by_source
@@ -135,12 +135,19 @@ class ConcurrentResult:
         """What the data say: slowdown, fairness and total, then what pinning gives."""
         jobs = [_said(one) for one in self.together]
         effects = [
-            f"{effect.what.capitalize()}: {effect.ratio.sentence}"
+            f"{effect.what.capitalize()}: {self._shown(effect.ratio)}"
             for effect in self.effects
             if effect.is_together
         ]
         text = " ".join(wording.one_sentence(each) for each in (jobs, effects) if each)
         return f"CPU, functional: {text}" if self.is_cpu else text
+
+    def _shown(self, ratio: Ratio) -> str:
+        """Return a ratio in words, unless the control differs by as much."""
+        floor = self.measured.control
+        if floor is None or not floor.covers(ratio):
+            return ratio.sentence
+        return f"no difference beyond {_twice(floor)}."
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -204,7 +211,7 @@ class ConcurrentResult:
     def _next_step(self) -> str:
         chosen = dict(self.chosen)
         if self.is_cpu:
-            chosen.pop("device", None)
+            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
         command = papermill_command("concurrent_jobs", chosen)
@@ -248,16 +255,35 @@ def _said(one: Together) -> str:
     """Return what concurrent jobs show, in words."""
     if not all(job.counts and job.alone.counts for job in one.jobs):
         return f"{one.name} concurrently: no comparison, because a job is not finite."
-    slowdown, total = tables.slowdown_text(one.jobs), one.total_kept
+    slowdown, total = _slowdown_words(one), one.total_kept
     if slowdown is None or total is None or one.fairness is None:
         return (
             f"{one.name} concurrently: no result, because the jobs did not overlap "
             "long enough, or were not measured alone."
         )
+    floor, together = one.noise_floor, total.sentence
+    if floor is not None and floor.covers(total):
+        together = f"no difference of the total beyond {_twice(floor)}."
     return (
-        f"{one.name} concurrently: slowdown {slowdown} against the same job alone, "
-        f"fairness {one.fairness.median:.4f}; {total.sentence}"
+        f"{one.name} concurrently: {slowdown}, fairness {one.fairness.median:.4f}; "
+        f"{together}"
     )
+
+
+def _slowdown_words(one: Together) -> str | None:
+    """Return the slowdown, unless the control differs by as much; None without one."""
+    kept = [job.kept for job in one.jobs if job.kept is not None]
+    floor = one.noise_floor
+    if kept and floor is not None and all(map(floor.covers, kept)):
+        return f"no slowdown beyond {_twice(floor)}"
+    slowdown = tables.slowdown_text(one.jobs)
+    if slowdown is None:
+        return None
+    return f"slowdown {slowdown} against the same job alone"
+
+
+def _twice(floor: NoiseFloor) -> str:
+    return f"what a job alone twice differed by ({floor.difference})"
 
 
 def _sources() -> list[Source]:

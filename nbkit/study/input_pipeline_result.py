@@ -19,7 +19,13 @@ from nbkit.analysis.tuning import Tuning
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
-from nbkit.statistics import MINIMUM_RUNS, interval_in_words, median_of
+from nbkit.statistics import (
+    MINIMUM_RUNS,
+    NoiseFloor,
+    Ratio,
+    interval_in_words,
+    median_of,
+)
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.arms import ArmRow, Arms
@@ -40,7 +46,7 @@ from nbkit.study.input_pipeline_tables import (
     sizes_table,
     steps_table,
 )
-from nbkit.study.parameters import papermill_command
+from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.tuner import Tuned
 
@@ -241,8 +247,8 @@ class PipelineResult:
         new = self._row(_NEW)
         if new is not None and new.ratio is not None:
             text += (
-                f"; the new pipeline of the CheXNet report ({_NEW}) delivers "
-                f"{_ratio_words(new)}"
+                f"; the new pipeline of the CheXNet report ({_NEW}) "
+                f"{_ratio_words(new.ratio, self.arms.noise_floor)}"
             )
         return f"{text}."
 
@@ -368,6 +374,9 @@ class PipelineResult:
     @property
     def _next_step(self) -> str:
         chosen = dict(self.plan["chosen"])
+        if self.is_emulated:
+            # Sizes for CPUs in the place of GPUs are no sizes for GPUs.
+            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
         return papermill_command("input_pipeline", chosen)
@@ -378,10 +387,13 @@ def _rate(row: ArmRow) -> str:
     return wording.rate(None if rate is None else rate.median)
 
 
-def _ratio_words(row: ArmRow) -> str:
-    found = row.ratio
-    assert found is not None
-    text = f"{found.estimate:.2f} times"
+def _ratio_words(found: Ratio, floor: NoiseFloor | None) -> str:
+    if floor is not None and floor.covers(found):
+        return (
+            f"differs from the old one ({BASELINE}) by no more than {BASELINE} twice "
+            f"differed ({floor.difference})"
+        )
+    text = f"delivers {found.estimate:.2f} times"
     if found.ci_low is not None and found.ci_high is not None:
         ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
         text += f" (95 % interval {ends})"

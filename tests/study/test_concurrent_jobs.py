@@ -143,3 +143,36 @@ def test_the_jobs_of_a_study_that_are_not_finite_are_told_by_their_runs(store):
 
     assert [job.counts for job in found.together[0].jobs] == [False, True]
     assert "no comparison" in found.answer
+
+
+def test_what_the_control_covers_is_not_told_as_a_slowdown():
+    result = measured()
+    floor = statistics.noise_floor([100.0], [70.0])
+    together = [
+        replace(
+            one,
+            noise_floor=floor,
+            jobs=tuple(replace(job, noise_floor=floor) for job in one.jobs),
+        )
+        for one in result.together
+    ]
+    found = replace(result.measured, together=together, control=floor)
+
+    answer = replace(result, measured=found).answer
+
+    twice = "what a job alone twice differed by (30.0 %)"
+    assert "1,1 concurrently: slowdown 1.11 to 1.25" in result.answer
+    assert f"1,1 concurrently: no slowdown beyond {twice}, fairness 0." in answer
+    assert f"no difference of the total beyond {twice}" in answer
+    assert f"Pinned over not pinned: no difference beyond {twice}." in answer
+    assert " / " not in answer
+
+
+def test_the_next_step_on_gpus_has_no_sizes_that_were_for_cpus():
+    chosen = {"layout": [1, 1], "device": "cpu", "steps": 6, "image_size": 32}
+    result = replace(measured(), chosen=chosen)
+
+    assert result.report().next_step == (
+        "on a machine with GPUs: papermill notebooks/concurrent_jobs.ipynb out.ipynb "
+        "-p layout 1,1"
+    )

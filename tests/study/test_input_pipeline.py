@@ -248,3 +248,29 @@ def test_an_input_whose_training_is_not_finite_is_not_the_fastest():
     assert none.answer.startswith("Nothing is compared")
     old = replace(result, not_finite=base)
     assert [row.ratio is None for row in old.sizes if row.world_size == 2] == [True]
+
+
+def test_a_ratio_that_the_control_covers_is_not_told():
+    result = measured()
+    base = result.arms.baseline
+    twice = [
+        replace(one, images_per_second=3 * (one.images_per_second or 0))
+        for one in result.arms.runs[base]
+    ]
+    runs = {**result.arms.runs, f"{base} again": twice}
+    arms = replace(result.arms, runs=runs, control=f"{base} again")
+
+    assert "delivers 2.80 times" in result.answer
+    assert replace(result, arms=arms).answer.endswith(
+        "; the new pipeline of the CheXNet report (chexnet_new) differs from the old "
+        "one (chexnet_old) by no more than chexnet_old twice differed (200.0 %)."
+    )
+
+
+def test_the_next_step_has_no_sizes_that_were_for_cpus():
+    chosen = {"gpus": 2, "steps": 6, "image_size": 32, "device": "cpu"}
+    result = measured()
+
+    report = replace(result, plan={**result.plan, "chosen": chosen}).report()
+
+    assert report.next_step.endswith("out.ipynb -p gpus 2")

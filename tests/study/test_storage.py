@@ -249,3 +249,12 @@ def test_a_training_that_is_not_finite_is_no_best_and_stays_in_the_table(result)
     assert other.answer.startswith(f"cache test: {slow.arm} has")
     assert none.answer.startswith("Nothing is compared")
     assert cells(other.table, "quick")
+
+
+def test_the_next_step_has_no_sizes_that_were_for_cpus(result):
+    chosen = {"data": ["nas=/mnt/nas"], "image_size": 32, "device": "cpu"}
+    plan = {**result.plan, "is_cpu": True, "chosen": chosen}
+
+    assert replace(result, plan=plan).report().next_step == (
+        "papermill notebooks/storage.ipynb out.ipynb -p data nas=/mnt/nas"
+    )
