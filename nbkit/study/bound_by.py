@@ -104,9 +104,9 @@ class ArmsBoundBy:
         return notes
 
     def _counted(self, arm: str) -> Sequence[Diagnosis]:
-        """Return the runs of an arm that tell what bounds it: nothing disturbed them.
+        """Return the runs of an arm that nothing disturbed: they show what bounds it.
 
-        Arms that disturb each other on purpose are told by all of theirs.
+        Of arms that disturb each other on purpose, all runs.
         """
         found = self._by_arm[arm]
         if arm in self._at_once:

@@ -375,7 +375,7 @@ class PipelineResult:
     def _next_step(self) -> str:
         chosen = dict(self.plan["chosen"])
         if self.is_emulated:
-            # Sizes for CPUs in the place of GPUs are no sizes for GPUs.
+            # They were chosen for CPUs in the place of GPUs.
             chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS

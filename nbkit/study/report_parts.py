@@ -35,7 +35,7 @@ __all__ = [
 MimeBundle = dict[str, Any]
 
 Lead: TypeAlias = Callable[[], str]
-"""Returns what is said first, computed when it is shown; empty for nothing."""
+"""Returns a first sentence, computed when it is shown; empty for nothing."""
 
 _MOST_COLUMNS = 9
 """With more, cells take several lines, so that all columns are seen."""

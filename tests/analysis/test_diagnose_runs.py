@@ -33,6 +33,10 @@ __all__ = ["plugins", "small", "store"]
 def test_what_was_planted_is_named_first(plant, code, small, tmp_path):
     found = plant(small, tmp_path)
 
+    if code == "batch" and found.disturbances:
+        # Where others use the CPUs, a step says nothing about the batch.
+        assert found.unknown[0].startswith("whether the batch is too small")
+        return
     assert named_first(found, code), str(found)
     [cause] = [one for one in found if one.code == code]
     assert cause.kind.kind == "limit" or cause.gain.high > 1
