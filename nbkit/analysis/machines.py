@@ -17,12 +17,13 @@ from typing import Any, TypeAlias
 
 from nbkit.analysis.machines_published import LeftOut, PublishedPair
 from nbkit.analysis.usable import earliest, usable_arms
-from nbkit.statistics import Ratio, ratio
+from nbkit.statistics import NoiseFloor, Ratio, ratio
 from nbkit.store.nonfinite import NonFinite
 
 __all__ = [
     "FINITE",
     "Conditions",
+    "Floor",
     "MachineRun",
     "MatchedArm",
     "compare_machines",
@@ -33,6 +34,9 @@ __all__ = [
 
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 """Name and value of each."""
+
+Floor: TypeAlias = tuple[str, NoiseFloor]
+"""The name of a machine, and what one of its controls shows."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +199,15 @@ def measured_sentence(
     left_out: Sequence[LeftOut],
     a_name: str,
     b_name: str,
+    floors: Mapping[Conditions, Sequence[Floor]] | None = None,
 ) -> str:
-    """Return in a sentence an arm what was measured, or that nothing is alike."""
+    """Return in a sentence an arm what was measured, or that nothing is alike.
+
+    Parameters
+    ----------
+    floors
+        What the machines' own controls show, by the conditions of an arm.
+    """
     if not matched:
         causes = dict.fromkeys(one.condition for one in left_out)
         why = f"they differ in {', '.join(causes)}"
@@ -204,12 +215,24 @@ def measured_sentence(
             why = "one of them has no such run"
         return f"No verdict: no run of {a_name} is like one of {b_name} ({why})."
     text = "; ".join(
-        f"{arm.name}: {arm.ratio.sentence.removesuffix('.')} "
-        "(not interleaved, no control)"
+        f"{arm.name}: {_shown(arm.ratio, (floors or {}).get(arm.conditions, ()))}"
         for arm in matched
     )
     on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
     return f"CPU, functional: {text}." if on_cpu else f"{text}."
+
+
+def _shown(found: Ratio, floors: Sequence[Floor]) -> str:
+    """Return a ratio in words, unless a machine alone differs by as much."""
+    covering = [(name, floor) for name, floor in floors if floor.covers(found)]
+    if covering:
+        name, floor = covering[0]
+        return (
+            "the machines differ by no more than one configuration twice on "
+            f"{name} ({floor.difference})"
+        )
+    control = "" if floors else ", no control"
+    return f"{found.sentence.removesuffix('.')} (not interleaved{control})"
 
 
 _RATIO_FIELDS = (

@@ -13,6 +13,8 @@ from nbkit.analysis.audit import Audit
 from nbkit.analysis.charts_machines import machines_chart
 from nbkit.analysis.machines import (
     FINITE,
+    Conditions,
+    Floor,
     MatchedArm,
     compare_machines,
     measured_sentence,
@@ -88,7 +90,19 @@ class MachinesResult:
     def measured_answer(self) -> str:
         """What the runs show, in a sentence an arm."""
         names = self.a.name, self.b.name
-        return measured_sentence(self.matched, self.left_out, *names)
+        return measured_sentence(self.matched, self.left_out, *names, self._floors)
+
+    @property
+    def _floors(self) -> dict[Conditions, list[Floor]]:
+        """What the controls of both machines show, by arm."""
+        return {
+            arm.conditions: [
+                (machine.name, floor)
+                for machine in (self.a, self.b)
+                for floor in machine.controls[arm.conditions]
+            ]
+            for arm in self.matched
+        }
 
     @property
     def answer(self) -> str:
@@ -113,7 +127,16 @@ class MachinesResult:
         """The headline: every arm that both machines have."""
         if not self.matched:
             return Note([self.measured_answer])
-        return tables.ratio_table(self.matched, self.a, self.b)
+        made = tables.ratio_table(self.matched, self.a, self.b)
+        return replace(made, lead=self._lead)
+
+    def _lead(self) -> str:
+        """Return what takes back what is compared; empty if it stands."""
+        return self._told_first(Report("", "")).answer if self._doubts else ""
+
+    def _told_first(self, made: Report) -> Report:
+        lost = no_verdict_sentence(self.not_finite)
+        return told_first(made, {}, self._doubts, first=lost)
 
     @property
     def costs(self) -> Table | Note:
@@ -252,24 +275,27 @@ class MachinesResult:
             next_step=_next_step(self.plan),
         )
         made = with_statistics(made, self.by_source)
-        if not (found := self._doubts):
+        if not self._doubts:
             return made
-        lost = no_verdict_sentence(self.not_finite)
-        told = told_first(made, {}, found, first=lost)
+        told = self._told_first(made)
         # The published numbers do not depend on these runs.
         published = published_sentence(self.pairs, *self.plan.published)
         return replace(told, notes=[*told.notes, published])
 
-    @property
+    @cached_property
     def _doubts(self) -> list[Doubt]:
         """Why what is compared of the two machines cannot be believed."""
         found = [
-            one
+            _of_machine(one, machine)
             for arm in self.matched
             for machine in (self.a, self.b)
-            for one in doubts([], machine.bound_by[arm.conditions])
+            for one in doubts(
+                machine.controls[arm.conditions], machine.bound_by[arm.conditions]
+            )
         ]
-        return list({one.code: one for one in reversed(found)}.values())[::-1]
+        once = list({one.code: one for one in reversed(found)}.values())[::-1]
+        # What a control shows comes first, of whichever machine.
+        return sorted(once, key=lambda one: one.code != "control")
 
     def save(self) -> SavedReport:
         """Write the report into a new folder of the store.
@@ -301,6 +327,13 @@ def result(plan: MachinesPlan, study: Study | None) -> MachinesResult:
     """
     a, b = machines_of(plan, study)
     return MachinesResult(plan, a, b, None if study is None else study.study_id)
+
+
+def _of_machine(doubt: Doubt, machine: Machine) -> Doubt:
+    """Return a doubt that names its machine; what disturbs runs does so already."""
+    if doubt.code != "control":
+        return doubt
+    return replace(doubt, reason=f"on {machine.name}, {doubt.reason}")
 
 
 def _sources(pairs: Sequence[PublishedPair]) -> list[Source]:

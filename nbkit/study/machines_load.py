@@ -24,6 +24,7 @@ from nbkit.analysis.source_statistics import SourceStatistic, source_statistics
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, ParameterError, StoreError
 from nbkit.launch.run import Run, attach
+from nbkit.statistics import NoiseFloor
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import StudyPaths, is_study, runs_folder, studies_folder
 from nbkit.store.record import RunState, read_json
@@ -37,6 +38,7 @@ from nbkit.study.machines_facts import (
     machine_facts,
     not_known,
 )
+from nbkit.study.order import twin
 from nbkit.study.study import Study
 
 __all__ = [
@@ -91,6 +93,8 @@ class Machine:
     """What is suspicious about them."""
     bound_by: Mapping[Conditions, ArmsBoundBy]
     """What bounds them, under the machine's name."""
+    controls: Mapping[Conditions, Sequence[NoiseFloor]]
+    """What the controls of their studies show."""
     records: Sequence[RunFacts]
     """Everything recorded, to list what else is different."""
     kinds: Sequence[MeasuredKind]
@@ -195,6 +199,7 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
     alike: dict[Conditions, list[Run]] = {}
     for run in training:
         alike.setdefault(tuple(conditions(run).items()), []).append(run)
+    floors = _controls(training, name)
     kinds: dict[str, MeasuredKind] = {}
     for run in runs:
         summary = run.summary
@@ -210,11 +215,41 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
         statistics={key: source_statistics(alike[key]) for key in alike},
         audits={key: audit(alike[key]) for key in alike},
         bound_by={key: ArmsBoundBy({name: alike[key]}) for key in alike},
+        controls={
+            key: [
+                floors[study]
+                for study in dict.fromkeys(map(_study, alike[key]))
+                if study in floors
+            ]
+            for key in alike
+        },
         records=[run_facts(run) for run in training],
         kinds=list(kinds.values()),
         first=started[0] if started else None,
         last=started[-1] if started else None,
     )
+
+
+def _controls(training: Sequence[Run], name: str) -> dict[str, NoiseFloor]:
+    """Return what the control of each study shows, by the study's id.
+
+    By what studies have written into the runs, which come without their study, too.
+    """
+    rates: dict[tuple[str, str], list[float]] = {}
+    for run in training:
+        rate = run.summary.images_per_second
+        if rate is not None:
+            key = _study(run), str(run.record.get("tags", {}).get("arm"))
+            rates.setdefault(key, []).append(rate)
+    return {
+        study: statistics.noise_floor(first, rates[study, twin(arm)], name=name)
+        for (study, arm), first in rates.items()
+        if (study, twin(arm)) in rates
+    }
+
+
+def _study(run: Run) -> str:
+    return str(run.record.get("tags", {}).get("study"))
 
 
 def _read(entry: str, store: Path, reading: Reading) -> None:

@@ -22,6 +22,7 @@ from nbkit.analysis.machines_published import (
     published_sentence,
 )
 from nbkit.errors import NotEnoughDataError
+from nbkit.statistics import noise_floor
 
 ALIKE = {
     "model": "resnet50",
@@ -284,3 +285,18 @@ def test_the_result_for_programs_keeps_measured_and_published_apart():
     assert measured["conditions"]["precision"] == "fp16"
     assert len(document["published"]) == len(pairs)
     assert document["functional_only"] is False
+
+
+def test_a_ratio_that_one_machine_differs_from_itself_by_is_no_result():
+    [matched], _ = compare_machines(arm(103.0), arm(100.0), "a", "b")
+    told = [
+        measured_sentence([matched], [], "a", "b", {matched.conditions: [("b", one)]})
+        for one in (noise_floor([100.0], [105.0]), noise_floor([100.0], [101.0]))
+    ]
+
+    assert told[0] == (
+        "fp16: the machines differ by no more than one configuration twice on b "
+        "(5.0 %)."
+    )
+    assert told[1].startswith("fp16: a / b = 1.030")
+    assert told[1].endswith("(not interleaved).")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import nbkit
 from nbkit.store.bundle_import import unpack_bundle
+from nbkit.store.metrics import to_json_line
 from nbkit.store.paths import RunPaths, runs_folder, studies_folder
 from nbkit.store.record import read_json, write_json
 from nbkit.study import machines
@@ -79,3 +82,26 @@ def test_a_disturbed_run_and_its_replacement_count_once_also_out_of_a_bundle(
         f"Left out: run {first['run_id']} of study.zip, which was disturbed: run "
         f"{last['run_id']} was made in its place."
     ]
+
+
+def test_a_control_that_differs_is_said_first_with_the_machine_that_it_is_of(here):
+    for paths in [one for one in here if "fp32" in one.run_id][-2:]:
+        arm = read_json(paths.record)["tags"]["arm"]
+        change(paths.record, "tags", "arm", value=f"{arm} again")
+        lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
+        for line in lines:
+            if "step_time_seconds" in line:
+                line["step_time_seconds"] *= 2
+        paths.metrics.write_text("".join(map(to_json_line, lines)))
+    runs = [paths.run_id for paths in here]
+
+    result = machines.result(machines.plan(parameters(bundles=[TWO, *runs])), None)
+
+    report = result.report()
+    assert report.answer.startswith(
+        "These runs cannot support an answer: on one-cpu-vm, the same configuration "
+        "twice differed by "
+    )
+    assert report.result["doubts"][0]["code"] == "control"
+    shown = result.table._repr_mimebundle_()["text/plain"]
+    assert shown.startswith(f"{report.answer}\n\nMeasured, like for like")
