@@ -12,6 +12,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunError
+from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
 from nbkit.store.signs import SILENT_SECONDS
 from tests.hostile.strangers import needs_root
@@ -65,6 +66,8 @@ def test_a_run_of_another_container_is_unknown_only_once_it_is_silent(tmp_path):
                 run.resume(force=True)
         finally:
             there.kill()
+    # The kernel ends the container's processes behind the first, and they give signs.
+    wait_until(lambda: not processes_of_run(run.paths), "the end of the container")
     forget(run)
 
     assert run.state is RunState.UNKNOWN
