@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 
@@ -16,22 +17,25 @@ def test_a_reader_never_sees_half_a_record(tmp_path):
     path = tmp_path / "record.json"
     versions = [{"n": n, "text": str(n) * 5_000} for n in range(10)]
     write_json(path, versions[0])
-    done = threading.Event()
+    has_read, done = threading.Event(), threading.Event()
 
     def replace_many_times():
-        for turn in range(300):
+        for turn in itertools.count():
             write_json(path, versions[turn % 10])
+            if turn >= 300 and has_read.is_set():
+                break
         done.set()
 
     writer = threading.Thread(target=replace_many_times)
     writer.start()
-    seen = 0
+    wrong = []
     while not done.is_set():
-        assert read_json(path) in versions
-        seen += 1
+        if (found := read_json(path)) not in versions:
+            wrong.append(found)
+        has_read.set()
     writer.join()
 
-    assert seen > 0
+    assert wrong == []
     assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
 
 
