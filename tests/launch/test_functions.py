@@ -22,6 +22,7 @@ from nbkit.errors import ConfigError, RunError, RunFailedError
 from nbkit.launch import entry
 from nbkit.store.record import RunState
 from tests.notebooks.kernel import running_kernel
+from tests.waiting import wait_until
 
 FACTOR = 5
 
@@ -344,13 +345,20 @@ def test_outside_of_a_run_there_is_no_context():
         nbkit.log({"loss": 1.0})
 
 
+def variables_once_recorded(names):
+    # The supervisor describes a run beside it, and soon after its end no longer.
+    packages = nbkit.context().run_folder / "code" / "packages.txt"
+    wait_until(packages.exists, "the description of the environment")
+    return [os.environ[name] for name in names]
+
+
 def test_ranks_get_the_environment_that_was_asked_for_and_rings_where_it_is_silent():
     """Deterministic ones get rings; what the user has set stays."""
     names = "COLOUR", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "CUBLAS_WORKSPACE_CONFIG"
     given = {"COLOUR": "blue", "NCCL_ALGO": "Tree"}
 
     run = launch(
-        lambda: [os.environ[name] for name in names],
+        lambda: variables_once_recorded(names),
         environment=given,
         deterministic=True,
     ).wait()
