@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from types import SimpleNamespace
 
@@ -79,6 +80,8 @@ def test_a_rank_that_cannot_be_killed_does_not_keep_the_supervisor(
     small, monkeypatch, requests, error, ends
 ):
     monkeypatch.setattr(attempts, "_STUCK_SECONDS", 0.1)
+    looks = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(looks) / 100)
     run = StoredRun(create_run_folder(small(hang_timeout_seconds=None)).root)
     journal, group = _Journal(error), _StuckRanks()
     asked = SimpleNamespace(look=lambda: requests)
