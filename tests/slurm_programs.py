@@ -36,6 +36,8 @@ class SlurmPrograms:
         self._folder.mkdir()
         patch.setenv("PATH", str(self._folder))
         patch.setattr(jobs, "_clusters", {})
+        # These answer: a reader that goes on without them has met a busy machine.
+        patch.setattr(jobs, "_PATIENCE_SECONDS", 60.0)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
 
     def tell(
