@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -96,8 +97,7 @@ def test_a_job_makes_way_for_one_of_a_higher_partition(
     high = submit("sleep 600", "--partition=high", "--nodes=2", "--exclusive")
 
     slurm.wait_for_job(high, "RUNNING")
-    assert slurm.job(low)["JobState"] == "PENDING"
-    assert slurm.job(low)["Restarts"] == "1"
+    assert slurm.wait_for_job(low, "PENDING")["Restarts"] == "1"
 
 
 def test_what_gets_away_from_its_job_is_ended_and_named(
@@ -109,7 +109,7 @@ def test_what_gets_away_from_its_job_is_ended_and_named(
     (left,) = slurm.clear()
 
     assert "sleep 600" in left
-    assert slurm.processes() == []
+    wait_until(lambda: not slurm.processes(), "the end of what was killed")
 
 
 def test_a_node_is_lost_with_all_that_ran_there(slurm: SlurmCluster, submit: Submit):
@@ -123,7 +123,8 @@ def test_a_node_is_lost_with_all_that_ran_there(slurm: SlurmCluster, submit: Sub
 
     assert slurm.processes("n2") == []
     slurm.wait_for_job(job, "PENDING")
-    assert slurm.node_states()["n2"] == "down"
+    # With a star once Slurm has noticed by itself that it does not answer.
+    assert slurm.node_states()["n2"].rstrip("*") == "down"
     slurm.restart_node("n2")
     slurm.wait_for_job(job, "RUNNING")
     slurm.clear()  # what gets away from its job does so once more
@@ -131,9 +132,15 @@ def test_a_node_is_lost_with_all_that_ran_there(slurm: SlurmCluster, submit: Sub
 
 def _sleepers(slurm: SlurmCluster) -> dict[str, int]:
     return {
-        node: sum(process.name() == "sleep" for process in slurm.processes(node))
+        node: sum(_name(process) == "sleep" for process in slurm.processes(node))
         for node in NODES
     }
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):
+        return process.name()
+    return ""  # such as the first one of setsid --fork, which ends at once
 
 
 def test_slurm_reads_any_name_as_it_is(slurm: SlurmCluster, stub, tmp_path):
