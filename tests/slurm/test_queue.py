@@ -17,8 +17,8 @@ from nbkit.server.runs import RunTable
 from nbkit.store import jobs
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import TwoNodes, hold_both_nodes, job_of
-from tests.waiting import wait_until
+from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hold_both_nodes, job_of
+from tests.waiting import patient, wait_until
 
 MANY = 50
 ALL_GPUS_OF_A_NODE = {"gpus_per_node": 2}
@@ -55,7 +55,7 @@ def test_a_run_waits_for_gpus_and_starts_once_another_has_ended(
     wait_until(lambda: "(Resources)" in (third.queue or {}).get("reason", ""), "a word")
     assert third.record == {}
     two_nodes.reach(first).stop()
-    third.wait(120)
+    third.wait(patient(PATIENCE_SECONDS))
     assert third.state is RunState.FINISHED
     node = slurm.job(job_of(third))["NodeList"]
     assert node == slurm.job(job_of(first))["NodeList"]
@@ -98,7 +98,8 @@ def test_fifty_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
         run.stop(wait=False)
     before = len(squeue_calls())
     forget()
-    assert len(nbkit.runs(state="stopped")) == MANY
+    # A reader waits two seconds for Slurm; its answer then comes to the next look.
+    wait_until(lambda: len(nbkit.runs(state="stopped")) == MANY, "all are stopped")
     assert len(squeue_calls()) == before + 1
     assert slurm.command("squeue", "--noheader", "--format=%i").split() == [holder]
     assert all(run.record == {} for run in runs)
