@@ -31,20 +31,21 @@ def test_a_run_at_its_time_limit_waits_again_and_goes_on_bit_equal(
     two_nodes: TwoNodes, slurm: SlurmCluster, left_alone: dict[int, float]
 ):
     run = two_nodes.launch(
-        lingering=True, slurm={"timeout_min": 10, "slurm_signal_delay_s": 120}
+        lingering=True, slurm={"timeout_min": 20, "slurm_signal_delay_s": 600}
     )
     two_nodes.reach(run)
     job_id = job_of(run)
 
-    # Slurm looks at limits twice a minute: the signal is due at the next look.
-    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=2")
+    # Slurm looks at limits twice a minute: the signal is due at the next look, and the
+    # limit itself long after it.
+    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=10")
 
     waits = "the run is in the queue again"
     queue = wait_until(lambda: run.record.get("queue"), waits, 90)
     assert queue["reason"].startswith("Slurm: it has reached its time limit")
     slurm.wait_for_job(job_id, "PENDING")
     slurm.command("scontrol", "hold", job_id)
-    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=10")
+    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=20")
     two_nodes.reach_state(run, RunState.QUEUED)
     assert "it has reached its time limit" in (run.queue or {})["reason"]
     two_nodes.expect_nothing_left(run)
