@@ -25,6 +25,7 @@ __all__ = [
 STEPS = 45
 """As many seconds as a run that lingers goes on: longer than Slurm takes to look."""
 PATIENCE_SECONDS = 180
+_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT")
 
 
 class TwoNodes:
@@ -82,9 +83,15 @@ class TwoNodes:
         return run
 
     def end(self, run: nbkit.Run) -> nbkit.Run:
-        """Wait for the end of a run, which leaves no process on either node."""
+        """Wait for the end of a run, which leaves no process on either node.
+
+        Until Slurm has cleared the nodes of its job, a run that failed early may seem
+        to continue: its first answer may come after the run's last word.
+        """
         run.wait(patient(PATIENCE_SECONDS), raise_on_failure=False)
         self.expect_nothing_left(run)
+        self._slurm.wait_for_job(job_of(run), *_ENDED)
+        wait_until(lambda: run.state.is_final, f"{run!r} has ended for good")
         return run
 
     def expect_nothing_left(self, *runs: nbkit.Run) -> None:
