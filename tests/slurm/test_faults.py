@@ -11,7 +11,7 @@ import nbkit
 from nbkit.store.record import RunState, read_json
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hurry, job_of, losses
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 LAST_RANK = 1
 """That of the second node; runs of two ranks on a node are in test_runs.py."""
@@ -38,9 +38,10 @@ def test_ranks_that_hang_and_raise_are_named_with_their_node(
     two_nodes: TwoNodes, slurm: SlurmCluster
 ):
     # The limit has to be above the time in which ranks start: another run fails in it.
-    hung = two_nodes.launch(model="sleeps", hang_timeout_seconds=60)
+    limit_seconds = min(patient(60), 150)
+    hung = two_nodes.launch(model="sleeps", hang_timeout_seconds=limit_seconds)
     run = two_nodes.launch(model="raises")
-    run.wait(PATIENCE_SECONDS, raise_on_failure=False)
+    run.wait(patient(PATIENCE_SECONDS), raise_on_failure=False)
 
     assert run.state is RunState.FAILED
     cause = run.cause or {}
