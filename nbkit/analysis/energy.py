@@ -67,7 +67,46 @@ def joules_between(
 
 
 def _joules_of_host(
-    path: Path, begin: float, end: float, without: Sequence[tuple[float, float]]
+    path: Path, begin: float, end: float, without: Sequence[_Span]
+) -> float | None:
+    """Return what the GPUs of one sampler's file used between two Unix times.
+
+    Only while an attempt lasted: between two, the GPUs may have served others.
+    """
+    used, inside = [], 0
+    attempts = _counters(path)
+    for counters in attempts:
+        times = sorted({t for points in counters.values() for t, _ in points})
+        if not times:
+            return None
+        low, high = max(begin, times[0]), min(end, times[-1])
+        if low >= high:
+            continue
+        within = ((max(low, first), min(high, last)) for first, last in without)
+        left_out = [span for span in within if span[0] < span[1]]
+        used.append(_joules_of_attempt(counters, (low, high), left_out))
+        whole, *less = (_count(times, *span) for span in ((low, high), *left_out))
+        inside += whole - sum(less)
+    if inside < _FEWEST_SAMPLES or not _is_covered(attempts, begin, end):
+        return None
+    known = [joules for joules in used if joules is not None]
+    return sum(known) if len(known) == len(used) else None
+
+
+def _is_covered(attempts: list[_Counters], begin: float, end: float) -> bool:
+    """Return whether both moments are within attempts."""
+    return all(
+        any(
+            points and points[0][0] <= t <= points[-1][0]
+            for counters in attempts
+            for points in counters.values()
+        )
+        for t in (begin, end)
+    )
+
+
+def _joules_of_attempt(
+    counters: _Counters, whole: _Span, left_out: Sequence[_Span]
 ) -> float | None:
     """Return what the GPUs of one sampler's file used between two Unix times."""
     total = 0.0

@@ -18,7 +18,7 @@ class BaselineLost:
 
     study: StoredStudy
     said: str
-    """What cannot be told, and why."""
+    """What is unknown, and why."""
 
     @property
     def table(self) -> Note:

@@ -19,13 +19,7 @@ from nbkit.analysis.tuning import Tuning
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
-from nbkit.statistics import (
-    MINIMUM_RUNS,
-    NoiseFloor,
-    Ratio,
-    interval_in_words,
-    median_of,
-)
+from nbkit.statistics import MINIMUM_RUNS, median_of
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.arms import ArmRow, Arms
@@ -42,6 +36,7 @@ from nbkit.study.input_pipeline_tables import (
     GUIDE,
     AtSize,
     cores_table,
+    ratio_words,
     setting_words,
     sizes_table,
     steps_table,
@@ -248,7 +243,7 @@ class PipelineResult:
         if new is not None and new.ratio is not None:
             text += (
                 f"; the new pipeline of the CheXNet report ({_NEW}) "
-                f"{_ratio_words(new.ratio, self.arms.noise_floor)}"
+                f"{ratio_words(new.ratio, self.arms.noise_floor, BASELINE)}"
             )
         return f"{text}."
 
@@ -385,21 +380,3 @@ class PipelineResult:
 def _rate(row: ArmRow) -> str:
     rate = row.images_per_second
     return wording.rate(None if rate is None else rate.median)
-
-
-def _ratio_words(found: Ratio, floor: NoiseFloor | None) -> str:
-    if floor is not None and floor.covers(found):
-        return (
-            f"differs from the old one ({BASELINE}) by no more than {BASELINE} twice "
-            f"differed ({floor.difference})"
-        )
-    text = f"delivers {found.estimate:.2f} times"
-    if found.ci_low is not None and found.ci_high is not None:
-        ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
-        text += f" (95 % interval {ends})"
-    text += f" what the old one ({BASELINE}) does"
-    if found.verdict == "not enough runs":
-        return f"{text}, not enough runs for a verdict ({min(found.n_a, found.n_b)})"
-    if found.verdict == "withheld":
-        return f"{text}: {found.conclusion.rstrip('.')}"
-    return f"{text}: {found.verdict}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nbkit.analysis.tuning import Setting, Trial, Tuning
-from nbkit.statistics import Ratio, Summary
+from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
 from nbkit.study import wording
 from nbkit.study.arms_tables import rate_interval, ratio_interval
 from nbkit.study.report_parts import Source, Table
@@ -16,6 +16,7 @@ __all__ = [
     "GUIDE",
     "AtSize",
     "cores_table",
+    "ratio_words",
     "setting_words",
     "sizes_table",
     "steps_table",
@@ -287,3 +288,22 @@ def _rate_cells(rate: Summary | None) -> list[str | None]:
 
 def _milliseconds(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f}"
+
+
+def ratio_words(found: Ratio, floor: NoiseFloor | None, baseline: str) -> str:
+    """Return the ratio of two inputs with its verdict, or why it has none."""
+    if floor is not None and floor.covers(found):
+        return (
+            f"differs from the old one ({baseline}) by no more than {baseline} twice "
+            f"differed ({floor.difference})"
+        )
+    text = f"delivers {found.estimate:.2f} times"
+    if found.ci_low is not None and found.ci_high is not None:
+        ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
+        text += f" (95 % interval {ends})"
+    text += f" what the old one ({baseline}) does"
+    if found.verdict == "not enough runs":
+        return f"{text}, not enough runs for a verdict ({min(found.n_a, found.n_b)})"
+    if found.verdict == "withheld":
+        return f"{text}: {found.conclusion.rstrip('.')}"
+    return f"{text}: {found.verdict}"

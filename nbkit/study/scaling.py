@@ -62,8 +62,7 @@ __all__ = ["ScalingResult", "bandwidth", "by_source", "plan", "report", "result"
 _CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
 
 _QUESTION = "How does training throughput grow with the number of GPUs?"
-_FURTHER = (2, 4)
-"""Times the nodes that were measured: what several nodes are asked to say."""
+_FURTHER = (2, 4)  # times the nodes that were measured
 
 _RING = Source(
     "P. Patarasu and X. Yuan, Bandwidth optimal all-reduce algorithms (2009)",
@@ -290,8 +289,8 @@ class ScalingResult:
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
-        chart = charts.scaling_chart(self.counted, self.outlooks, self.published)
-        return Figure("Training throughput by number of devices", chart)
+        drawn = charts.scaling_chart(self.counted, self.outlooks, self.published)
+        return Figure("Training throughput by number of devices", drawn)
 
     def report(self, bandwidth: Bandwidth) -> Report:
         """Return everything in one report."""
@@ -334,9 +333,8 @@ def result(study: Study) -> ScalingResult:
     runs = [run for runs in finished_arms(study).values() for run in runs]
     facts = {**conditions(runs), "study_id": study.study_id}
     told = [times for run in runs if (times := times_of(run)) is not None]
-    measured = [_measured(run) for run in runs]
-    configs = study.arms
-    lost = {configs[arm].precision: one for arm, one in not_finite(study).items()}
+    measured, arms = [*map(_measured, runs)], study.arms
+    lost = {arms[arm].precision: one for arm, one in not_finite(study).items()}
     lead = partial(lead_of, study, ())
     return ScalingResult(ScalingPlan.of(study), measured, facts, told, lost, lead)
 
@@ -386,9 +384,8 @@ def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
 
 
 def _next_step(plan: ScalingPlan) -> str:
-    left_out = {"gpus", "precision", "device"}
-    if plan.devices.is_cpu:
-        left_out |= {*SIZES_OF_A_CPU}
+    of_cpus = SIZES_OF_A_CPU if plan.devices.is_cpu else ()
+    left_out = {"gpus", "precision", "device", *of_cpus}
     kept = {n: value for n, value in plan.chosen.items() if n not in left_out}
     command = papermill_command("scaling", kept)
     if plan.devices.is_cpu:
