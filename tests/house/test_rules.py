@@ -17,7 +17,7 @@ TESTS = """
 import os, subprocess, sys, threading, time
 import pytest
 
-FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
+FOREVER = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
 
 def test_clean():
     subprocess.run([sys.executable, "-c", ""], check=True)
@@ -26,7 +26,11 @@ def test_child():
     test_child.process = subprocess.Popen(FOREVER)
 
 def test_detached_process():
-    subprocess.run(["/bin/sh", "-c", '"$@" &', "sh", *FOREVER], start_new_session=True)
+    said, says = os.pipe()
+    argv = ["/bin/sh", "-c", '"$@" &', "sh", *FOREVER]
+    subprocess.run(argv, start_new_session=True, stdout=says)
+    # While it becomes another program, it has no variables that tell whose it is.
+    os.read(said, 1)
 
 def test_zombie():
     test_zombie.process = process = subprocess.Popen(["/bin/true"])
