@@ -156,7 +156,10 @@ def test_a_resume_that_is_passed_over_late_leaves_no_supervisor(monkeypatch):
     run = write_run()
 
     def passed_over(attempt):
-        (supervisor,) = processes_of_run(attempt.paths)
+        # Until it has become Python, it has no variables that tell whose it is.
+        (supervisor,) = wait_until(
+            lambda: processes_of_run(attempt.paths), "a supervisor"
+        )
         assert supervisor.is_alive()
         message = "another process has resumed it"
         raise RunError(message)
