@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
+
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -24,7 +26,7 @@ def in_time():
         # A daemon: what hangs for ever must not keep the tests from ending.
         thread = threading.Thread(target=lambda: answers.append(work()), daemon=True)
         thread.start()
-        thread.join(30)
+        thread.join(patient(60))
         assert answers, "it hangs"
         return answers[0]
 
