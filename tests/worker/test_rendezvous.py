@@ -14,6 +14,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.worker import distributed
 from nbkit.worker.distributed import rendezvous
 from nbkit.worker.rank import Rank
+from tests.ports import free_port
 
 PATIENCE = datetime.timedelta(seconds=60)
 
@@ -21,8 +22,9 @@ PATIENCE = datetime.timedelta(seconds=60)
 @pytest.fixture
 def port(monkeypatch):
     """Bind a port as the supervisor does, and hand it to this process as rank 0."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        number = listener.getsockname()[1]
+    # One test closes it and binds the port anew: nobody takes such a one meanwhile.
+    number = free_port()
+    with socket.create_server(("127.0.0.1", number)) as listener:
         inherited = os.dup(listener.fileno())
     monkeypatch.setenv("NBKIT_LISTEN_FD", str(inherited))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
