@@ -27,13 +27,19 @@ def test_few_disturbed_starts_are_made_once_more_and_many_are_not(disturbed, aga
     assert [slot.repeat for slot in chosen(starts(disturbed))] == again
 
 
+WAITED_SECONDS = 1000.0
+"""For a CPU, by a run that is disturbed here; tests side by side cost a run less."""
+
+
 def disturb(run):
     """Let a run say that somebody else had its CPU for half of the time."""
+    lasted = 2 * WAITED_SECONDS
     worker = json.loads(run.paths.worker.read_text())
-    worker["ranks"][0] |= {"step_time_seconds": 2.0, "cpu_seconds": 0.9}
-    worker["ranks"][0] |= {"cpu_queue_seconds": 1.0, "counted_seconds": 2.0}
+    worker["ranks"][0] |= {"step_time_seconds": lasted, "counted_seconds": lasted}
+    worker["ranks"][0] |= {"cpu_seconds": 0.45 * lasted}
+    worker["ranks"][0] |= {"cpu_queue_seconds": WAITED_SECONDS}
     cpus = run.record["machine"]["num_cpus"]
-    worker["ranks"][0] |= {"host_cpu_seconds": 2.0 * cpus, "cpus": [*range(cpus)]}
+    worker["ranks"][0] |= {"host_cpu_seconds": lasted * cpus, "cpus": [*range(cpus)]}
     run.paths.worker.write_text(json.dumps(worker))
 
 
@@ -42,8 +48,10 @@ def interrupt(progress, count):
 
 
 def test_a_disturbed_start_is_made_once_more_also_after_an_interrupt_and_never_again(
-    small, capsys
+    small, capsys, monkeypatch
 ):
+    limit = "nbkit.analysis.diagnose_cpus._QUEUE_SECONDS"
+    monkeypatch.setattr(limit, WAITED_SECONDS)
     study = nbkit.Study.create("again", {"a": small(steps=3)}, repeats=3)
     study.run(progress=False)
     first = study.runs_by_arm()["a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shutil
 import sys
@@ -34,6 +35,9 @@ def bundle(tmp_path_factory):
             for size in (2, 4)
         }
         study = nbkit.Study.create("batches", arms, control="batch 2")
+        # A start that other tests have disturbed would be made once more.
+        limit = "nbkit.analysis.diagnose_cpus._QUEUE_SECONDS"
+        patch.setattr(limit, math.inf)
         study.run(progress=False)
         saved = nbkit.report(study)
         nbkit.export(study, folder / "study.zip")
