@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -108,20 +109,32 @@ def test_files_that_their_file_system_numbers_alike_are_all_read(
     assert found.total_bytes == sum(path.stat().st_size for path in files)
 
 
+METERS = """
+import dataclasses, json, sys
+from pathlib import Path
+from nbkit.readspeed.meter import Meter
+nowhere = Path("/proc/self/status")
+
+with Meter(nowhere, period_seconds=3600) as idle:
+    pass
+with open(sys.argv[1], "rb", buffering=0) as file, Meter(nowhere, 3600) as meter:
+    file.read(1000)
+one = [dataclasses.asdict(interval) for interval in meter.intervals]
+print(json.dumps([len(idle.intervals), one]))
+"""
+
+
 def test_looks_at_the_counters_are_not_counted(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(bytes(1000))
-    nowhere = Path("/proc/self/status")
 
-    with Meter(nowhere, period_seconds=3600) as idle:
-        pass
-    with path.open("rb", buffering=0) as file, Meter(nowhere, 3600) as meter:
-        file.read(1000)
+    # In this process, pytest-xdist's thread reads whatever is sent to it.
+    said = subprocess.check_output([sys.executable, "-c", METERS, path])
 
-    assert idle.intervals == ()
-    [one] = meter.intervals
-    assert one.operation_bytes == 1000
-    assert one.operations_per_second * one.seconds == pytest.approx(1)
+    idle, [one] = json.loads(said)
+    assert idle == 0
+    assert one["operation_bytes"] == 1000
+    assert one["operations_per_second"] * one["seconds"] == pytest.approx(1)
 
 
 READS = """
