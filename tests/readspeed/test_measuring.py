@@ -195,7 +195,8 @@ def stopped_fio(parent):
     for child in parent.children():
         try:
             child.suspend()
-            if child.name() == "fio":
+            has_ended = child.status() == psutil.STATUS_ZOMBIE
+            if child.name() == "fio" and not has_ended:
                 return child
             child.resume()  # it is about to become one
         except psutil.NoSuchProcess:
