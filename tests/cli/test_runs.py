@@ -227,6 +227,8 @@ def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
     (damaged / "record.json").write_text("")
     run = nbkit.launch(small(model="slow", steps=100_000, gpus=1))
     wait_until(lambda: run.metrics(), "its first step")
+    # A rank has written that; its supervisor, which looks now and then, writes this.
+    wait_until(lambda: run.state is RunState.RUNNING, "its state")
 
     shown = nbkit_command("show", run.run_id)
     done = nbkit_command("stop", "--all")
