@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -26,21 +27,40 @@ def as_stranger(folder: Path) -> Iterator[None]:
 
     And those above nbkit, which may lie where its owner alone can enter.
     """
+    with _in_turn(), _entered(folder):
+        user, group, groups = os.geteuid(), os.getegid(), os.getgroups()
+        os.setgroups([])
+        os.setegid(STRANGER)
+        os.seteuid(STRANGER)
+        try:
+            yield
+        finally:
+            os.seteuid(user)
+            os.setegid(group)
+            os.setgroups(groups)
+
+
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    """Wait for other tests that are strangers: they open and close the same folders."""
+    turn = os.open("/", os.O_RDONLY)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(turn)
+
+
+@contextmanager
+def _entered(folder: Path) -> Iterator[None]:
     ends = folder, Path(__file__).parent, Path(sys.prefix)
     places = {path for end in ends for path in (end, *end.parents)}
     modes = [(path, path.stat().st_mode) for path in places]
     closed = [(path, mode) for path, mode in modes if not mode & 0o001]
     for path, mode in closed:
         path.chmod(mode | 0o001)
-    user, group, groups = os.geteuid(), os.getegid(), os.getgroups()
-    os.setgroups([])
-    os.setegid(STRANGER)
-    os.seteuid(STRANGER)
     try:
         yield
     finally:
-        os.seteuid(user)
-        os.setegid(group)
-        os.setgroups(groups)
         for path, mode in closed:
             path.chmod(mode)
