@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import nbkit
+from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
 from tests.launch.conftest import shared_store
 from tests.notebooks.executing import assert_answer, execute
@@ -46,6 +47,14 @@ def report(done):
     return done.report
 
 
+@pytest.fixture
+def runs(done):
+    """Return the runs that count; a start that others have disturbed is repeated."""
+    [study] = studies_folder().iterdir()
+    by_arm = nbkit.Study.open(study.name).runs_by_arm()
+    return [run for many in by_arm.values() for run in many]
+
+
 @pytest.fixture(autouse=True)
 def store(shared_store):
     """Look at the runs of the notebook, in the store that it shares."""
@@ -60,10 +69,10 @@ def test_it_comes_to_its_end_with_a_chart_and_an_answer(done, report):
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
 
 
-def test_every_seed_is_a_training_of_its_own_that_stopped_at_the_target(report):
-    seeds = {(run.config.optimizer, run.config.seed) for run in nbkit.runs()}
+def test_every_seed_is_a_training_of_its_own_that_stopped_at_the_target(report, runs):
+    seeds = {(run.config.optimizer, run.config.seed) for run in runs}
     assert seeds == {("sgd", 0), ("sgd", 1), ("lars", 0), ("lars", 1)}
-    assert [run.state for run in nbkit.runs()] == [RunState.FINISHED] * 4
+    assert [run.state for run in runs] == [RunState.FINISHED] * 4
     sgd = report["result"]["recipes"]["sgd"]
     assert (sgd["times"]["n"], sgd["times"]["reached"]) == (2, 2)
     for one in sgd["runs"]:
@@ -97,11 +106,9 @@ def test_published_rates_are_projected_apart_from_what_was_measured(done, report
     assert "34.9 min" in done.text
 
 
-def test_every_training_has_its_log_in_the_form_of_mlperf(done):
+def test_every_training_has_its_log_in_the_form_of_mlperf(runs):
     [run] = [
-        run
-        for run in nbkit.runs()
-        if (run.config.optimizer, run.config.seed) == ("sgd", 1)
+        run for run in runs if (run.config.optimizer, run.config.seed) == ("sgd", 1)
     ]
     study = nbkit.Study.open(run.record["tags"]["study"])
     log = (study.paths.root / "mllog" / "sgd-seed-1.txt").read_text()
