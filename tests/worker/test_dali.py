@@ -20,7 +20,7 @@ from nbkit.worker import data
 from nbkit.worker.data import Placement
 from nbkit.worker.data.dali import DaliData
 from tests.datasets.odd_files import SIZE, stream
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 from tests.worker.images import (
     CLASSES,
     CPU,
@@ -372,7 +372,7 @@ stream = one.train_batches(0)
 next(stream)
 """
 
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=patient(60))
 
 
 def test_the_record_says_how_it_decodes(flat, dali):

@@ -12,6 +12,7 @@ import torch
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.worker.data.image_data import cpus_for_loading
+from tests.waiting import patient
 from tests.worker.images import labels_of, manifest_of, same
 
 # torch warns of more loading processes than CPUs; some tests want several anyway.
@@ -121,7 +122,7 @@ stream = one.train_batches(0)
 next(stream)
 """
 
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=patient(60))
 
 
 def test_ranks_share_the_usable_cpus():
