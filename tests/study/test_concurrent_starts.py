@@ -17,7 +17,7 @@ from nbkit.store.record import RunState, write_json, write_json_once
 from nbkit.study.machines_load import _why_not
 from nbkit.study.order import Slot
 from nbkit.study.starts import end_all, finished_runs, grouped
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 SLOTS = [Slot(arm, repeat) for repeat in range(2) for arm in ("alone", "a", "b")]
 
@@ -112,7 +112,7 @@ def test_an_interrupt_stops_every_run_that_was_started_at_once(small):
     ) as executor:
         runs = wait_until(both_in_a_step, "a step of both runs", 120)
         executor.send_signal(signal.SIGINT)
-        _, errors = executor.communicate(timeout=120)
+        _, errors = executor.communicate(timeout=patient(120))
 
     assert "KeyboardInterrupt" in errors
     assert [run.state for run in runs] == [RunState.STOPPED] * 2

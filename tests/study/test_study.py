@@ -27,7 +27,7 @@ from nbkit.store.record import RunState
 from nbkit.study.parameters import Parameters
 from tests.launch.test_namespaces import forget
 from tests.training import train_here
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 
 def first_step_of_a_new_run(known=()):
@@ -118,7 +118,7 @@ def test_an_interrupt_stops_the_run_that_is_going_on(small):
         with pytest.raises(RunError, match=f"process {executor.pid} "):
             nbkit.Study.open(study.study_id).resume()
         executor.send_signal(signal.SIGINT)
-        _, errors = executor.communicate(timeout=60)
+        _, errors = executor.communicate(timeout=patient(60))
 
     assert "KeyboardInterrupt" in errors
     assert f"Study.open('{study.study_id}').resume() runs what is missing" in errors
