@@ -19,13 +19,14 @@ _FEWEST_SAMPLES = 5
 is taken to grow evenly: with five, both ends together are off by a few percent."""
 _Counters = dict[str, list[tuple[float, float]]]
 """(Unix time, joules) of every GPU, by its UUID."""
+_Span = tuple[float, float]
 
 
 def joules_between(
     run: StoredRun,
     begin: float,
     end: float,
-    without: Sequence[tuple[float, float]] = (),
+    without: Sequence[_Span] = (),
 ) -> float | None:
     """Return what all the run's GPUs used between two Unix times, in joules.
 
@@ -108,19 +109,14 @@ def _is_covered(attempts: list[_Counters], begin: float, end: float) -> bool:
 def _joules_of_attempt(
     counters: _Counters, whole: _Span, left_out: Sequence[_Span]
 ) -> float | None:
-    """Return what the GPUs of one sampler's file used between two Unix times."""
     total = 0.0
-    counters = _counters(path)
     for points in counters.values():
-        spans = (begin, end), *without
-        inside, *outside = (_count(points, *span) for span in spans)
-        used = [_growth(points, *span) for span in spans]
+        used = [_growth(points, *span) for span in (whole, *left_out)]
         known = [joules for joules in used if joules is not None]
-        if inside - sum(outside) < _FEWEST_SAMPLES or len(known) < len(used):
+        if len(known) < len(used):
             return None
-        whole, *left_out = known
-        total += whole - sum(left_out)
-    return total if counters else None
+        total += known[0] - sum(known[1:])
+    return total
 
 
 def _counters(path: Path) -> list[_Counters]:
@@ -154,9 +150,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield parse_object(line)
 
 
-def _count(points: list[tuple[float, float]], begin: float, end: float) -> int:
-    first = bisect_left(points, begin, key=itemgetter(0))
-    return bisect_right(points, end, key=itemgetter(0)) - first
+def _count(times: Sequence[float], begin: float, end: float) -> int:
+    return bisect_right(times, end) - bisect_left(times, begin)
 
 
 def _growth(

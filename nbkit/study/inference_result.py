@@ -163,7 +163,8 @@ class InferenceResult:
         largest = max(self.by_batch_size)
         needed = self.by_batch_size[largest].needed_sentence
         more = [f"Batches of {largest}. {needed}"] if needed else []
-        notes = [*controls, *more, self._how_rates, memory, *energy]
+        ended = self._ended_by_time
+        notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
         made = speed_table(self.served, self.baseline, where, notes)
         return replace(made, lead=self._any.lead(self.controls))
 

@@ -364,7 +364,7 @@ def result(study: Study) -> StorageResult:
             stage=names[arm][0],
             source=names[arm][1],
             bytes_per_image=sizes[names[arm][1]],
-            from_network=names[arm][1] in networked,
+            counter=counters[names[arm][1]],
         )
         for arm, many in finished.items()
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -319,7 +319,7 @@ def _whole(short: Sequence[Run], facts: Mapping[str, Any]) -> WholeTraining:
         return replace(project(()), conditions=said)
 
 
-def logs(study: Study) -> Table:
+def logs(study: Study) -> Table | Note:
     """Write every training's MLPerf log into the study's folder; say what they are.
 
     A note where none has finished.
