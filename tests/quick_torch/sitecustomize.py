@@ -1,8 +1,9 @@
-"""Spares ranks of the suite the import of torch's compiler: 1.6 seconds of CPU each.
+"""Spares ranks of the suite the import of torch's compiler: 2 seconds of CPU each.
 
 torch imports it with the first step of an optimizer and with DDP, torchvision with its
-operators; only code that compiles has a use for it. Here a module stands in its place
-that knows the few names which they ask for. Whoever asks for another gets the compiler.
+operators, and both import at their start what only the compiler and exports ask for.
+Only code that compiles has a use for it. Here modules stand in their place that know
+the few names which they ask for. Whoever asks for another gets all of it.
 
 Python imports this file at its start where the folder is in PYTHONPATH. No rank of a
 user has it, nor has one of a test that sets WHOLE_TORCH.
@@ -20,10 +21,13 @@ from types import ModuleType
 from typing import Any
 
 NAME = "torch._dynamo"
+EXPORT = "torch.export"
+SHAPES = "torch._meta_registrations"
+ONNX = "torchvision.ops._register_onnx_ops"
 
 
 class StandIn(ModuleType):
-    """The compiler, or its ``utils``, as whoever does not compile sees it."""
+    """The compiler, or a part of it, as whoever does not compile sees it."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -59,11 +63,36 @@ def trace_rules() -> ModuleType:
     return module
 
 
+def export() -> ModuleType:
+    """Return what torch makes a name of at its start."""
+    module = StandIn(EXPORT)
+    module.__path__ = []
+    return module
+
+
+def shapes() -> ModuleType:
+    """Return what says which shapes results have, to those who do not compute them."""
+    # By the way, it lets torch make generators of random numbers.
+    importlib.import_module("torch._prims.rng_prims")
+    return StandIn(SHAPES)
+
+
+def onnx() -> ModuleType:
+    """Return what tells ONNX of torchvision's operators: all of ``torch.onnx``."""
+    module = StandIn(ONNX)
+    module._register_custom_op = lambda: None
+    return module
+
+
 MADE = {
     NAME: compiler,
     f"{NAME}.utils": utils,
     f"{NAME}.trace_rules": trace_rules,
+    EXPORT: export,
+    SHAPES: shapes,
+    ONNX: onnx,
 }
+PACKAGES = (NAME, EXPORT)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -71,9 +100,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, path: object, target: object = None) -> Any:
         """Find the compiler's modules, and no other."""
-        if name not in MADE and not name.startswith(f"{NAME}."):
+        if name not in MADE and not name.startswith(tuple(f"{it}." for it in PACKAGES)):
             return None
-        return importlib.util.spec_from_loader(name, self, is_package=name == NAME)
+        return importlib.util.spec_from_loader(name, self, is_package=name in PACKAGES)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Make a stand-in; for any other module of the compiler, import all of it."""
@@ -92,7 +121,9 @@ def real_compiler() -> ModuleType:
         sys.meta_path.remove(FINDER)
         for name in MADE:
             sys.modules.pop(name, None)
-        sys.modules["torch"]._dynamo = importlib.import_module(NAME)
+        torch = sys.modules["torch"]
+        for name in (SHAPES, EXPORT, NAME):
+            setattr(torch, name.removeprefix("torch."), importlib.import_module(name))
     return sys.modules[NAME]
 
 
