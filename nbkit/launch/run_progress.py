@@ -18,7 +18,7 @@ from nbkit import statistics
 from nbkit.store.finiteness import FiniteReading
 from nbkit.store.metrics import JsonLinesReader
 from nbkit.store.progress import queue_words, rank_words, total_steps
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.runs import StoredRun
 from nbkit.visible import visible
 
@@ -101,8 +101,12 @@ def _in_a_log() -> Callable[[StoredRun], None]:
         if now - began < _SILENT_SECONDS or not is_due:
             return
         told_at, told_state = now, state
-        position.read(run)
-        words = result(run) if state.is_final else position.words(run)
+        # What cannot be read now ends no wait.
+        try:
+            position.read(run)
+            words = result(run) if state.is_final else position.words(run)
+        except DAMAGE_ERRORS:
+            words = state.value
         line = visible(f"{run.run_id}: {words} ({now - began:.0f} s)")
         # A closed error stream does not end the wait.
         with suppress(OSError, ValueError):

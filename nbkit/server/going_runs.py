@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
-from nbkit.store.record import RunState
+from nbkit.store.record import DAMAGE_ERRORS, RunState
 from nbkit.store.run_list import list_runs
 
 __all__ = ["GoingRuns"]
 
 _ALL_SECONDS = 30.0
 """Between two checks of all runs: an old one may have been resumed."""
+_FIRST_SECONDS = 1.0
+"""Before the first check: the newest runs are shown before it."""
 _MOST = 100
-"""Each is read at every poll: of more, those in a queue are left out first."""
+"""Each is read at every poll: of more, those without a sign of life are left out first,
+then those in a queue."""
+_LATER = {RunState.QUEUED: 1, RunState.UNKNOWN: 2}
 
 
 class GoingRuns:
@@ -20,15 +25,17 @@ class GoingRuns:
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
-        self._all_again = 0.0
+        self._all_again = time.monotonic() + _FIRST_SECONDS
 
     def ids(self) -> set[str]:
         """Return them; from time to time all runs are checked."""
         if time.monotonic() >= self._all_again:
-            rows = [row for row in list_runs() if not row.state.is_final]
-            rows.sort(key=lambda row: row.state is RunState.QUEUED)
-            self._ids = {row.run_id for row in rows[:_MOST]}
+            # Also if it fails: the newest runs are shown all the same.
             self._all_again = time.monotonic() + _ALL_SECONDS
+            with suppress(*DAMAGE_ERRORS):
+                rows = [row for row in list_runs() if not row.state.is_final]
+                rows.sort(key=lambda row: _LATER.get(row.state, 0))
+                self._ids = {row.run_id for row in rows[:_MOST]}
         return self._ids
 
     def note(self, run_id: str, state: RunState) -> None:

@@ -288,7 +288,14 @@ def _is_executed(study: StudyPaths, executor: ProcessIdentity) -> bool:
     if is_alive is not None:
         return is_alive
     # Elsewhere only what it writes is seen. While it waits for a run, the run says so.
-    return time.time() - study.study.stat().st_mtime < SILENT_SECONDS
+    if time.time() - study.study.stat().st_mtime < SILENT_SECONDS:
+        return True
+    message = (
+        f"study {study.root.name}: process {executor.pid} on {executor.host} cannot be "
+        "seen from here; if it still executes the study, the bundle lacks later runs."
+    )
+    warnings.warn(message, stacklevel=4)
+    return False
 
 
 def _warn_of_odd_files(left_out: list[LeftOut]) -> None:

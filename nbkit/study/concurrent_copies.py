@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ __all__ = ["copies_of", "copy_data"]
 
 _PROCESS, _DATA = "process.json", "data"
 """In the folder of a copy under way: who makes it, and what is there of it."""
+_UNTOLD_SECONDS = 24 * 3600.0
+"""Older half copies that name no process are removed: the process has ended."""
 
 
 def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
@@ -117,17 +120,25 @@ def _copy(data: str, copy: Path) -> None:
 
 def _remove_abandoned(folder: Path, prefix: str) -> None:
     """Remove the half copies of processes of this host that have ended."""
-    for unfinished in folder.iterdir():
-        if unfinished.name.startswith(prefix) and _is_abandoned(unfinished):
+    try:
+        found = [one for one in folder.iterdir() if one.name.startswith(prefix)]
+    except OSError:
+        return  # others may write here, but not list what there is
+    for unfinished in found:
+        if _is_abandoned(unfinished):
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _is_abandoned(unfinished: Path) -> bool:
     try:
         maker = read_json(unfinished / _PROCESS)
+        if not maker:  # killed before it could say so, or of an earlier version
+            status = unfinished.stat()
+            is_own = status.st_uid == os.getuid()
+            return is_own and time.time() - status.st_mtime > _UNTOLD_SECONDS
         # It is unknown of the processes of other hosts.
-        return bool(maker) and ProcessIdentity.from_dict(maker).is_alive() is False
-    except (StoreError, KeyError, TypeError, ValueError):
+        return ProcessIdentity.from_dict(maker).is_alive() is False
+    except (OSError, StoreError, KeyError, TypeError, ValueError):
         return False  # another user's, or no half copy
 
 

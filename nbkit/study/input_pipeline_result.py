@@ -41,7 +41,7 @@ from nbkit.study.input_pipeline_tables import (
     sizes_table,
     steps_table,
 )
-from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
+from nbkit.study.parameters import next_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.tuner import Tuned
 
@@ -369,12 +369,11 @@ class PipelineResult:
     @property
     def _next_step(self) -> str:
         chosen = dict(self.plan["chosen"])
-        if self.is_emulated:
-            # They were chosen for CPUs in the place of GPUs.
-            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
-        return papermill_command("input_pipeline", chosen)
+        # Emulated GPUs that were asked for need no others.
+        is_cpu = self.is_emulated and "emulated_gpu" not in chosen
+        return next_command("input_pipeline", chosen, is_cpu=is_cpu)
 
 
 def _rate(row: ArmRow) -> str:

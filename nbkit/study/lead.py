@@ -23,6 +23,7 @@ __all__ = [
     "CONTROL_LIMIT",
     "Doubt",
     "doubts",
+    "instead_of_answer",
     "lead_of",
     "so_far",
     "told_first",
@@ -98,14 +99,23 @@ def _finished(study: StoredStudy) -> str:
 
 
 def lead_of(study: StoredStudy, controls: Sequence[NoiseFloor]) -> str:
-    """Return what a report says in the place of an answer; empty if that stands."""
+    """Return what takes the answer back, with every reason; empty if it stands."""
+    told = instead_of_answer(study, controls)
+    return " ".join([told.answer, *told.notes])
+
+
+def instead_of_answer(study: StoredStudy, controls: Sequence[NoiseFloor]) -> Report:
+    """Return what a report says in the place of an answer; nothing if that stands."""
     runs = study.runs_by_arm()
     arms = {arm: many for arm, many in runs.items() if many and arm not in study.once}
     at_once = {arm for group in study.together for arm in group}
-    found = [*without_runs(study), *doubts(controls, ArmsBoundBy(arms, at_once))]
+    lacking = without_runs(study)
+    found = [*lacking, *doubts(controls, ArmsBoundBy(arms, at_once))]
+    empty = Report("", "")
     if not found:
-        return ""
-    return told_first(Report("", ""), not_finite(study), found).answer
+        return empty
+    rest = "" if lacking else so_far(study)
+    return told_first(empty, not_finite(study), found, rest)
 
 
 def _of_disturbances(
@@ -192,7 +202,7 @@ def told_first(
     if found:
         after = f"{cannot}." if lead else found[0].action
     if below:
-        more = plural(len(below), "more reason")
+        more = plural(len(below), "more reason" if found else "more remark")
         said = f"{said.removesuffix('.')}; {more} below."
     notes = [*below, *report.notes]
     told = [f"{arm}: {one}; no verdict." for arm, one in lost.items()]

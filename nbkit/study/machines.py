@@ -132,7 +132,10 @@ class MachinesResult:
 
     def _lead(self) -> str:
         """Return what takes back what is compared; empty if it stands."""
-        return self._told_first(Report("", "")).answer if self._doubts else ""
+        if not self._doubts:
+            return ""
+        told = self._told_first(Report("", ""))
+        return " ".join([told.answer, *told.notes])
 
     def _told_first(self, made: Report) -> Report:
         lost = no_verdict_sentence(self.not_finite)
@@ -293,7 +296,12 @@ class MachinesResult:
                 machine.controls[arm.conditions], machine.bound_by[arm.conditions]
             )
         ]
-        once = list({one.code: one for one in reversed(found)}.values())[::-1]
+        # Of what disturbs runs each kind once, of controls every one that differs.
+        kinds = {
+            one.reason if one.code == "control" else one.code: one
+            for one in reversed(found)
+        }
+        once = list(kinds.values())[::-1]
         # What a control shows comes first, of whichever machine.
         return sorted(once, key=lambda one: one.code != "control")
 

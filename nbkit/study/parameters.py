@@ -26,6 +26,7 @@ __all__ = [
     "SIZES_OF_A_CPU",
     "Parameters",
     "check_parameters",
+    "next_command",
     "papermill_command",
     "params",
 ]
@@ -146,6 +147,14 @@ def papermill_command(notebook: str, chosen: Mapping[str, Any]) -> str:
         for name, value in chosen.items()
     )
     return f"papermill {as_typed(notebook)} out.ipynb{options}"
+
+
+def next_command(notebook: str, chosen: Mapping[str, Any], *, is_cpu: bool) -> str:
+    """Return the same for a next step; after one on CPUs without their sizes."""
+    if not is_cpu or chosen.keys().isdisjoint(SIZES_OF_A_CPU):
+        return papermill_command(notebook, chosen)
+    kept = {n: value for n, value in chosen.items() if n not in SIZES_OF_A_CPU}
+    return f"on a machine with GPUs: {papermill_command(notebook, kept)}"
 
 
 def _option(value: Any) -> str:

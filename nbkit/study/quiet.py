@@ -132,7 +132,7 @@ def wait_for(
     return wait_until_quiet(patience_seconds, say, rounds=asked)
 
 
-def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> None:
+def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> str:
     """Wait for a quiet machine, if asked to, before what precedes a study's runs.
 
     Parameters
@@ -146,9 +146,17 @@ def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) ->
     ------
     ConfigError, DeviceError
         As `wait_for`.
+
+    Returns
+    -------
+    str
+        How long it was, and whether the machine was quiet then; empty without a wait.
     """
-    if patience_seconds:
-        _print(str(wait_for([[one] for one in configs], patience_seconds, _print)))
+    if not patience_seconds:
+        return ""
+    told = str(wait_for([[one] for one in configs], patience_seconds, _print))
+    _print(told)
+    return told
 
 
 def _print(sentence: str) -> None:

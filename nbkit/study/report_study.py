@@ -21,7 +21,13 @@ from nbkit.study.arms import finished_arms
 from nbkit.study.audit import audit
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.finite import not_finite, without_a_verdict
-from nbkit.study.lead import doubts, so_far, told_first, without_runs
+from nbkit.study.lead import (
+    doubts,
+    instead_of_answer,
+    so_far,
+    told_first,
+    without_runs,
+)
 from nbkit.study.report import Report, SavedReport
 from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
@@ -143,10 +149,12 @@ def _of_its_kind(study: Study) -> Report:
 
 def _before_repeats(study: Study) -> str:
     """Return what the answer would be if no start had been repeated."""
+    old = study.before_repeats()
     try:
-        return _of_its_kind(study.before_repeats()).answer
+        made = _of_its_kind(old)
     except NotEnoughDataError:
         return ""  # a replaced run measured nothing
+    return instead_of_answer(old, made.controls).answer or made.answer
 
 
 def _with_origin(made: Report, study: Study) -> Report:

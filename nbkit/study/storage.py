@@ -19,7 +19,7 @@ from nbkit.study.arms import finished_arms
 from nbkit.study.conditions import conditions, describe_images, where_and_when
 from nbkit.study.finite import not_finite
 from nbkit.study.lead import lead_of
-from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
+from nbkit.study.parameters import next_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.report_parts import Lead
 from nbkit.study.storage_over_time import epoch_moments, over_time
@@ -327,11 +327,9 @@ class StorageResult:
     @property
     def _next_step(self) -> str:
         chosen = dict(self.plan.get("chosen", {}))
-        if self.is_cpu:
-            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
         if self.repeats < MINIMUM_RUNS:
             chosen["repeats"] = MINIMUM_RUNS
-        return papermill_command("storage", chosen)
+        return next_command("storage", chosen, is_cpu=self.is_cpu)
 
 
 def result(study: Study) -> StorageResult:

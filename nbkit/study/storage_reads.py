@@ -33,6 +33,8 @@ class Reads:
 
     found: tuple[tuple[str, ReadSpeed], ...]
     """By name of the place."""
+    waited: str = ""
+    """How long for a quiet machine, and with what result."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -41,7 +43,8 @@ class Reads:
             "reads": [
                 {"place": place, "speed": speed.to_dict()}
                 for place, speed in self.found
-            ]
+            ],
+            **({"waited_before_reads": self.waited} if self.waited else {}),
         }
 
     @classmethod
@@ -51,7 +54,8 @@ class Reads:
             tuple(
                 (one["place"], ReadSpeed.from_dict(one["speed"]))
                 for one in plan.get("reads", [])
-            )
+            ),
+            plan.get("waited_before_reads", ""),
         )
 
     @property
@@ -85,6 +89,7 @@ class Reads:
             for place, speed in self.found
         )
         return [
+            *filter(None, [self.waited]),
             *(f"{one}." for one in reasons),
             *(f"{one}." for one in engines),
             *dict.fromkeys(map(_in_order, self.found)),
@@ -145,7 +150,7 @@ def read(plan: StoragePlan, *, wait_for_quiet: float = 0.0) -> Reads:
     StoreError
         If a test file cannot be written.
     """
-    wait_before(plan.arms.values(), wait_for_quiet)
+    waited = wait_before(plan.arms.values(), wait_for_quiet)
     found = []
     for place in plan.places:
         # Memory is never cold.
@@ -167,7 +172,7 @@ def read(plan: StoragePlan, *, wait_for_quiet: float = 0.0) -> Reads:
                     found.append((place.name, speed))
                     sys.stdout.write(f"{_said(place, speed)}\n")
                     sys.stdout.flush()
-    return Reads(tuple(found))
+    return Reads(tuple(found), waited)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nbkit.analysis.tuning import Grid, Setting, Trial, Tuning, tune
 from nbkit.config import ExperimentConfig
@@ -26,13 +26,16 @@ class Tuned:
 
     tuning: Tuning | None
     """None if nothing was tuned."""
+    waited: str = ""
+    """How long for a quiet machine, and with what result."""
 
     @property
     def table(self) -> Table | Note:
         """Every trial and what was chosen."""
         if self.tuning is None:
             return Note(["Nothing was tuned: 'tuned' is not among the arms."])
-        return tuning_table(self.tuning)
+        table = tuning_table(self.tuning)
+        return replace(table, notes=[*filter(None, [self.waited]), *table.notes])
 
     def _repr_mimebundle_(self, **_: object) -> MimeBundle:
         return self.table._repr_mimebundle_()
@@ -57,7 +60,7 @@ def tune_plan(plan: PipelinePlan, *, wait_for_quiet: float = 0.0) -> Tuned:
     """
     if plan.tuned is None:
         return Tuned(None)
-    wait_before([plan.tuned], wait_for_quiet)
+    waited = wait_before([plan.tuned], wait_for_quiet)
     tuning = tune_loading(
         plan.tuned,
         plan.grid,
@@ -65,7 +68,7 @@ def tune_plan(plan: PipelinePlan, *, wait_for_quiet: float = 0.0) -> Tuned:
         most_trials=plan.most_trials,
         environment=plan.environment,
     )
-    return Tuned(tuning)
+    return Tuned(tuning, waited)
 
 
 def tune_loading(

@@ -13,6 +13,8 @@ __all__ = ["Fault", "faults", "kinds", "last_readings", "xid_advice"]
 
 _TAIL_BYTES = 1 << 19
 """The last minutes: an error that is older did not end the run."""
+_CLOCK_SECONDS = 5.0
+"""By so much the clock of a node may be late."""
 
 _RESET = "reset the GPU (nvidia-smi --gpu-reset -i {index}) or reboot"
 _REPLACE = "take the GPU out of service and have it replaced"
@@ -121,16 +123,19 @@ def last_readings(
     lines = data.split(b"\n")
     # The first line may be cut by where reading began, the last by a full disk.
     found: list[list[GpuSample]] = []
+    is_current = False
     for line in lines[1 if start else 0 : -1]:
         try:
             row = parse_object(line)
             gpus = [GpuSample.from_dict(gpu) for gpu in row.get("gpus", ())]
-            is_earlier = row.get("t", since) < since
+            t = row.get("t", since)
+            is_earlier, began = t < since, t > since - _CLOCK_SECONDS
         except (ValueError, TypeError, AttributeError):
             continue  # A damaged line is not evidence.
         if row.get("kind") == "header":
             found = []  # An earlier attempt had other troubles.
-        elif not is_earlier:
+            is_current = began
+        elif is_current or not is_earlier:
             found.append([gpu for gpu in gpus if not names or _is_of(gpu, names)])
     return found
 

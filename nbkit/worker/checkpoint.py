@@ -44,7 +44,7 @@ __all__ = [
 
 SCHEMA = "nbkit.checkpoint/1"
 _MOST_PLACES = 5
-_SHOWN_SECONDS = 120.0
+SHOWN_SECONDS = 120.0
 """What a node has to show what another has written: NFS may take 60 s (acdirmax)."""
 _POLL_SECONDS = 0.1
 _NAME = re.compile(r"(\.)?step_(\d{8,})(?(1)\.(old|new))")
@@ -137,7 +137,9 @@ def latest(folder: Path) -> Path | None:
     return next(iter(_complete(folder)), None)
 
 
-def agreed(rank: Rank, group: dist.ProcessGroup | None) -> Path | None:
+def agreed(
+    rank: Rank, group: dist.ProcessGroup | None, limit_seconds: float = SHOWN_SECONDS
+) -> Path | None:
     """Return the newest complete checkpoint that rank 0 finds; called by all ranks.
 
     Another node may still show a folder as it was: ranks that each choose the newest
@@ -157,7 +159,7 @@ def agreed(rank: Rank, group: dist.ProcessGroup | None) -> Path | None:
     (name,) = chosen
     if name is None:
         return None
-    _wait_for(folder / name, rank)
+    _wait_for(folder / name, rank, limit_seconds)
     return folder / name
 
 
@@ -311,16 +313,16 @@ def _is_complete(path: Path) -> bool:
     )
 
 
-def _wait_for(path: Path, rank: Rank) -> None:
+def _wait_for(path: Path, rank: Rank, limit_seconds: float) -> None:
     """Wait until this node shows a checkpoint that is complete on another."""
     began = time.monotonic()
     while not _is_complete(path):
         waited_seconds = time.monotonic() - began
-        if waited_seconds > _SHOWN_SECONDS:
+        if waited_seconds > limit_seconds:
             host = socket.gethostname()
             message = (
                 f"rank 0 continues from {path}, which node {host} does not show as "
-                f"complete after {waited_seconds:.0f} s, limit {_SHOWN_SECONDS:.0f}; "
+                f"complete after {waited_seconds:.0f} s, limit {limit_seconds:.0f}; "
                 "put the store (NBKIT_HOME) on a file system that all nodes share, or "
                 f"resume again when {host} shows it."
             )

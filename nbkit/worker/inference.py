@@ -84,7 +84,8 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
     origin = weights.load(model, config, rank)
     model = precision.to_layout(model.to(device)).eval()
 
-    # 2. The number format
+    # 2. The number format; what is logged before passes are timed does not count
+    log.is_muted = True
     model, numbers = _converted(model, config, device, manifest, rank)
     numbers |= precision.kernels(model, max(config.inference.batch_sizes))
     dtype = _DTYPES.get(numbers["elsewhere"], torch.float32)
@@ -290,7 +291,9 @@ def _time(
     """Return latencies and throughput of one batch size; None if stopped."""
     plan, window = config.inference, log.window
     with torch.inference_mode():
+        log.is_muted = True
         passes.each(plan.warmup_batches, plan.limit_seconds)
+        log.is_muted = False
         # The warm-up tries algorithms whose workspaces are not needed later.
         passes.forget_peak()
         window.open()

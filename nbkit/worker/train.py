@@ -72,7 +72,9 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one sto
     manifest = source.prepare(config, rank)
     saved, own = {}, {}
     if rank.attempt:
-        newest = checkpoint.agreed(rank, host_group)
+        # Ranks that see it wait in a collective for those that do not yet.
+        patience = min(checkpoint.SHOWN_SECONDS, config.collective_timeout_seconds / 2)
+        newest = checkpoint.agreed(rank, host_group, patience)
         if newest is not None:
             saved, own = checkpoint.load(newest, rank.rank, rank.world_size)
         elif not (config.max_restarts or config.engine == "slurm"):

@@ -112,6 +112,22 @@ def test_a_wait_in_a_log_goes_on_where_nobody_reads_it(written, monkeypatch):
     show(written.run)
 
 
+def test_a_wait_in_a_log_goes_on_where_the_runs_numbers_cannot_be_read(
+    written, monkeypatch
+):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    monkeypatch.setattr(run_progress, "_SILENT_SECONDS", 0)
+    with written.run.paths.metrics.open("ab") as file:
+        file.write(b"\0\0\n")
+
+    show = run_progress.shown()
+    assert show is not None
+    show(written.run)
+
+    assert log.getvalue() == f"{written.run.run_id}: running (0 s)\n"
+
+
 def test_a_wait_for_a_run_that_goes_on_shows_where_it_is_and_how_it_ended(
     written, monkeypatch
 ):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from nbkit.errors import StoreError
 from nbkit.server import going_runs
+from nbkit.server.going_runs import GoingRuns
 from nbkit.server.runs import RunTable
+from nbkit.store.record import RunState
 from tests.server.stored_runs import store_run
 
 LONG = "20200101-000000-long-aaaa"
@@ -15,6 +20,7 @@ LONG = "20200101-000000-long-aaaa"
 def put(tmp_path, monkeypatch):
     """Return a writer of runs with these numbers, newer than `LONG`, into one store."""
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    monkeypatch.setattr(going_runs, "_FIRST_SECONDS", 0.0)
 
     def write(numbers, state="finished"):
         for number in numbers:
@@ -75,3 +81,35 @@ def test_of_very_many_runs_those_that_wait_are_left_out_first(put, monkeypatch):
 
     assert len(found) == 3
     assert found[-1] == LONG
+
+
+def test_runs_without_a_sign_of_life_leave_room_for_those_that_go_on(put, monkeypatch):
+    monkeypatch.setattr(going_runs, "_MOST", 3)
+    rows = [SimpleNamespace(run_id=f"gone-{n}", state=RunState.UNKNOWN) for n in (1, 2)]
+    rows += [SimpleNamespace(run_id="waits", state=RunState.QUEUED)]
+    rows += [SimpleNamespace(run_id="goes on", state=RunState.RUNNING)]
+    monkeypatch.setattr(going_runs, "list_runs", lambda: rows)
+
+    assert GoingRuns().ids() == {"goes on", "waits", "gone-1"}
+
+
+def test_the_newest_runs_are_shown_before_all_runs_are_listed_or_where_they_cannot_be(
+    put, monkeypatch
+):
+    put(range(1, 61))
+    asked = []
+
+    def fail():
+        asked.append(True)
+        message = "the file server is gone"
+        raise StoreError(message)
+
+    monkeypatch.setattr(going_runs, "list_runs", fail)
+    monkeypatch.setattr(going_runs, "_FIRST_SECONDS", 3600.0)
+    assert len(RunTable(None).look([]).rows) == 50
+    assert not asked
+    monkeypatch.setattr(going_runs, "_FIRST_SECONDS", 0.0)
+    table = RunTable(None)
+
+    assert [len(table.look([]).rows) for _ in range(2)] == [50, 50]
+    assert len(asked) == 1

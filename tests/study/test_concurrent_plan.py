@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -16,6 +18,7 @@ from nbkit.study.concurrent_layouts import Planned, Setting, present_name
 from nbkit.study.concurrent_plan import plan
 from nbkit.study.parameters import Parameters
 from nbkit.telemetry.topology import read_cpus
+from tests.hostile.strangers import as_stranger, needs_root
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 from tests.telemetry.planted_topology import plant
 
@@ -266,6 +269,7 @@ def test_half_copies_of_ended_processes_are_removed_and_no_others(tmp_path):
         "elsewhere": replace(here, host="other", boot_id="other"),
         "unknown": None,
         "damaged": "?",
+        "forgotten": None,
     }
     for name, maker in makers.items():
         half = copy.with_name(f"{copy.name}.unfinished-{name}")
@@ -273,12 +277,29 @@ def test_half_copies_of_ended_processes_are_removed_and_no_others(tmp_path):
         if maker is not None:
             text = json.dumps(maker if maker == "?" else maker.to_dict())
             (half / "process.json").write_text(text)
+    # As an earlier version left it, which did not say who made it.
+    two_days_ago = time.time() - 2 * 86_400
+    os.utime(copy.with_name(f"{copy.name}.unfinished-forgotten"), (two_days_ago,) * 2)
 
     copy_data(str(data), [copy])
 
     assert [path.name for path in copy.iterdir()] == ["1.txt"]
     left = {path.name.rpartition("-")[2] for path in copy.parent.iterdir()}
-    assert left == {"1", *makers} - {"ended"}
+    assert left == {"1", *makers} - {"ended", "forgotten"}
+
+
+@needs_root
+def test_a_copy_is_made_where_others_may_write_but_not_list(tmp_path):
+    data, folder = tmp_path / "images", tmp_path / "copies"
+    data.mkdir()
+    (data / "1.txt").write_text("an image")
+    folder.mkdir()
+    folder.chmod(0o733)
+
+    with as_stranger(tmp_path):
+        copy_data(str(data), [folder / "images-job-1"])
+
+    assert [path.name for path in (folder / "images-job-1").iterdir()] == ["1.txt"]
 
 
 def test_a_half_copy_names_the_process_that_makes_it(tmp_path, monkeypatch):

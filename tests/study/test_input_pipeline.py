@@ -273,4 +273,14 @@ def test_the_next_step_has_no_sizes_that_were_for_cpus():
 
     report = replace(result, plan={**result.plan, "chosen": chosen}).report()
 
+    assert report.next_step.startswith("on a machine with GPUs: papermill ")
     assert report.next_step.endswith("out.ipynb -p gpus 2")
+
+
+def test_the_next_step_keeps_the_sizes_of_gpus_that_were_to_be_emulated():
+    chosen = {"emulated_gpu": "A100", "batch_size_per_gpu": 256}
+    result = measured()
+
+    report = replace(result, plan={**result.plan, "chosen": chosen}).report()
+
+    assert report.next_step.endswith("-p emulated_gpu A100 -p batch_size_per_gpu 256")

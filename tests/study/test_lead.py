@@ -137,6 +137,8 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
     )
     assert goes.notes == ["Doubt: clocks were held down. Cool it.", missing]
     # Runs that an answer can do without are no reason to take it back.
+    both = told_first(made(), lost, [], missing).answer
+    assert both.startswith("No verdict on fp16: loss not finite at step 9; 1 more rem")
     assert told_first(made(), {}, [], missing).answer.startswith(f"{missing} bf16 is")
     assert told_first(made(), {}, [doubt], missing).answer == (
         "These runs cannot support an answer: clocks were held down; 1 more reason "

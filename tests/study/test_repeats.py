@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 import nbkit
+from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.study.order import Slot
 from nbkit.study.repeats import chosen
 from nbkit.study.report_study import make
@@ -93,7 +94,9 @@ def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypa
     assert str(wait) in nbkit.report(study).report.method
 
 
-def test_a_report_says_what_the_starts_that_were_replaced_would_have_given(store):
+def test_a_report_says_what_the_starts_that_were_replaced_would_have_given(
+    store, monkeypatch
+):
     base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
     study = Study.create("again", {"a": base, "b": base})
     other = Study.create("other", {"b": base})
@@ -112,3 +115,12 @@ def test_a_report_says_what_the_starts_that_were_replaced_would_have_given(store
     assert instead.startswith(
         "With the starts that were replaced: CPU, functional: b / a = 3.000"
     )
+    [replaced] = study.replaced
+    held = Cause("throttled", 0.4, "Clocks were held down.", "Leave.", None)
+    monkeypatch.setattr(
+        "nbkit.study.bound_by.diagnose",
+        lambda run: Diagnosis("a run", [held] * (run.run_id == replaced.run.run_id)),
+    )
+    *_, instead = make(study).method
+    assert "These runs cannot support an answer: " in instead
+    assert "3.000" not in instead

@@ -256,5 +256,6 @@ def test_the_next_step_has_no_sizes_that_were_for_cpus(result):
     plan = {**result.plan, "is_cpu": True, "chosen": chosen}
 
     assert replace(result, plan=plan).report().next_step == (
+        "on a machine with GPUs: "
         "papermill notebooks/storage.ipynb out.ipynb -p data nas=/mnt/nas"
     )

@@ -317,12 +317,12 @@ def agreed(tmp_path, monkeypatch):
     rank = Rank(RunPaths(tmp_path), 1, 0, 2, 1, 1, None)
     group: Any = object()
 
-    def ask(found_by_rank_0):
+    def ask(found_by_rank_0, limit_seconds=60.0):
         def broadcast(values, src, group):
             values[src] = found_by_rank_0
 
         monkeypatch.setattr(checkpoint.dist, "broadcast_object_list", broadcast)
-        return checkpoint.agreed(rank, group)
+        return checkpoint.agreed(rank, group, limit_seconds)
 
     return ask
 
@@ -344,9 +344,7 @@ def test_a_rank_waits_until_its_node_shows_the_checkpoint(
     assert agreed(path.name) == path
 
 
-def test_a_node_that_does_not_show_the_checkpoint_in_time_is_named(agreed, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_SHOWN_SECONDS", 0.0)
-
+def test_a_node_that_does_not_show_the_checkpoint_in_time_is_named(agreed):
     said = f"step_00000003, which node {socket.gethostname()} does not show.*NBKIT_HOME"
     with pytest.raises(StoreError, match=said):
-        agreed("step_00000003")
+        agreed("step_00000003", limit_seconds=0.0)

@@ -285,6 +285,22 @@ def test_a_run_of_latencies_reads_well_wherever_runs_are_read(served):
     ]
 
 
+def test_what_a_model_logs_in_passes_that_do_not_count_is_left_out(served, monkeypatch):
+    monkeypatch.setattr(context, "_recorder", None)
+    build = models.build
+
+    def talks(config, outputs):
+        model = build(config, outputs)
+        model.register_forward_hook(lambda *_: nbkit.log({"passes": 1}))
+        return model
+
+    monkeypatch.setattr(models, "build", talks)
+    run = served()
+
+    plan = run.config.inference
+    assert len(run.metrics("log")) == plan.batches * len(plan.batch_sizes)
+
+
 def test_a_model_logs_as_soon_as_it_is_made(served, monkeypatch):
     monkeypatch.setattr(context, "_recorder", None)
     build = models.build
