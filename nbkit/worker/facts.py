@@ -171,8 +171,22 @@ def _software(device: torch.device | None) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if torch and cuda else None,
         "nccl": _nccl_version() if cuda else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark if torch and cuda else None,
-        "tf32": torch.backends.cuda.matmul.allow_tf32 if torch and cuda else None,
+        "tf32": _tf32(torch.backends.cuda.matmul) if torch and cuda else None,
     }
+
+
+def _tf32(switches: Any) -> bool | None:
+    """Return whether products use TF32; None if torch does not say.
+
+    A user's function may have written the newer switch (from torch 2.9 on), after which
+    reading the older one is an error.
+    """
+    try:
+        if precision := getattr(switches, "fp32_precision", None):
+            return precision == "tf32"
+        return switches.allow_tf32
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def _nccl_version() -> str:
