@@ -143,28 +143,48 @@ class Precision:
 
 
 def _allow_tf32(allowed: bool) -> None:
-    """Switch TF32 for matrix products and convolutions of this process.
-
-    There are newer switches (``fp32_precision``, from torch 2.9 on), but torch.compile
-    still reads these, which is an error once the newer ones were written:
-    https://github.com/pytorch/pytorch/issues/166387
-    """
+    """Switch TF32 for matrix products and convolutions of this process."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    newer = [getattr(cudnn, name, None) for name in ("conv", "rnn")]
     with warnings.catch_warnings():
         # Some versions of torch say once that these switches are the older ones.
         warnings.filterwarnings("ignore", ".*new API settings to control TF32")
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-        torch.backends.cudnn.allow_tf32 = allowed
-        found = (
-            torch.backends.cuda.matmul.allow_tf32,
-            torch.backends.cudnn.allow_tf32,
-        )
-    if found != (allowed, allowed):
+        products = _switch_tf32(matmul, [matmul], allowed)
+        convolutions = _switch_tf32(cudnn, newer, allowed)
+    if (set(products), set(convolutions)) != ({allowed}, {allowed}):
         message = (
             f"torch {torch.__version__} does not switch TF32 "
-            f"{'on' if allowed else 'off'}: it says {found[0]} for products and "
-            f"{found[1]} for convolutions; use another version."
+            f"{'on' if allowed else 'off'}: its switches say {products} for products "
+            f"and {convolutions} for convolutions; use another version."
         )
         raise ConfigError(message)
+
+
+def _switch_tf32(older: Any, newer: list[Any], allowed: bool) -> list[bool]:
+    """Write a library's switches of TF32, and return what all of them say then.
+
+    There are newer switches (``fp32_precision``, from torch 2.9 on), but torch.compile
+    still reads the older ones, which is an error once the newer ones were written:
+    https://github.com/pytorch/pytorch/issues/166387
+    The newer ones are read all the same: an attribute that torch does not know
+    remembers what was written, and switches nothing.
+    """
+    newer = [one for one in newer if hasattr(one, "fp32_precision")]
+    said = []
+    if _has_allow_tf32(older):
+        older.allow_tf32 = allowed
+        said.append(older.allow_tf32)
+    else:
+        for one in newer:
+            one.fp32_precision = "tf32" if allowed else "ieee"
+    return said + [one.fp32_precision == "tf32" for one in newer]
+
+
+def _has_allow_tf32(switches: Any) -> bool:
+    try:
+        return hasattr(switches, "allow_tf32")
+    except RuntimeError:  # a user's module has written the newer switch
+        return True
 
 
 def _keep_layouts() -> None:

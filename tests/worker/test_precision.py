@@ -78,6 +78,7 @@ def test_old_and_new_readers_of_tf32_agree(allowed):
 
 @pytest.mark.parametrize("kind", ["matmul", "cudnn"])
 def test_a_switch_of_tf32_that_does_nothing_is_noticed(monkeypatch, kind):
+    precision._allow_tf32(False)
     if kind == "matmul":
         monkeypatch.setattr(torch._C, "_set_cublas_allow_tf32", lambda _: None)
     else:
@@ -88,6 +89,87 @@ def test_a_switch_of_tf32_that_does_nothing_is_noticed(monkeypatch, kind):
     precision._allow_tf32(False)
     with pytest.raises(ConfigError, match="does not switch TF32 on"):
         precision._allow_tf32(True)
+
+
+newer_switches = pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"),
+    reason="this torch has only the older switches of TF32",
+)
+
+
+def without_switches(monkeypatch, *names):
+    """Let the switches of products be those of a torch that has removed some."""
+    real = torch.backends.cuda.matmul
+
+    class Switches:
+        def __getattr__(self, name):
+            return getattr(real, self._known(name))
+
+        def __setattr__(self, name, value):
+            setattr(real, self._known(name), value)
+
+        def _known(self, name):
+            if name in names:
+                message = f"Unknown attribute {name}"
+                raise AttributeError(message)
+            return name
+
+    monkeypatch.setattr(torch.backends.cuda, "matmul", Switches())
+
+
+@newer_switches
+@pytest.mark.parametrize("allowed", [True, False])
+def test_products_without_the_older_switch_of_tf32_get_the_newer(monkeypatch, allowed):
+    switches = torch.backends.cuda.matmul
+    precision._allow_tf32(not allowed)
+    without_switches(monkeypatch, "allow_tf32")
+
+    precision._allow_tf32(allowed)
+
+    assert switches.fp32_precision == ("tf32" if allowed else "ieee")
+
+
+@newer_switches
+@pytest.mark.parametrize("allowed", [True, False])
+def test_cudnn_without_the_older_switch_of_tf32_gets_the_newer(monkeypatch, allowed):
+    precision._allow_tf32(not allowed)
+    monkeypatch.delattr(type(torch.backends.cudnn), "allow_tf32")
+
+    precision._allow_tf32(allowed)
+
+    expected = "tf32" if allowed else "ieee"
+    assert torch.backends.cudnn.conv.fp32_precision == expected
+    assert torch.backends.cudnn.rnn.fp32_precision == expected
+    assert not hasattr(torch.backends.cudnn, "allow_tf32")  # it would mean nothing
+
+
+@newer_switches
+def test_a_switch_of_tf32_that_only_remembers_what_is_written_is_noticed(monkeypatch):
+    precision._allow_tf32(False)
+    written = [False]
+    plain = property(lambda _: written[-1], lambda _, allowed: written.append(allowed))
+    monkeypatch.setattr(type(torch.backends.cudnn), "allow_tf32", plain)
+
+    with pytest.raises(ConfigError, match="does not switch TF32 on"):
+        precision._allow_tf32(True)
+
+
+@newer_switches
+def test_the_older_switch_is_written_after_the_newer_one_was():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    with pytest.raises(RuntimeError, match="mix"):
+        _ = torch.backends.cuda.matmul.allow_tf32
+
+    precision._allow_tf32(False)
+
+    assert torch.backends.cuda.matmul.allow_tf32 is False
+
+
+def test_a_torch_without_any_switch_of_tf32_is_refused(monkeypatch):
+    without_switches(monkeypatch, "allow_tf32", "fp32_precision")
+
+    with pytest.raises(ConfigError, match="does not switch TF32 off"):
+        precision._allow_tf32(False)
 
 
 def test_tf32_that_libraries_are_told_to_leave_out_is_refused(monkeypatch):
