@@ -2,14 +2,17 @@
 
 import io
 import random
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import cykooz_resizer
 import pytest
 import torch
 from PIL import Image
 
 from nbkit.datasets.check import ORIENTATION_TAG, look_at
 from nbkit.datasets.samples import Decoding
+from nbkit.worker import data as package
 from nbkit.worker.data import decode, torch_loader
 from nbkit.worker.data.augmentation import Crop, evaluation_crop, random_crop
 from nbkit.worker.data.decode import decode_crops, decode_window
@@ -207,6 +210,52 @@ def test_a_decoder_of_other_pixels_gives_way_to_pillow(monkeypatch):
     assert found.why_not_faster == (
         "RuntimeError: a picture of one colour is decoded as another"
     )
+
+
+@pytest.fixture
+def imported_again(monkeypatch):
+    """Let the next import of the decoder run its code again, until the test ends."""
+    monkeypatch.delitem(sys.modules, decode.__name__)
+    monkeypatch.delattr(package, "decode")
+
+
+@pytest.mark.usefixtures("imported_again")
+def test_a_resizer_whose_names_have_changed_is_why_pillow_decodes(monkeypatch):
+    monkeypatch.delattr(cykooz_resizer, "ResizeAlg")
+
+    found = torch_loader.find_decoder()
+
+    assert (found.name, found.decode_crops) == ("Pillow", None)
+    assert found.why_not_faster.startswith("ImportError: cannot import name 'ResizeAlg")
+
+
+@pytest.mark.usefixtures("imported_again")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import ctypes; ctypes.CDLL('libabsent.so.1')", "OSError: libabsent.so.1"),
+        ("import absent_part", "ModuleNotFoundError: No module named 'absent_part'"),
+    ],
+)
+def test_a_decoder_that_does_not_load_is_why_pillow_decodes(
+    monkeypatch, tmp_path, line, said
+):
+    (tmp_path / "cykooz_resizer.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cykooz_resizer")
+
+    found = torch_loader.find_decoder()
+
+    assert (found.name, found.decode_crops) == ("Pillow", None)
+    assert found.why_not_faster.startswith(said)
+
+
+@pytest.mark.usefixtures("imported_again")
+@pytest.mark.parametrize("name", ["cykooz_resizer", "nvidia", "nvidia.nvimgcodec"])
+def test_pillow_needs_no_reason_where_the_extra_is_not_installed(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+
+    assert torch_loader.find_decoder() == ("Pillow", None, None)
 
 
 def test_the_decoder_that_is_installed_is_used():

@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+# Without it, `from nvidia import nvimgcodec` would not say that a module is missing.
+import nvidia.nvimgcodec as _nvimgcodec
 import torch
 from cykooz_resizer import (
     CropBox,
@@ -25,7 +28,6 @@ from cykooz_resizer import (
     ResizeOptions,
     Resizer,
 )
-from nvidia import nvimgcodec as _nvimgcodec
 from PIL import Image
 
 from nbkit.datasets.check import look_at

@@ -41,6 +41,9 @@ _IMAGES_AT_ONCE = 32
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
+_OF_THE_EXTRA = ("cykooz_resizer", "nvidia", "nvidia.nvimgcodec")
+"""Modules that only an environment with the extra for the fast decoder has."""
+
 
 class _Decoder(NamedTuple):
     """What decodes images here."""
@@ -57,10 +60,18 @@ def find_decoder() -> _Decoder:
         from nbkit.worker.data import decode
 
         decode.check()
-    except ImportError:  # an environment without the extra that has it
-        return _Decoder("Pillow", None, None)
-    # Its names and arguments change from release to release.
-    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+    # Its names and arguments change from release to release, and a shared library of it
+    # may not load.
+    except (
+        AttributeError,
+        ImportError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _OF_THE_EXTRA:
+            return _Decoder("Pillow", None, None)  # an environment without the extra
         return _Decoder("Pillow", None, f"{type(error).__name__}: {error}")
     return _Decoder("nvImageCodec", decode.decode_crops, None)
 
