@@ -180,6 +180,31 @@ def test_where_torch_has_no_int8_of_its_own_torchao_is_asked_for(monkeypatch):
     assert named == [torch.__version__]  # nobody knows which one will be the last
 
 
+@pytest.mark.parametrize("gone", ["quantization", "quantization.quantize_fx"])
+def test_where_torch_has_no_int8_of_its_own_torchao_quantizes(monkeypatch, gone):
+    config = ExperimentConfig(task="inference", precision="int8", image_size=16)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 2))
+    images = [torch.zeros(1, 3, 16, 16)]
+    asked = []
+
+    def exported(*arguments):
+        asked.append(arguments)
+        return model, ["1"], {"library": "torchao.quantization.pt2e"}
+
+    monkeypatch.setitem(sys.modules, f"torch.ao.{gone}", None)
+    monkeypatch.setattr("nbkit.worker.quantize.quantize_exported", exported)
+
+    quantized, facts = quantize(model, config, CPU, images)
+
+    ((*given, why),) = asked
+    assert (quantized, given) == (model, [model, config, images])
+    assert f"torch.ao.{gone}" in why
+    assert facts == {
+        "library": "torchao.quantization.pt2e",
+        "int8_multiply_add_share": 1.0,
+    }
+
+
 def test_on_a_gpu_int8_is_refused_unless_it_is_compiled(monkeypatch):
     config = ExperimentConfig(task="inference", precision="int8", model="vit_b_16")
     everything = {"layer": 10}, 10
