@@ -1,5 +1,6 @@
 """The dali loader on the CPU: the images that other loaders show, or an error."""
 
+import importlib
 import io
 import os
 import random
@@ -373,6 +374,14 @@ next(stream)
 """
 
     subprocess.run([sys.executable, "-c", program], check=True, timeout=patient(60))
+
+
+def test_it_needs_no_module_of_dali_that_is_not_documented(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvidia.dali.plugin.pytorch.torch_utils", None)
+    monkeypatch.delitem(sys.modules, DaliData.__module__)
+    monkeypatch.delattr(data, "dali")
+
+    assert importlib.import_module(DaliData.__module__).DaliData is not DaliData
 
 
 def test_the_record_says_how_it_decodes(flat, dali):

@@ -23,7 +23,9 @@ import numpy as np
 import torch
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
-from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray
+from nvidia.dali.plugin.pytorch import (
+    feed_ndarray,  # pyright: ignore[reportPrivateImportUsage] # its documented place
+)
 from nvidia.dali.types import DALIImageType, DALIInterpType
 
 from nbkit.config import DaliConfig, ExperimentConfig
