@@ -10,6 +10,7 @@ nbkit speaks of a hang or of processes that stayed.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -189,19 +190,28 @@ def _recent(notes: Path) -> set[str]:
 def touched_rooms(root: Path) -> set[str]:
     """Return the rooms in which something differs from main.
 
-    On main itself the last commit is the change. What belongs to no room touches every
-    room, unless it is a document; so does what git cannot tell.
+    On main itself the change is what differs from $NBKIT_BASE, the commit before a push
+    of several, or else the last commit. What belongs to no room touches every room,
+    unless it is a document; so does what git cannot tell.
     """
-    head = _git(root, "rev-parse", "HEAD")
-    mains = (_git(root, "merge-base", "HEAD", it) for it in ("origin/main", "main"))
-    base = next((it for it in mains if it is not None), head)
-    before = "HEAD^" if base is None or base == head else base[0]
-    changed = _git(root, "diff", "--name-only", before)
+    changed = _git(root, "diff", "--name-only", _base(root))
     new = _git(root, "ls-files", "--others", "--exclude-standard")
     if changed is None or new is None:
         return {_EVERY_ROOM}
     names = (it for it in (*changed, *new) if Path(it).suffix not in _DOCUMENTS)
     return {_room(name) for name in names}
+
+
+def _base(root: Path) -> str:
+    """Return the commit after which the change begins."""
+    handed = os.environ.get("NBKIT_BASE", "")
+    # A rewritten main does not have it, and a new one has had none.
+    if _git(root, "rev-parse", "--verify", f"{handed}^{{commit}}"):
+        return handed
+    head = _git(root, "rev-parse", "HEAD")
+    mains = (_git(root, "merge-base", "HEAD", it) for it in ("origin/main", "main"))
+    base = next((it for it in mains if it is not None), head)
+    return "HEAD^" if base is None or base == head else base[0]
 
 
 def _room(name: str) -> str:

@@ -219,6 +219,23 @@ def test_a_failure_that_says_so_is_told_from_one_that_does_not():
     assert not any(says_that_time_ran_out(message(it)) for it in wrong)
 
 
+def test_all_that_a_push_to_main_brings_is_the_change(tmp_path, monkeypatch):
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    change(tmp_path, "nbkit/errors.py", "")
+    argv = ["git", "rev-parse", "HEAD"]
+    before = subprocess.check_output(argv, cwd=tmp_path, text=True).strip()
+    change(tmp_path, "nbkit/launch/run.py", "")
+    change(tmp_path, "nbkit/widgets/form.py", "")
+    assert touched_rooms(tmp_path) == {"widgets"}
+
+    monkeypatch.setenv("NBKIT_BASE", before)
+    assert touched_rooms(tmp_path) == {"launch", "widgets"}
+    # As of a branch that is new, and where there was no push.
+    for unknown in ("0" * 40, ""):
+        monkeypatch.setenv("NBKIT_BASE", unknown)
+        assert touched_rooms(tmp_path) == {"widgets"}
+
+
 def test_rooms_are_those_of_changed_files_and_documents_belong_to_none(
     tmp_path,
 ):

@@ -61,6 +61,15 @@ def test_changes_are_tested_with_the_lock_and_the_newest_is_watched_every_day():
     assert triggers("newest").keys().isdisjoint({"push", "pull_request"})
 
 
+def test_the_second_look_knows_where_main_was_before_a_push():
+    (tests,) = (it for it in steps("ci", "test") if "run" in it)
+
+    # Of a pull request it is the head before: main is what that is compared with.
+    base = "${{ github.event_name == 'push' && github.event.before || '' }}"
+    assert tests["env"] == {"NBKIT_BASE": base}
+    assert re.search(r"--preserve-env=\S*\bNBKIT_BASE\b", tests["run"])
+
+
 @pytest.mark.parametrize("job", ["newest", "issue"])
 def test_what_was_installed_is_kept_and_reported_whatever_became_of_it(job):
     always = "${{ !cancelled() }}"
