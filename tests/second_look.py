@@ -23,7 +23,13 @@ import pytest
 
 from tests.waiting import load
 
-__all__ = ["says_that_time_ran_out", "touched_rooms"]
+__all__ = [
+    "STEADY_DAYS",
+    "run_alone",
+    "says_that_time_ran_out",
+    "touched_rooms",
+    "unsteady_tests",
+]
 
 MOST_TESTS = 3
 TIMES = 5
@@ -108,7 +114,7 @@ class _SecondLook:
         if len(self._failures) > MOST_TESTS:
             return f"none, {len(self._failures)} tests failed, {MOST_TESTS} at most may"
         touched = touched_rooms(self._root)
-        recent = _recent(self._notes)
+        recent = unsteady_tests(self._notes)
         for test in self._failures:
             if not self._ran_out(test):
                 return f"none, in {test} it was not time that ran out"
@@ -122,17 +128,9 @@ class _SecondLook:
 
     def _fails_again(self) -> str | None:
         """Run each alone, in a new process each time; return which failed."""
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
         for test in self._failures:
             for time in range(1, TIMES + 1):
-                done = subprocess.run(
-                    [*command, test],
-                    cwd=self._root,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
+                done = run_alone(self._root, test)
                 if done.returncode:
                     return f"{test} failed alone, time {time}:\n{done.stdout}"
         return None
@@ -160,6 +158,18 @@ class _SecondLook:
         )
 
 
+def run_alone(root: Path, test: str) -> subprocess.CompletedProcess[str]:
+    """Run a test in a new process; what both streams say is its stdout."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", test],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 def says_that_time_ran_out(message: str) -> bool:
     """Tell whether a failure is that, by its exception's type and message."""
     return _TIME_RAN_OUT.match(message) is not None
@@ -178,7 +188,7 @@ def _is_about_an_end(report: pytest.TestReport) -> bool:
     return bool(_HANGS.search(everything) or _HANGS.search(said) or _ENDS.search(said))
 
 
-def _recent(notes: Path) -> set[str]:
+def unsteady_tests(notes: Path) -> set[str]:
     """Return which tests were unsteady in the last days."""
     if not notes.exists():
         return set()
