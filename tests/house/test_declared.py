@@ -21,6 +21,19 @@ OTHERWISE = {
     "nvidia": "the extras dali and dali13 bring nvImageCodec",
 }
 
+# Into whose insides nbkit reaches: the next major version may have others.
+NEXT = {
+    "altair": "6",
+    "cykooz-resizer": "5",
+    "ipykernel": "8",
+    "jupyter-server": "3",
+    "jupyterlab": "5",
+    "nvidia-dali-cuda120": "3",
+    "nvidia-dali-cuda130": "3",
+    "papermill": "3",
+    "pydantic": "3",
+}
+
 
 def imported(file: Path) -> Iterator[str]:
     """Yield the packages that a module imports, whenever it does so."""
@@ -31,16 +44,20 @@ def imported(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+def requirements() -> Iterator[Requirement]:
+    """Yield what nbkit needs, and each of its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    yield from map(Requirement, itertools.chain(project["dependencies"], *extras))
+
+
 def canonical(name: str) -> str:
     """Return a distribution's name as the package index compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_every_package_that_is_imported_is_declared():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"].values()
-    lines = itertools.chain(project["dependencies"], *extras)
-    declared = {canonical(Requirement(line).name) for line in lines}
+    declared = {canonical(one.name) for one in requirements()}
     brought_by = packages_distributions()
     names = {
         name for file in (ROOT / "nbkit").rglob("*.py") for name in imported(file)
@@ -54,6 +71,21 @@ def test_every_package_that_is_imported_is_declared():
 
     assert lacking == set()
     assert OTHERWISE.keys() <= names
+
+
+def test_packages_into_which_nbkit_reaches_are_bounded_by_their_next_major_version():
+    bounds = {
+        canonical(one.name): bound
+        for one in requirements()
+        for bound in one.specifier
+        if bound.operator != ">="
+    }
+
+    # PyTorch is the user's choice.
+    assert bounds.keys().isdisjoint({"torch", "torchvision"})
+    assert {name: str(bound) for name, bound in bounds.items()} == {
+        name: f"<{version}" for name, version in NEXT.items()
+    }
 
 
 def test_every_package_that_is_declared_has_a_lower_bound():
