@@ -148,17 +148,18 @@ def test_torch_is_bounded_below_only(wheel: zipfile.ZipFile):
 
 
 def test_each_dali_has_its_own_extra_and_is_for_linux(wheel: zipfile.ZipFile):
-    extras = {}
+    extras: dict[str, set[str]] = {}
     for requirement in requirements(wheel):
-        if requirement.startswith("nvidia-dali"):
+        if requirement.startswith(("nvidia-dali", "nvidia-nvimgcodec")):
             assert "sys_platform == 'linux'" in requirement
             extra = requirement.rpartition("extra == ")[2].strip("'")
-            extras[extra] = Requirement(requirement).name
+            extras.setdefault(extra, set()).add(Requirement(requirement).name)
 
+    # With the nvImageCodec that it asks for itself.
     assert extras == {
-        "dali": "nvidia-dali-cuda120",
-        "dali13": "nvidia-dali-cuda130",
-        "all": "nvidia-dali-cuda120",
+        "dali": {"nvidia-dali-cuda120", "nvidia-nvimgcodec-cu12"},
+        "dali13": {"nvidia-dali-cuda130", "nvidia-nvimgcodec-cu13"},
+        "all": {"nvidia-dali-cuda120", "nvidia-nvimgcodec-cu12"},
     }
 
 
