@@ -32,6 +32,7 @@ os._exit(0)  # gloo's threads now and then abort a process at its end
 
 EXPORTS = """
 import torch, torchvision
+import torch.distributed.tensor
 images = torch.ones(2, 3)
 exported = torch.export.export(torch.nn.Linear(3, 1), (images,))
 print(tuple(exported.module()(images).shape))

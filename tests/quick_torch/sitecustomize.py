@@ -3,7 +3,7 @@
 torch imports it with the first step of an optimizer and with DDP, torchvision with its
 operators, and both import at their start what only the compiler and exports ask for.
 Only code that compiles has a use for it. Here modules stand in their place that know
-the few names which they ask for. Whoever asks for another gets all of it.
+the few names which they ask for. Whoever asks for another gets the module itself.
 
 Python imports this file at its start where the folder is in PYTHONPATH. No rank of a
 user has it, nor has one of a test that sets WHOLE_TORCH.
@@ -32,8 +32,7 @@ class StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        real_compiler()
-        return getattr(importlib.import_module(self.__name__), name)
+        return getattr(real(self.__name__), name)
 
 
 def compiler() -> ModuleType:
@@ -50,8 +49,8 @@ def utils() -> ModuleType:
     """Return what DDP and torchvision ask for."""
     module = StandIn(f"{NAME}.utils")
     module.get_optimize_ddp_mode = lambda: "ddp_optimizer"
-    module.is_compile_supported = lambda device: (
-        real_compiler().utils.is_compile_supported(device)
+    module.is_compile_supported = lambda device: real(NAME).utils.is_compile_supported(
+        device
     )
     return module
 
@@ -92,41 +91,53 @@ MADE = {
     SHAPES: shapes,
     ONNX: onnx,
 }
+"""What is replaced so far, by name."""
+
 PACKAGES = (NAME, EXPORT)
 
 
+def owner(name: str) -> str | None:
+    """Return the name of the stand-in, or package of stand-ins, that has a module."""
+    parents = [it for it in PACKAGES if it in MADE and f"{name}.".startswith(f"{it}.")]
+    return parents[0] if parents else name if name in MADE else None
+
+
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the stand-ins where the compiler would be imported for the first time."""
+    """Finds the stand-ins where a module would be imported for the first time."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> Any:
-        """Find the compiler's modules, and no other."""
-        if name not in MADE and not name.startswith(tuple(f"{it}." for it in PACKAGES)):
+        """Find what is replaced, and what is in its packages; no other module."""
+        if owner(name) is None:
             return None
         return importlib.util.spec_from_loader(name, self, is_package=name in PACKAGES)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Make a stand-in; for any other module of the compiler, import all of it."""
+        """Make a stand-in; for any other module of its package, import the package."""
         if spec.name in MADE:
             return MADE[spec.name]()
-        real_compiler()
+        if (package := owner(spec.name)) is not None:
+            real(package)
         return importlib.import_module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing: it is made."""
 
 
-def real_compiler() -> ModuleType:
-    """Import the compiler after all, in the stand-ins' place."""
-    if FINDER in sys.meta_path:
-        sys.meta_path.remove(FINDER)
-        for name in MADE:
-            sys.modules.pop(name, None)
-        torch = sys.modules["torch"]
-        for name in (SHAPES, EXPORT, NAME):
-            setattr(torch, name.removeprefix("torch."), importlib.import_module(name))
-    return sys.modules[NAME]
+def real(name: str) -> ModuleType:
+    """Import a module after all, in its stand-in's place; the compiler as a whole."""
+    top = owner(name)
+    if top is not None:
+        for made in [one for one in MADE if owner(one) == top]:
+            del MADE[made]
+            sys.modules.pop(made, None)
+        if top == NAME:  # it asks for all that those know
+            real(SHAPES)
+            real(EXPORT)
+        module = importlib.import_module(top)
+        parent, _, last = top.rpartition(".")
+        setattr(sys.modules[parent], last, module)
+    return importlib.import_module(name)
 
 
-FINDER = Finder()
 if "WHOLE_TORCH" not in os.environ:
-    sys.meta_path.insert(0, FINDER)
+    sys.meta_path.insert(0, Finder())

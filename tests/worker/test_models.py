@@ -19,6 +19,12 @@ SMALLEST = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def shapes_of_meta_tensors():
+    """Import what tells them: see tests/quick_torch."""
+    return torch._meta_registrations.device_hint
+
+
 @pytest.mark.parametrize(("name", "smallest"), SMALLEST.items())
 def test_a_model_takes_its_smallest_image_and_refuses_a_smaller_one(name, smallest):
     config = ExperimentConfig(model=name, image_size=smallest)
