@@ -129,6 +129,8 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     values = np.asarray(image)
     if image.mode.startswith("I;16"):
         return Image.fromarray((values >> 8).astype(np.uint8))
+    if _is_unsigned(image):
+        values = values.view(np.uint32)  # Pillow gives the same bits as signed
     low, high = _stated_range(image) or _range_of(values)
     shown = np.zeros(values.shape, np.uint8)
     for start in range(0, len(values) if high > low else 0, _ROWS_AT_ONCE):
@@ -137,6 +139,15 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
         steps = (values[rows].astype(np.float64) - low) * (256 / (high - low))
         shown[rows] = np.nan_to_num(steps, nan=0).clip(0, 255)
     return Image.fromarray(shown)
+
+
+def _is_unsigned(image: Image.Image) -> bool:
+    """Return whether a file says that its integers of 32 bits are unsigned."""
+    tags: Any = getattr(image, "tag_v2", {})
+    if image.mode != "I" or _number(tags, _BITS_PER_SAMPLE) != 32:
+        return False
+    # Unsigned is what TIFF means where a file does not say.
+    return tags.get(_SAMPLE_FORMAT) is None or _number(tags, _SAMPLE_FORMAT) == 1
 
 
 def _stated_range(image: Image.Image) -> tuple[float, float] | None:

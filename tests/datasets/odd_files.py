@@ -280,6 +280,8 @@ def _greys():
     )
     wide = (place * (2**32 - 1) - 2**31).astype(np.int32)
     yield "32 bits, all of them", encoded(Image.fromarray(wide), "TIFF"), grey
+    unsigned = (place * (2**32 - 1)).astype(np.uint32)
+    yield "32 bits, unsigned", tiff(unsigned, 1), grey
     half = {340: 0.0, 341: 2.0}
     real = place.astype(np.float32)
     yield "floats", encoded(Image.fromarray(real), "TIFF"), grey
