@@ -11,7 +11,7 @@ import psutil
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.sidebar import card, no_dialogs, open_panel
+from tests.browser.sidebar import Frames, card, no_dialogs, open_panel, until
 from tests.server.stored_runs import store_run
 
 FACES = {
@@ -132,6 +132,27 @@ def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
     expect(panel).not_to_contain_text("Driver not answering")
 
 
+def asked_and_answered(visitor, button):
+    """Press a button; return once the server has answered each try that follows."""
+    frames, asked, answered = Frames(visitor), [], []
+    for event, requests in (("request", asked), ("requestfinished", answered)):
+        visitor.on(
+            event,
+            lambda request, known=requests: (
+                known.append(request) if "nbkit/api/status" in request.url else None
+            ),
+        )
+    button.click()
+    until(
+        visitor,
+        lambda: (
+            0 < frames.opened == len(asked)
+            and all(request in answered for request in asked)
+        ),
+        "answers to every try",
+    )
+
+
 def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
     lab, page, tmp_path
 ):
@@ -145,6 +166,9 @@ def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
     expect(note).to_contain_text("jupyter server extension enable nbkit.server")
 
     no_dialogs(panel.page)
+    # The panel may try once more than what the status bar has been told of.
+    asked_and_answered(panel.page, note.get_by_role("button", name="Try Now"))
+    expect(note).to_contain_text("Server extension missing")
     server.stop()
     server.arguments.remove(f"--config={config}")
     server.start()
