@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.sidebar import Frames, card, no_dialogs, open_panel, until
+from tests.second_look import says_that_time_ran_out
 from tests.server.stored_runs import store_run
 
 FACES = {
@@ -267,3 +268,12 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
     (newer / "hangs").unlink()
     expect(fault).to_have_count(0)
     expect(region.locator(".nbk-run")).to_have_count(2)
+
+
+def test_a_state_that_a_page_does_not_reach_in_time_gets_a_second_look(page):
+    heading = page("about:blank").locator("h1")
+
+    with pytest.raises(AssertionError) as caught:
+        expect(heading).to_have_text("live", timeout=1)
+    assert says_that_time_ran_out(caught.exconly())
+    assert not says_that_time_ran_out("AssertionError: Locator expected to be live")
