@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import patient
 
 PROGRAM = """
-import json, os, signal, time
+import json, os, signal, sys, time
 from nbkit.worker import gpu_pairs
 
 all_reduce = gpu_pairs._all_reduce
@@ -43,7 +43,7 @@ def check(do, seconds=3600.0, pair_seconds=600.0, first_pair_seconds=600.0):
 
 print(json.dumps({
     "well": check(all_reduce),
-    "hangs": check(hang, first_pair_seconds=5.0),
+    "hangs": check(hang, first_pair_seconds=float(sys.argv[1])),
     "ends": check(end),
     "starts": check(stay, pair_seconds=0.0),
     "late": check(all_reduce, seconds=0.0),
@@ -73,9 +73,10 @@ gpu_pairs.main([*options, "--deadline", "inf"])
 def told():
     """Return what is told of pairs that work, of one that hangs, of one that ends."""
     # A process of its own: it forks, which should not be done beside other threads.
-    argv = [sys.executable, "-c", PROGRAM]
+    hang_seconds = round(patient(5))
+    argv = [sys.executable, "-c", PROGRAM, str(hang_seconds)]
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
-    return json.loads(done.stdout)
+    return {**json.loads(done.stdout), "hang_seconds": hang_seconds}
 
 
 def outcomes(rows):
@@ -101,7 +102,9 @@ def test_a_pair_that_hangs_is_tried_without_peer_to_peer_and_holds_up_no_other(t
     found = outcomes(told["hangs"])
 
     assert found == {(0, 1): [False, True], (0, 2): [True], (1, 2): [True]}
-    assert errors(told["hangs"]) == ["it hangs: nothing within 5 s"]
+    assert errors(told["hangs"]) == [
+        f"it hangs: nothing within {told['hang_seconds']} s"
+    ]
 
 
 def test_the_first_pair_of_a_process_has_the_time_that_starting_takes(told):
