@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import stat
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -163,14 +164,15 @@ class Listing:
         stamp.update(os.fsencode(self.root.resolve()))
         if self.rule is not None:
             stamp.update(b"\0" + self.rule.encode() + b"\0")
-        total_bytes = 0
+        total_bytes, numbers = 0, array("q")
         try:
             with ThreadPoolExecutor(_STAT_THREADS) as pool:
                 # The results come in the order of the tasks.
-                for lines, times, size in pool.map(self._stat, tasks):
+                for lines, times, size, more in pool.map(self._stat, tasks):
                     contents.update(lines)
                     stamp.update(lines + times)
                     total_bytes += size
+                    numbers.extend(more)
             for name in self.described_by:
                 # Another label may have the same length: here the content counts.
                 content = hashlib.sha256(read_file(self.root / name, None)).digest()
@@ -193,11 +195,12 @@ class Listing:
             total_bytes,
             contents.hexdigest(),
             stamp.hexdigest(),
+            numbers,
         )
 
-    def _stat(self, names: list[str]) -> tuple[bytes, bytes, int]:
-        """Return lines of paths and sizes, the files' times, and all their bytes."""
-        lines, times, total_bytes = [], [], 0
+    def _stat(self, names: list[str]) -> tuple[bytes, bytes, int, list[int]]:
+        """Return lines of paths and sizes, the files' times, bytes and numbers."""
+        lines, times, total_bytes, numbers = [], [], 0, []
         for name in names:
             try:
                 found = (self.root / name).stat()
@@ -206,6 +209,7 @@ class Listing:
                     raise
                 # It is skipped when the images are looked at.
                 lines.append(os.fsencode(name) + b"\0link\n")
+                numbers.append(0)
                 continue
             if not stat.S_ISREG(found.st_mode):
                 message = (
@@ -216,7 +220,8 @@ class Listing:
             lines.append(os.fsencode(name) + f"\0{found.st_size}\n".encode())
             times.append(f"{found.st_mtime_ns}\n".encode())
             total_bytes += found.st_size
-        return b"".join(lines), b"".join(times), total_bytes
+            numbers.append(_number(found))
+        return b"".join(lines), b"".join(times), total_bytes, numbers
 
     def splits(self) -> Iterator[tuple[str, Sequence[Sample]]]:
         """Yield ``train`` and ``evaluation`` with their images."""
@@ -244,6 +249,15 @@ class Listing:
                 for sample in samples
             ),
         )
+
+
+def _number(found: os.stat_result) -> int:
+    """Return what two paths have in common if they are one file; 0 if unknown."""
+    if not found.st_ino:
+        return 0
+    # Some file systems number several files alike.
+    times = found.st_mtime_ns, found.st_ctime_ns
+    return hash((found.st_dev, found.st_ino, found.st_size, times))
 
 
 def leads_nowhere(path: Path) -> bool:
@@ -275,9 +289,11 @@ class Fingerprint:
     stamp: str
     """As ``sha256``, with the place and the files' times: it changes as soon as a
     file is written."""
+    file_numbers: Sequence[int] = field(default=(), repr=False, compare=False)
+    """For each file, what it has in common with another path of the same file."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values for a record; the stamp means nothing elsewhere."""
+        """Return JSON values for a record; the others mean nothing elsewhere."""
         return {
             "source": self.source,
             "kind": self.kind,

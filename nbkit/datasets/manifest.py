@@ -25,6 +25,7 @@ from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
 from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.rgb import decoder_version
+from nbkit.datasets.same_files import SameFiles
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
@@ -92,6 +93,8 @@ class Manifest:
     store, those in packed files alone."""
     counts_beside: bool = False
     """Whether these are all of them, as older versions of nbkit have stored."""
+    same_files: SameFiles = field(default_factory=SameFiles)
+    """Of a manifest in the store, none: links come and go."""
 
 
 def manifest_name(fingerprint: Fingerprint) -> str:

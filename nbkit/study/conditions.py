@@ -7,6 +7,7 @@ from typing import Any
 
 from nbkit.analysis.scaling import INTERVAL, STATISTIC
 from nbkit.datasets.passed_over import in_words
+from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.study.report_parts import Source
@@ -135,6 +136,8 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         lines[0] += (
             f" {deep['count']:,} {are} greyscale of more than 8 bits, shown in 8{few}."
         )
+    if same := images.get("same_files"):
+        lines[0] += f" {same_in_words(same)}."
     if passed_over := images.get("passed_over"):
         kinds = in_words(passed_over["kinds"])
         lines.append(f"Passed over: {passed_over['count']:,} files ({kinds}).")
@@ -160,6 +163,7 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
     ):
         return None
     deep = {key: (one.get("deep") or {}).get(key) for key in ("count", "coarse")}
+    same = one.get("same_files") or {"count": 0}
     data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
     passed_over = one.get("passed_over") or {"count": 0}
     return {
@@ -167,6 +171,7 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
         "classes": one["num_classes"],
         "unreadable": one["unreadable"]["count"],
         **({"deep": deep} if deep.get("count") else {}),
+        **({"same_files": same} if same["count"] else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},
         **({"passed_over": passed_over} if passed_over["count"] else {}),
     }

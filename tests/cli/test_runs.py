@@ -99,6 +99,7 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "evaluation_images": 500,
         "unreadable": {"count": 1200, "images": images},
         "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
+        "same_files": {"count": 4, "relabelled": 1, "first": ["a/b.jpg", "c/d.jpg"]},
     }
     written.run.paths.worker.write_text(json.dumps({"data": data}))
 
@@ -113,6 +114,7 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "  evaluation images  500",
         "  unreadable images  1,200",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
+        "  linked images      4 (1 with another label): a/b.jpg and c/d.jpg",
         "",
         "Unreadable images:",
         r"  a/0\x1b.jpg   reason 0",

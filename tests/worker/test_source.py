@@ -117,6 +117,28 @@ def test_greyscale_of_more_than_8_bits_is_counted_in_log_and_record(
     assert described == {"count": 2, "coarse": 1, "first": ["class 01/1.tif"]}
 
 
+def test_images_that_are_one_file_by_a_link_are_counted_in_log_and_record(
+    flat, new_run, capsys
+):
+    os.link(flat / "class 01" / "0.JPEG", flat / "class 02" / "1\x1b.JPEG")
+    (flat / "class 01" / "1.JPEG").symlink_to("0.JPEG")
+    config = config_of(flat)
+
+    # Of a new run, of one that finds what the first has found out, and resumed.
+    for name in ("first", "second", "second"):
+        manifest = source.prepare(config, new_run(name))
+
+        assert (
+            "data: 2 images are the same file as another, by a link, 1 of them with "
+            "another label: class 01/0.JPEG and class 02/1\\x1b.JPEG\n"
+        ) in capsys.readouterr().out
+    assert source.describe(config, manifest)["same_files"] == {
+        "count": 2,
+        "relabelled": 1,
+        "first": ("class 01/0.JPEG", "class 02/1\x1b.JPEG"),
+    }
+
+
 def test_a_resumed_run_keeps_its_manifest_while_the_images_stay(flat, new_run):
     source.prepare(config_of(flat), new_run())
     # Written again, as they were: another time, the same images.

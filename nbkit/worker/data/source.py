@@ -30,6 +30,8 @@ from nbkit.datasets.manifest import (
     write_manifest,
 )
 from nbkit.datasets.passed_over import in_words, most_frequent
+from nbkit.datasets.same_files import in_words as same_in_words
+from nbkit.datasets.same_files import same_files
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import Phase
@@ -106,12 +108,15 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         all others; ``passed_over`` with the ``count`` of files that are not part of the
         data, and of the most frequent by suffix in ``kinds``; ``deep`` with the
         ``count`` of greyscale images of more than 8 bits, of how many few levels are
-        left (``coarse``), and the names of the ``first`` of these.
+        left (``coarse``), and the names of the ``first`` of these; ``same_files`` with
+        the ``count`` of images that are the same file as one before, how many of these
+        have another label (``relabelled``), and the names of the ``first`` two.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
-        nothing = dict.fromkeys(("unreadable", "passed_over", "deep"))
+        parts = ("unreadable", "passed_over", "deep", "same_files")
+        nothing = dict.fromkeys(parts)
         return {"fingerprint": fingerprint | unknown, **nothing}
     # The first image of each reason comes first: no reason is cut off.
     groups = by_reason(manifest.unreadable)
@@ -127,6 +132,7 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
             ],
         },
         "deep": asdict(manifest.deep),
+        "same_files": asdict(manifest.same_files),
         "passed_over": {
             "count": sum(manifest.passed_over.values()),
             "kinds": most_frequent(manifest.passed_over),
@@ -145,7 +151,7 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         manifest = read_manifest(rank.paths.manifest)
         if manifest.fingerprint["sha256"] != fingerprint.sha256:
             raise ConfigError(_changed(config, manifest, listing, fingerprint))
-        return _counted_now(manifest, listing)
+        return _counted_now(manifest, listing, fingerprint)
     known = manifests_folder() / manifest_name(fingerprint)
     if known_manifest(known, listing) is None:
         write_manifest(
@@ -157,11 +163,15 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         )
     _place(known, rank.paths.manifest)
     # Another run may have replaced the store's meanwhile: all ranks read the run's.
-    return _counted_now(read_manifest(rank.paths.manifest), listing)
+    return _counted_now(read_manifest(rank.paths.manifest), listing, fingerprint)
 
 
-def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
-    """Return a manifest with the files beside the data, which come and go."""
+def _counted_now(
+    manifest: Manifest, listing: Listing, fingerprint: Fingerprint
+) -> Manifest:
+    """Return a manifest with links and the files beside the data: they come and go."""
+    same = same_files(listing, fingerprint.file_numbers)
+    manifest = replace(manifest, same_files=same)
     if manifest.counts_beside:
         return manifest
     counts = Counter(manifest.passed_over) + Counter(listing.beside)
@@ -237,6 +247,8 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield f"{count:,} {what} skipped: {in_words(manifest.passed_over)}"
     if manifest.deep.count:
         yield _deep(manifest)
+    if manifest.same_files.count:
+        yield same_in_words(asdict(manifest.same_files))
     never = config.task == "train" and config.evaluation_period_epochs is None
     if never and (count := len(manifest.evaluation)):
         what = "image is" if count == 1 else "images are"
