@@ -7,25 +7,49 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from nbkit.datasets.splits import split_of
 from nbkit.errors import ConfigError
 
-__all__ = ["check_links", "check_splits", "files_below", "names_in", "subfolders"]
+__all__ = [
+    "Names",
+    "all_names_in",
+    "check_links",
+    "check_splits",
+    "files_below",
+    "names_in",
+    "subfolders",
+]
 
 _OF_THE_DISK = "lost+found"
 """In the top folder of a disk; only root may read it."""
 
 
-def names_in(folder: Path | str) -> tuple[list[str], list[str]]:
-    """Return the names of folders, and of everything else."""
-    folders: list[str] = []
-    files: list[str] = []
+class Names(NamedTuple):
+    """The names in a folder; files are everything else than folders."""
+
+    folders: list[str]
+    files: list[str]
+    hidden_folders: list[str]
+    hidden_files: list[str]
+
+
+def all_names_in(folder: Path | str) -> Names:
+    """Return the names of folders and of everything else, also of hidden ones."""
+    names = Names([], [], [], [])
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not _is_hidden(entry.name):
-                (folders if _is_folder(entry) else files).append(entry.name)
-    return folders, files
+            if entry.name == _OF_THE_DISK:
+                continue
+            folders, files = names[2:] if _is_hidden(entry.name) else names[:2]
+            (folders if _is_folder(entry) else files).append(entry.name)
+    return names
+
+
+def names_in(folder: Path | str) -> tuple[list[str], list[str]]:
+    """Return the names of folders, and of everything else."""
+    return all_names_in(folder)[:2]
 
 
 def subfolders(folder: Path) -> list[str]:

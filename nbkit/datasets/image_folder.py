@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nbkit.datasets.folders import (
+    all_names_in,
     check_links,
     check_splits,
     files_below,
@@ -43,7 +44,8 @@ def list_image_folder(root: Path) -> Listing:
     alone, which has no evaluation images. The splits may have any of their usual names,
     in any case; test is for evaluation where there is no val, and it has no other
     classes than train. Folders inside a class belong to it, and links are followed.
-    Names that begin with a dot are skipped, and ``lost+found``.
+    Names that begin with a dot are skipped, and ``lost+found``; hidden images are
+    counted, and so are hidden folders beside classes and splits.
 
     Parameters
     ----------
@@ -263,7 +265,7 @@ class _Files:
         while waiting:
             here = waiting.pop()
             self._see(here)
-            folders, files = names_in(here)
+            folders, files, _, hidden = all_names_in(here)
             waiting += (f"{here}/{name}" for name in folders)
             if len({split_of(name) for name in folders} - {None}) > 1:
                 problem = f"{here} looks like a class, but holds splits"
@@ -275,6 +277,7 @@ class _Files:
                     names.append(f"{relative}/{name}")
                 else:
                     self.passed_over[kind_of(name)] += 1
+            self.passed_over.update(map(kind_of, filter(_is_image, hidden)))
         return names
 
     def _see(self, folder: str) -> None:
@@ -307,6 +310,7 @@ def _outside(
     splits = [name for name in (train, evaluation) if name]
     for name in (".", *splits):
         counts.update(_counted(root, name, further=False))
+        counts.update(_hidden(root, name))
     for name in subfolders(root) if splits else ():
         is_split = split_of(name) is not None
         if name in splits or (not is_split and (root / name).is_symlink()):
@@ -324,6 +328,13 @@ def _counted(root: Path, name: str, *, further: bool) -> Iterator[str]:
     for _, one in files_below(root / name, further=further):
         if _is_data(one):
             yield f"{kind_of(one)} in {name}/"
+
+
+def _hidden(root: Path, name: str) -> Iterator[str]:
+    """Yield as what each hidden folder or image beside classes is counted."""
+    _, _, folders, files = all_names_in(root / name)
+    yield from ("hidden folders" for _ in folders)  # which may be as large as .git
+    yield from (f"{kind_of(one)} in {name}/" for one in files if _is_image(one))
 
 
 def _samples(

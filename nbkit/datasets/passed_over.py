@@ -28,12 +28,13 @@ _SHARDS = (".tar", ".rec", ".tfrecord", ".tfrecords")
 
 
 def kind_of(name: str) -> str:
-    """Return what files of that suffix are counted as, such as ``*.gif``."""
-    suffixes = PurePath(name.lower()).suffixes
+    """Return what such files are counted as: ``*.gif``, or ``hidden *.gif``."""
+    path = PurePath(name.lower())
+    suffixes, hidden = path.suffixes, "hidden " * path.name.startswith(".")
     # To a person, .tar.gz is one suffix.
     last = suffixes[-2 if suffixes[-1:] == [".gz"] else -1 :]
     shown = "".join(filter(_says_a_kind, last))
-    return f"*{shown}" if shown else "no suffix"
+    return hidden + (f"*{shown}" if shown else "no suffix")
 
 
 def _says_a_kind(suffix: str) -> bool:

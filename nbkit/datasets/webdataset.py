@@ -116,6 +116,9 @@ def _read(path: Path) -> Iterator[Packed | str]:
     seen: set[str] = set()
     with path.open("rb") as file:
         for parts in _neighbours(path, file):
+            if isinstance(parts, str):
+                yield parts
+                continue
             if parts.image is not None:
                 name = parts.image.name.removeprefix("./")
                 if name in seen:
@@ -133,11 +136,14 @@ def _read(path: Path) -> Iterator[Packed | str]:
             yield from (member.name for member in others)
 
 
-def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
+def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts | str]:
+    """Yield neighbours, and names of hidden images."""
     parts: _Parts | None = None
     for member in _members(path, file):
         stem, extension = split_name(member.name)
         if not stem or stem.endswith("/"):
+            if is_image(extension):
+                yield member.name
             continue
         if parts is None or parts.stem != stem:
             if parts is not None:
@@ -148,16 +154,19 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
                 parts.again.append(member)
         elif parts.image is None:
             parts.image = member
-        elif parts.image.name == member.name:
-            raise _twice(path, member.name)
         else:
-            message = (
-                f"{path} has two images of one stem, {parts.image.name!r} and "
-                f"{member.name!r}, but a stem has one label; give them other names."
-            )
-            raise ConfigError(message)
+            raise _two_images(path, parts.image.name, member.name)
     if parts is not None:
         yield parts
+
+
+def _two_images(path: Path, one: str, other: str) -> ConfigError:
+    if one == other:
+        return _twice(path, one)
+    return ConfigError(
+        f"{path} has two images of one stem, {one!r} and {other!r}, but a stem has one "
+        "label; give them other names."
+    )
 
 
 def _twice(path: Path, name: str) -> ConfigError:

@@ -246,11 +246,14 @@ def images_beside_the_splits(root):
 # Files
 
 
-@folder(Read(TWO, passed_over={"*.gif": 2, "*.jfif": 1, "*.tar.gz": 1, "no suffix": 1}))
+SUFFIXES = {"*.gif": 2, "*.jfif": 1, "*.tar.gz": 1, "no suffix": 1, "hidden *.jpg": 1}
+
+
+@folder(Read(TWO, passed_over=SUFFIXES))
 def other_suffixes(root):
     two(root)
     fill(root, "a/1.gif", "a/2.GIF", "b/deep/1.jfif", "a/old.tar.gz", "b/LICENSE")
-    fill(root, "a/.hidden", "a/.folder/1.jpg")
+    fill(root, "a/.hidden", "a/.folder/1.jpg", "a/._1.jpg")
 
 
 @folder(r"1 class without images \(b\).*found 2 \*\.gif; add images")
@@ -341,7 +344,7 @@ def a_link_that_leads_elsewhere(root):
     (root / "everything").symlink_to("/")
 
 
-@folder(Read({"a/1.jpg": 0, "b/1.jpg": 1}))
+@folder(Read({"a/1.jpg": 0, "b/1.jpg": 1}, passed_over={"hidden folders": 1}))
 def classes_that_are_links(root):
     fill(root, ".elsewhere/x/1.jpg", ".elsewhere/y/1.jpg")
     (root / "a").symlink_to(".elsewhere/x")

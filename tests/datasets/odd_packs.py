@@ -113,6 +113,15 @@ def texts_without_an_image(root):
     fill(root, "train.tar", data=tar_bytes(*members, *ONE, *OTHER))
 
 
+@packed(Read(BOTH, passed_over={"hidden *.jpg": 2}))
+def files_of_macos(root):
+    hidden = [
+        (f"{folder}._{n}", b"\0") for folder, n in (("", "1.jpg"), ("d/", "9.jpg"))
+    ]
+    members = (hidden[0], ONE[0], ("._1.cls", b"\0"), ONE[1], hidden[1], *OTHER)
+    fill(root, "train.tar", data=tar_bytes(*members))
+
+
 @packed(r"has no image in 1 webdataset file; found 1 \*\.ten, 1 \*\.txt; pack images")
 def a_tar_file_without_images(root):
     fill(root, "train.tar", data=tar_bytes(("1.ten", b"1"), ("1.txt", b"2")))

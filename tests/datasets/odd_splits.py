@@ -98,7 +98,7 @@ def a_deep_test_that_is_not_used(root):
     fill(root, "test/x/1.jpg", "test/x/y/z/2.jpg", "test/x/y/3.zip", "test/x/notes.txt")
 
 
-@folder(Read(below("train"), below("val"), {"*.jpg in test/": 2}))
+@folder(Read(below("train"), below("val"), {"*.jpg in test/": 2, "hidden folders": 1}))
 def a_test_that_is_not_used_by_a_link(root):
     two(root, "train/")
     two(root, "val/")
@@ -106,7 +106,7 @@ def a_test_that_is_not_used_by_a_link(root):
     (root / "test").symlink_to(".elsewhere")
 
 
-@folder(Read(below("train"), below("val"), {"*.jpg in test/": 1}))
+@folder(Read(below("train"), below("val"), {"*.jpg in test/": 1, "hidden folders": 1}))
 def a_test_that_is_not_used_with_links(root):
     two(root, "train/")
     two(root, "val/")
@@ -119,3 +119,26 @@ def a_test_that_is_not_used_with_links(root):
 def what_a_disk_has_in_its_top_folder(root):
     two(root)
     (root / "lost+found").mkdir()
+
+
+@folder(
+    Read(
+        below("train"),
+        below("val"),
+        {
+            "hidden folders": 3,
+            "hidden *.jpg in ./": 1,
+            "hidden *.png in train/": 1,
+        },
+    )
+)
+def hidden_names_beside_classes_and_splits(root):
+    two(root, "train/")
+    two(root, "val/")
+    fill(root, ".git/1.jpg", "train/.class/1.jpg", "val/.class/deep/1.jpg")
+    fill(root, "._1.jpg", "train/.1.png", ".DS_Store", "train/a/.DS_Store")
+
+
+@folder(r"1 class without images \(b\).*found 1 hidden \*\.jpg; add images")
+def a_class_of_hidden_images(root):
+    fill(root, "a/1.jpg", "b/._1.jpg")

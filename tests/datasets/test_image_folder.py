@@ -49,13 +49,17 @@ def test_a_class_may_be_called_train(tmp_path):
     assert list(list_image_folder(tmp_path).classes) == ["plane", "train"]
 
 
-def test_hidden_names_and_other_files_are_passed_over(folder):
+def test_hidden_names_and_other_files_are_passed_over_and_images_counted(folder):
     for name in (".hidden.png", "notes.txt", ".folder/1.png"):
         (folder / "train" / "apple" / name).parent.mkdir(exist_ok=True)
         (folder / "train" / "apple" / name).write_bytes(b"")
     (folder / "train" / ".class").mkdir()
 
-    assert len(list_image_folder(folder).train) == 12
+    listing = list_image_folder(folder)
+
+    assert len(listing.train) == 12
+    counts = {"hidden *.png": 1, "*.txt": 1, "hidden folders": 1}
+    assert listing.passed_over == counts
 
 
 def test_a_name_that_is_no_utf8_is_kept(tmp_path):

@@ -14,6 +14,8 @@ from nbkit.datasets.passed_over import kind_of, most_frequent
         ("scan.0001", "no suffix"),
         ("a.d41d8cd98f00b204", "no suffix"),
         ("README", "no suffix"),
+        ("a/.b/1.jpg", "*.jpg"),
+        ("a/._1.JPG", "hidden *.jpg"),
     ],
 )
 def test_numbers_and_long_words_are_no_suffix(name, kind):
