@@ -3,11 +3,15 @@
 import hashlib
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
 from nbkit.datasets.image_folder import list_image_folder
+from nbkit.datasets.listing import IMAGE_SUFFIXES
 from nbkit.errors import ConfigError
+
+GUIDE = Path(__file__).parents[2] / "nbkit" / "datasets" / "README.md"
 
 
 def test_the_fingerprint_asks_for_many_files_at_once_and_keeps_their_order(
@@ -45,6 +49,12 @@ def test_the_fingerprint_changes_with_the_size_of_a_file(tmp_path):
     (tmp_path / "b" / "1.png").write_bytes(b"some more bytes")
 
     assert list_image_folder(tmp_path).fingerprint().sha256 != before.sha256
+
+
+def test_the_guide_names_every_suffix_of_images():
+    guide = GUIDE.read_text()
+
+    assert " ".join(f"`{suffix}`" for suffix in IMAGE_SUFFIXES) in guide
 
 
 def test_a_file_that_has_gone_since_the_listing_is_named(tmp_path):
