@@ -20,8 +20,15 @@ from typing import Any
 from nbkit.datasets.folders import check_links, check_splits
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.passed_over import kind_of, remedy
-from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
-from nbkit.datasets.shards import shards_below, shards_elsewhere, shards_missing, use_of
+from nbkit.datasets.samples import RECORDIO_MAGIC, Sample
+from nbkit.datasets.shards import (
+    Packed,
+    check_copies,
+    shards_below,
+    shards_elsewhere,
+    shards_missing,
+    use_of,
+)
 from nbkit.datasets.splits import EVALUATION, splits_in
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
@@ -47,18 +54,6 @@ _BETWEEN_CALLS_SECONDS = 1.0
 _MOST_WITH_GAPS, _MOST_PER_DISTINCT = 100_000, 10
 """Numbers of classes may leave gaps, as those of a part of a larger set do; above the
 first limit, no more than so many for each that occurs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """One image as its shard describes it."""
-
-    name: str | None
-    """Its path before it was packed, if the shard knows."""
-    labels: tuple[int, ...]
-    """The index of its class, or 0 or 1 for each label."""
-    pieces: Pieces
-    class_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,6 +171,7 @@ def list_packed(
         with _readable(root):
             paths = [root / shard for shard in shards]
             found, passed_over = _read_all(paths, read_shard, on_wait)
+            check_copies(root, shards, found)
         images = list(zip(map(use.__getitem__, shards), shards, found, strict=True))
         return _contents(kind, root, images, passed_over)
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from nbkit.datasets.folders import files_below, names_in
 from nbkit.datasets.instead import HEAD_BYTES, instead_of
 from nbkit.datasets.listing import is_one_by_link, leads_nowhere
 from nbkit.datasets.passed_over import COMPRESSED, kind_of
+from nbkit.datasets.samples import Pieces
 from nbkit.datasets.splits import split_of, splits_in
 from nbkit.errors import ConfigError
 from nbkit.reading import open_regular
 
 __all__ = [
+    "Packed",
+    "check_copies",
     "damaged",
     "shards_below",
     "shards_elsewhere",
@@ -26,6 +33,18 @@ __all__ = [
 
 _OF = re.compile(r"(.*)-(\d+)-of-(\d+)[^/]*?(\.[^./]*)?", re.DOTALL)
 """Names of shards that say how many there are; a hash may come after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One image as its shard describes it."""
+
+    name: str | None
+    """Its path before it was packed, if the shard knows."""
+    labels: tuple[int, ...]
+    """The index of its class, or 0 or 1 for each label."""
+    pieces: Pieces
+    class_name: str | None = None
 
 
 def damaged(path: Path, offset: int, what: str) -> ConfigError:
@@ -145,6 +164,75 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
             )
             raise ConfigError(message)
     return use
+
+
+def check_copies(
+    root: Path, shards: Sequence[str], listings: Sequence[Sequence[Packed]]
+) -> None:
+    """Refuse a pack with a shard that is there twice, by a copy.
+
+    Parameters
+    ----------
+    root
+        The folder of the pack.
+    shards
+        Paths below it.
+    listings
+        The images of each. Only where two are equal are images read.
+
+    Raises
+    ------
+    ConfigError
+        If there is one.
+    """
+
+    def size(number: int) -> int:
+        return (root / shards[number]).stat().st_size
+
+    def places(number: int) -> int:
+        return hash(tuple((one.labels, one.pieces) for one in listings[number]))
+
+    def content(number: int) -> bytes:
+        return _content(root / shards[number], listings[number])
+
+    groups = [[number for number, images in enumerate(listings) if images]]
+    for key in (size, places, content):
+        groups = [alike for group in groups for alike in _alike(group, key)]
+    pairs = (pair for group in groups for pair in itertools.combinations(group, 2))
+    for first, second in pairs:
+        if _have_one_name(listings[first], listings[second]):
+            message = (
+                f"data={str(root)!r}: {shards[first]} and {shards[second]} have the "
+                "same images, so that each would count more than once; remove one of "
+                "them."
+            )
+            raise ConfigError(message)
+
+
+def _alike(numbers: list[int], key: Callable[[int], Hashable]) -> list[list[int]]:
+    """Return groups of two or more numbers that have one key."""
+    groups: dict[Hashable, list[int]] = {}
+    for number in numbers if len(numbers) > 1 else ():
+        groups.setdefault(key(number), []).append(number)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _content(path: Path, images: Sequence[Packed]) -> bytes:
+    """Return what identifies the bytes of the first, the middle and the last image."""
+    content = hashlib.sha256()
+    with open_regular(path) as file:
+        for image in (images[0], images[len(images) // 2], images[-1]):
+            for start, length in image.pieces:
+                content.update(os.pread(file.fileno(), length, start))
+    return content.digest()
+
+
+def _have_one_name(some: Iterable[Packed], others: Iterable[Packed]) -> bool:
+    """Return whether no image has another name; a copied shard may have lost its."""
+    pairs = zip(some, others, strict=True)
+    return all(
+        one.name == two.name or None in (one.name, two.name) for one, two in pairs
+    )
 
 
 def shards_elsewhere(root: Path, is_shard: Callable[[str], bool]) -> Counter[str]:

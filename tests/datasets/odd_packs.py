@@ -39,6 +39,7 @@ def tar_bytes(*members, links=()):
 ONE = (("1.jpg", JPEG), ("1.cls", b"0"))
 OTHER = (("2.jpg", JPEG), ("2.cls", b"1"))
 PAIR = tar_bytes(*ONE, *OTHER)
+TURNED = tar_bytes(*OTHER, *ONE)
 BOTH = {"1.jpg": 0, "2.jpg": 1}
 
 
@@ -187,7 +188,8 @@ def shards_of_each_split(root):
 
 @packed(Read(BOTH, BOTH))
 def a_testing_shard(root):
-    fill(root, "training-0.tar", "testing-0.tar", data=PAIR)
+    fill(root, "training-0.tar", data=PAIR)
+    fill(root, "testing-0.tar", data=TURNED)
 
 
 @packed(r"train_val\.tar is named for train and validation, so that its images would")
@@ -227,7 +229,8 @@ def a_split_of_shards_that_is_a_link_to_nothing(root):
 
 @packed(Read(BOTH, BOTH, {"test/ by a link to nothing": 1}))
 def a_test_of_shards_that_is_a_link_to_nothing_beside_val(root):
-    fill(root, "train.tar", "val.tar", data=PAIR)
+    fill(root, "train.tar", data=PAIR)
+    fill(root, "val.tar", data=TURNED)
     (root / "test").symlink_to("/gone/test")
 
 
@@ -239,7 +242,8 @@ def a_test_of_shards_that_is_a_link_to_nothing_beside_val(root):
     )
 )
 def shards_that_are_not_read_in_folders_of_splits(root):
-    fill(root, "train/0.tar", "val/0.tar", data=PAIR)
+    fill(root, "train/0.tar", data=PAIR)
+    fill(root, "val/0.tar", data=TURNED)
     fill(root, "train/1.tar.gz", "train/more/deep/2.tar", "val/deep/1.tgz")
     fill(root, "train/more/notes.txt", "val/notes.gz")
 

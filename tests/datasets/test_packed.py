@@ -3,9 +3,12 @@
 import pytest
 
 from nbkit.datasets import packed
+from nbkit.datasets.find import find
 from nbkit.datasets.packed import Packed, list_packed
 from nbkit.datasets.shards import shards_missing, use_of
 from nbkit.errors import ConfigError
+from tests.datasets.odd_layouts import fill
+from tests.datasets.odd_packs import PAIR, REC, TFRECORD, tar_bytes
 
 
 def test_listing_a_long_file_can_be_ended(tmp_path, monkeypatch):
@@ -99,3 +102,47 @@ def test_names_say_what_is_missing_whatever_hash_is_in_them(shards, missing):
     said = {f"{name} that are not there": count for name, count in missing.items()}
 
     assert dict(shards_missing(shards)) == said
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "data"),
+    [
+        ("train-0.tar", "train-1.tar", PAIR),
+        ("train.tar", "val.tar", PAIR),
+        ("a.rec", "b.rec", REC),
+        ("a.tfrecord", "b.tfrecord", TFRECORD),
+    ],
+)
+def test_a_packed_file_that_is_there_twice_is_refused(tmp_path, first, second, data):
+    fill(tmp_path, first, second, data=data)
+    # A copy of the records alone has no names.
+    fill(tmp_path, "a.lst", data=b"0\t0\t0.jpg\n1\t1\t1.jpg\n")
+
+    with pytest.raises(ConfigError) as raised:
+        find(str(tmp_path)).read()
+
+    said = f"{first} and {second} have the same images, so that each would count more"
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [("1.jpg", b"1", 0), ("2.jpg", b"x", 1), ("3.jpg", b"3", 0)],
+        [("1.jpg", b"1", 0), ("2.jpg", b"2", 1), ("3.jpg", b"x", 0)],
+        [("1.jpg", b"1", 0), ("2.jpg", b"2", 0), ("3.jpg", b"3", 0)],
+        [("1.jpg", b"1", 0), ("4.jpg", b"2", 1), ("3.jpg", b"3", 0)],
+    ],
+    ids=["middle", "last", "label", "name"],
+)
+def test_packed_files_that_differ_in_one_image_are_both_read(tmp_path, other):
+    one = [("1.jpg", b"1", 0), ("2.jpg", b"2", 1), ("3.jpg", b"3", 0)]
+    for name, images in (("0.tar", one), ("1.tar", other)):
+        members = [
+            member
+            for image, data, label in images
+            for member in ((image, data), (f"{image[0]}.cls", b"%d" % label))
+        ]
+        fill(tmp_path, name, data=tar_bytes(*members))
+
+    assert len(find(str(tmp_path)).train) == 6
