@@ -40,6 +40,9 @@ _LEFT_OUT = {
 """What Pillow knows and is not asked for. IPTC is not either: inside, its images may be
 of every format, also of these."""
 
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""How a TIFF begins, in either order of bytes; with a plus a BigTIFF."""
+
 _SAMPLE_FORMAT, _BITS_PER_SAMPLE = 339, 258
 _SMALLEST_VALUE, _LARGEST_VALUE = 340, 341
 """Tags of TIFF 6.0: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf"""
@@ -65,6 +68,8 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
         return Image.open(io.BytesIO(data), formats=_formats())
     except UnidentifiedImageError as error:
         known = _left_out(data[:16]) or instead_of(data)
+        if known is None and data.startswith(_TIFF):
+            known = "a TIFF that is damaged, or of a kind that Pillow does not read"
         message = known or "not a format that Pillow knows"
         raise UnidentifiedImageError(message) from error
 

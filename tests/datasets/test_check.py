@@ -3,13 +3,14 @@
 import io
 import warnings
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from nbkit.datasets.check import ORIENTATION_TAG, UnreadableImageError, look_at
 from nbkit.datasets.rgb import to_rgb
 from tests.datasets.images import jpeg, picture
-from tests.datasets.odd_files import POSTSCRIPT, encoded, odd_files
+from tests.datasets.odd_files import POSTSCRIPT, encoded, odd_files, tiff
 
 ODD = odd_files()
 
@@ -120,10 +121,25 @@ def test_few_levels_of_many_values_are_noticed():
     [
         (b"", "the file is empty"),
         (b"no image", "not a format that Pillow knows"),
+        (b"II*\0" + bytes(60), "a TIFF that is damaged, or of a kind that Pillow does"),
+        (b"MM\0*" + bytes(60), "a TIFF that is damaged"),
+        (b"II+\0" + bytes(60), "a TIFF that is damaged"),
+        (b"MM\0+" + bytes(60), "a TIFF that is damaged"),
+        (tiff(np.ones((9, 9)), 3), "a TIFF .* of a kind that Pillow does not read"),
         (jpeg(1)[:-60], "truncated"),
         (encoded(picture(1), "PNG")[:-60], "truncated"),
     ],
-    ids=["empty", "text", "half a JPEG", "half a PNG"],
+    ids=[
+        "empty",
+        "text",
+        "II",
+        "MM",
+        "II+",
+        "MM+",
+        "floats of 64 bits",
+        "half a JPEG",
+        "half a PNG",
+    ],
 )
 def test_what_is_no_whole_image_says_why(data, said):
     with pytest.raises(UnreadableImageError, match=said):

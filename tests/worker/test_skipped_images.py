@@ -30,7 +30,10 @@ def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
 
     said = str(raised.value)
     assert "4 unreadable images" in said
-    assert "class 01/0.JPEG and 3 more (not a format that Pillow knows); fix" in said
+    assert (
+        "class 01/0.JPEG, class 03/0.JPEG, class 04/0.JPEG, class 08/0.JPEG (not a "
+        "format that Pillow knows); fix"
+    ) in said
     assert "unreadable_images='skip'" in said
     recorded = read_json(rank.paths.worker)["data"]["unreadable"]
     assert recorded["count"] == 4
@@ -119,9 +122,7 @@ def test_names_of_unreadable_images_are_shown_without_control_characters(
     assert "class 01/\\x1b[31m\\x0a.png (not" in capsys.readouterr().out
 
 
-def test_every_reason_is_told_once_with_its_first_image_and_its_count(
-    flat, new_run, capsys
-):
+def test_every_reason_is_told_once_with_its_images(flat, new_run, capsys):
     broken(flat, 0, 1)
     (flat / "class 02" / "0.JPEG").write_bytes(b"")
     (flat / "class 03" / "1.JPEG").symlink_to("nothing")
@@ -131,8 +132,8 @@ def test_every_reason_is_told_once_with_its_first_image_and_its_count(
     manifest = source.prepare(config, new_run())
 
     assert (
-        "data: 5 unreadable images are left out: class 00/0.JPEG and 1 more (not a "
-        "format that Pillow knows), class 02/0.JPEG (the file is empty), "
+        "data: 5 unreadable images are left out: class 00/0.JPEG, class 01/0.JPEG (not "
+        "a format that Pillow knows), class 02/0.JPEG (the file is empty), "
         "class 03/1.JPEG (a link to nothing), class 04/0.JPEG (a Git LFS pointer, not "
         "the file itself; run 'git lfs pull' where it was cloned)\n"
     ) in capsys.readouterr().out
@@ -145,7 +146,15 @@ def test_every_reason_is_told_once_with_its_first_image_and_its_count(
 def test_files_that_lack_different_bytes_have_one_reason():
     lacking = [Unreadable(f"{n}.jpg", "train", f"lacks {n:,} bytes") for n in range(2)]
 
-    assert in_words(lacking) == "0.jpg and 1 more (lacks 0 bytes)"
+    assert in_words(lacking) == "0.jpg, 1.jpg (lacks 0 bytes)"
+
+
+@pytest.mark.parametrize(("more", "said"), [(0, ""), (1, " and 1 more")])
+def test_of_one_reason_five_images_are_named_and_the_others_counted(more, said):
+    alike = [Unreadable(f"{n}.jpg", "train", "is empty") for n in range(5 + more)]
+
+    names = "0.jpg, 1.jpg, 2.jpg, 3.jpg, 4.jpg"
+    assert in_words(alike) == f"{names}{said} (is empty)"
 
 
 def test_many_reasons_are_cut_and_counted():
@@ -154,7 +163,7 @@ def test_many_reasons_are_cut_and_counted():
 
     said = in_words([*many, many[-1]])
 
-    assert said.startswith("j.jpg and 1 more (reason j), a.jpg (reason a), ")
+    assert said.startswith("j.jpg, j.jpg (reason j), a.jpg (reason a), ")
     assert said.endswith("g.jpg (reason g), 2 more for 2 other reasons")
 
 
@@ -221,9 +230,10 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
     with pytest.raises(ConfigError) as raised:
         opened(split, evaluation_period_epochs=1)
 
+    first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
-        "are unreadable: val/class 00/0.JPEG and 9 more (a Git LFS pointer, not the "
-        "file itself; run 'git lfs pull' where it was cloned); fix them, or set "
+        f"are unreadable: {first} and 5 more (a Git LFS pointer, not the file itself; "
+        "run 'git lfs pull' where it was cloned); fix them, or set "
     ) in str(raised.value)
 
 

@@ -1,4 +1,4 @@
-"""Images that cannot be read: each reason once, with its first image and its count."""
+"""Images that cannot be read: each reason once, with its first images and a count."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nbkit.datasets.manifest import Unreadable
 __all__ = ["by_reason", "in_words"]
 
 _MOST_REASONS = 8
+_NAMED_OF_EACH = 5
 
 
 def by_reason(images: Sequence[Unreadable]) -> list[list[Unreadable]]:
@@ -24,15 +25,17 @@ def by_reason(images: Sequence[Unreadable]) -> list[list[Unreadable]]:
 
 
 def in_words(images: Sequence[Unreadable]) -> str:
-    """Return the reasons, each with its first image and the count of the others."""
+    """Return the reasons, each with its first images and the count of the others."""
     groups = by_reason(images)
-    said = [_said(group[0], len(group) - 1) for group in groups[:_MOST_REASONS]]
+    said = list(map(_said, groups[:_MOST_REASONS]))
     hidden = groups[_MOST_REASONS:]
     if hidden:
         said.append(f"{sum(map(len, hidden)):,} more for {len(hidden)} other reasons")
     return ", ".join(said)
 
 
-def _said(first: Unreadable, more: int) -> str:
-    others = f" and {more:,} more" if more else ""
-    return f"{first.name}{others} ({first.reason})"
+def _said(group: Sequence[Unreadable]) -> str:
+    names = ", ".join(one.name for one in group[:_NAMED_OF_EACH])
+    more = len(group) - _NAMED_OF_EACH
+    others = f" and {more:,} more" if more > 0 else ""
+    return f"{names}{others} ({group[0].reason})"
