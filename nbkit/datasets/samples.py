@@ -101,6 +101,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self._name_ends) - 1
 
+    @property
+    def are_packed(self) -> bool:
+        """Whether packed files hold the images."""
+        return bool(self._shards)
+
     def name(self, index: int) -> str:
         """Return an image's path below the data's folder."""
         start, end = self._name_ends[index], self._name_ends[index + 1]

@@ -13,6 +13,7 @@ from nbkit.worker.data import source
 from nbkit.worker.data.left_out import in_words
 from tests.worker.images import CLASSES, config_of, names, picture
 
+JPEG_START = b"\xff\xd8\xff"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 
 
@@ -42,6 +43,23 @@ def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="4 unreadable images"):
         source.prepare(config_of(flat), new_run(rank=1))
+
+
+@pytest.mark.parametrize("format", ["webdataset", "tfrecord"])
+def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
+    flat, tmp_path, new_run, format
+):
+    root = pack(flat, tmp_path / "packed", format, on_progress=lambda *_: None)
+    (shard,) = (path for path in root.iterdir() if path.suffix.startswith(".t"))
+    data = shard.read_bytes()
+    shard.write_bytes(data.replace(JPEG_START, bytes(len(JPEG_START)), 1))
+
+    with pytest.raises(ConfigError) as raised:
+        source.prepare(config_of(root), new_run())
+
+    said = str(raised.value)
+    assert "has 1 unreadable image, but unreadable_images='stop' allows none" in said
+    assert "; copy the file again, or pack the data again, or skip it with" in said
 
 
 def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):

@@ -216,17 +216,23 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     have = f"data={config.data!r} has {count:,} unreadable image{'s' * (count != 1)}"
     reasons = reasons_in_words(manifest.unreadable)
     them = "it" if count == 1 else "them"
+    again = ""
+    if manifest.train.are_packed:  # nobody can fix an image there
+        file = "file" if count == 1 else "files"
+        again = f"copy the {file} again, or pack the data again"
     if config.unreadable_images == "stop":
         return (
             f"{have}, but unreadable_images='stop' allows none: {reasons}; "
-            f"fix or remove {them}, or skip {them} with unreadable_images='skip'."
+            f"{again or f'fix or remove {them}'}, or skip {them} with "
+            "unreadable_images='skip'."
         )
     train = manifest.train
     if len(train) and (manifest.is_multi_label or _has_two_classes(train)):
         return None
     what = "training images of 1 class" if len(train) else "no training image"
     return (
-        f"{have}, and {what} without {them}: {reasons}; fix {them}, or name other data."
+        f"{have}, and {what} without {them}: {reasons}; "
+        f"{again or f'fix {them}'}, or name other data."
     )
 
 
