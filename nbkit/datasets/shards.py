@@ -28,6 +28,7 @@ __all__ = [
     "shards_below",
     "shards_elsewhere",
     "shards_missing",
+    "unpacked",
     "use_of",
 ]
 
@@ -269,8 +270,15 @@ def shards_missing(shards: Sequence[str]) -> Counter[str]:
     return +Counter(missing)
 
 
+def unpacked(name: str) -> str | None:
+    """Return the name of a compressed file once it is unpacked; None for others."""
+    if not name.lower().endswith(COMPRESSED):
+        return None
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122 - with its folder
+    return f"{stem}.tar" if suffix.lower() == ".tgz" else stem
+
+
 def _is_packed(name: str, is_shard: Callable[[str], bool]) -> bool:
     """Tell by its name whether a file is a compressed shard."""
-    path = Path(name)
-    unpacked = f"{path.stem}.tar" if path.suffix.lower() == ".tgz" else path.stem
-    return name.lower().endswith(COMPRESSED) and is_shard(unpacked)
+    inside = unpacked(name)
+    return inside is not None and is_shard(inside)

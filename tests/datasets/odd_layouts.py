@@ -354,12 +354,14 @@ def classes_that_are_links(root):
 # What is no folder of images
 
 
-@folder(r"0 class folders .*found 1 \*\.tar\.gz: unpack compressed files; put")
+@folder(
+    r"1 packed file that is compressed \(1 \*\.tar\.gz\), .*; unpack it to train\.tar"
+)
 def a_compressed_shard(root):
     fill(root, "train.tar.gz")
 
 
-@folder(r"0 class folders .*found 1 \*\.tgz: unpack compressed files; put")
+@folder(r"1 packed file that is compressed \(1 \*\.tgz\), .*; unpack it to train\.tar")
 def a_tgz(root):
     fill(root, "train.tgz")
 
