@@ -43,7 +43,7 @@ __all__ = [
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
 
-_RULES = "rules 4"
+_RULES = "rules 5"
 """By which images are looked at: another number as soon as others follow."""
 _NAMED_COARSE = 100
 
