@@ -11,12 +11,15 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from nbkit.errors import NotEnoughDataError
+from nbkit.errors import ConfigError, NotEnoughDataError, RunNotFoundError
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
+from nbkit.store.runs import StoredRun, find_run_folder
 from nbkit.study.arms import finished_arms
 from nbkit.study.audit import audit
 from nbkit.study.bound_by import ArmsBoundBy
@@ -71,6 +74,8 @@ def report(
 
     Raises
     ------
+    ConfigError
+        If it is a run or the id of one, or of another type.
     StoreError
         If there is no such study, or the folder cannot be written.
     NotEnoughDataError
@@ -80,9 +85,38 @@ def report(
     --------
     >>> nbkit.report(study).page  # doctest: +SKIP
     """
-    opened = Study.open(study) if isinstance(study, str) else study
+    opened = _opened(study)
     target = opened.paths.root if folder is None else Path(folder).expanduser()
     return make(opened).save(target.absolute())
+
+
+def _opened(study: object) -> Study:
+    """Return the study that is meant, unless it is a run or of another type."""
+    if isinstance(study, Study):
+        return study
+    if isinstance(study, str) and not _is_run(study):
+        return Study.open(study)
+    run_id = study.run_id if isinstance(study, StoredRun) else study
+    if isinstance(run_id, str):
+        message = (
+            f"study={run_id!r} is a run, and a report is made of a study; pass a study "
+            f"or its id, or show the run with `nbkit show {run_id}`."
+        )
+    else:
+        message = (
+            f"study={study!r:.80} has type {type(study).__name__}; pass a study "
+            "(nbkit.Study) or its id."
+        )
+    raise ConfigError(message)
+
+
+def _is_run(name: str) -> bool:
+    """Tell the id of a run, or the end of one, that no study has."""
+    if not name or study_folders(name):
+        return False
+    with suppress(RunNotFoundError):
+        return bool(find_run_folder(name))
+    return False
 
 
 def make(study: Study) -> Report:

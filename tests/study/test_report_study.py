@@ -14,7 +14,9 @@ import pytest
 
 import nbkit
 from nbkit import registry
-from nbkit.errors import NotEnoughDataError, StoreError
+from nbkit.errors import ConfigError, NotEnoughDataError, StoreError
+from nbkit.launch.run import Run
+from nbkit.store.runs import create_run_folder
 from nbkit.study.report_study import report
 from tests.launch.conftest import PLUGINS
 
@@ -159,3 +161,20 @@ def test_a_study_without_runs_and_one_that_is_not_there_say_so(small, store: Pat
         report(study)
     with pytest.raises(StoreError, match=str(store)):
         report("20260101-000000-none-abcd")
+
+
+def test_what_is_no_study_is_refused_with_what_a_report_takes(small, store: Path):
+    run = Run(create_run_folder(small()).root)
+
+    for a_run in (run, run.run_id):
+        with pytest.raises(ConfigError) as caught:
+            report(a_run)
+        assert str(caught.value) == (
+            f"study={run.run_id!r} is a run, and a report is made of a study; pass a "
+            f"study or its id, or show the run with `nbkit show {run.run_id}`."
+        )
+    for other in (None, 3, store / "studies" / "x"):
+        with pytest.raises(ConfigError, match=r"has type \w+; pass a study \("):
+            report(other)
+    with pytest.raises(StoreError, match="'no/study': no study has this id"):
+        report("no/study")
