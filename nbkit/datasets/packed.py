@@ -30,6 +30,7 @@ from nbkit.datasets.shards import (
     use_of,
 )
 from nbkit.datasets.splits import EVALUATION, splits_in
+from nbkit.datasets.when_packed import LEFT_OUT, left_out
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import read_file
@@ -159,9 +160,10 @@ def list_packed(
         broken = check_splits(root, has_validation=has_validation)
         use = use_of(root, there)
         shards = [shard for shard in there if use[shard]]
-        check_links(root, root, (DESCRIPTION, _COUNTS).__contains__)
+        check_links(root, root, (DESCRIPTION, _COUNTS, LEFT_OUT).__contains__)
         unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
         unused += shards_elsewhere(root, is_shard) + shards_missing(shards) + broken
+        unused += left_out(root)
         described_by = [DESCRIPTION]
         if beside is not None:
             described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]

@@ -21,6 +21,7 @@ from nbkit.datasets.recordio import RecordIOWriter
 from nbkit.datasets.samples import Sample, Samples
 from nbkit.datasets.tfrecord import TFRecordWriter
 from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
+from nbkit.datasets.when_packed import write_left_out
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.visible import encodable
@@ -221,6 +222,7 @@ def _write(
         images.close()
     Description(listing.classes, listing.is_multi_label).write(folder)
     write_counts(folder, {split: len(samples) for split, samples in listing.splits()})
+    write_left_out(folder, listing.passed_over)
 
 
 def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> bytes:

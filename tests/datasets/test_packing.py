@@ -284,6 +284,20 @@ def test_counts_that_cannot_be_read_are_named(folder, packed, text):
         find(str(target)).read()
 
 
+@pytest.mark.parametrize("text", ["", "[1]", '{"*.gif": []}', '{"*.gif": "many"}'])
+def test_a_note_of_what_was_left_out_that_cannot_be_read_is_named(folder, packed, text):
+    (folder / "train" / "apple" / "1.gif").write_bytes(b"")
+    target = packed(folder, "tfrecord")
+    note = target / "dataset-left-out.json"
+    assert json.loads(note.read_text()) == {"*.gif": 1}
+    note.write_text(text)
+
+    with pytest.raises(
+        ConfigError, match=r"left-out\.json does not say how many.*remove"
+    ):
+        find(str(target))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_pack_is_told_by_its_files_before_anybody_reads_them(folder, packed, format):
     target = packed(folder, format)

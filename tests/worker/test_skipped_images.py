@@ -209,6 +209,25 @@ def test_files_that_are_passed_over_are_counted_for_each_run(
     assert counted("third") == before
 
 
+@pytest.mark.parametrize("format", ["webdataset", "recordio", "tfrecord"])
+def test_what_packing_left_out_is_counted_by_every_run_on_the_pack(
+    flat, tmp_path, new_run, capsys, format
+):
+    for name in ("1.gif", "2.gif", "README"):
+        (flat / "class 01" / name).write_bytes(b"")
+    pack(flat, tmp_path / "first", format)
+    pack(tmp_path / "first", tmp_path / "second", format)
+    said = "2 *.gif left out when packed, 1 no suffix left out when packed"
+    assert f"not part of the data: 3 files ({said})\n" in capsys.readouterr().out
+
+    for name in ("first", "second"):
+        config = config_of(tmp_path / name)
+        manifest = source.prepare(config, new_run(name))
+
+        assert f"data: 3 files are skipped: {said}\n" in capsys.readouterr().out
+        assert source.describe(config, manifest)["passed_over"]["count"] == 3
+
+
 def test_a_run_that_began_with_an_older_nbkit_counts_no_file_twice(flat, new_run):
     for number in range(3):
         (flat / "class 01" / f"{number}.gif").write_bytes(b"")
