@@ -60,10 +60,13 @@ def most_frequent(counts: Mapping[str, int]) -> dict[str, int]:
 def in_words(counts: Mapping[str, int]) -> str:
     """Return the counts, the largest first."""
     ordered = Counter(counts).most_common()
-    shown = [f"{count:,} {visible(kind)}" for kind, count in ordered[:_SHOWN]]
-    more = sum(count for _, count in ordered[_SHOWN:])
-    if more:
-        shown.append(f"{more:,} of {len(ordered) - _SHOWN} more kinds")
+    # The name of a single further kind is as short as its count.
+    hidden = ordered[_SHOWN:] if len(ordered) > _SHOWN + 1 else []
+    named = ordered[: len(ordered) - len(hidden)]
+    shown = [f"{count:,} {visible(kind)}" for kind, count in named]
+    if hidden:
+        more = sum(count for _, count in hidden)
+        shown.append(f"{more:,} of {len(hidden)} more kinds")
     return ", ".join(shown)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nbkit.datasets.passed_over import kind_of, most_frequent
+from nbkit.datasets.passed_over import in_words, kind_of, most_frequent
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,13 @@ def test_of_many_kinds_the_most_frequent_are_kept():
     assert kept["other"] == sum(range(1, 51))
     assert sum(kept.values()) == sum(counts.values())
     assert most_frequent(kept) == kept
+
+
+def test_a_single_kind_is_never_hidden_by_its_count():
+    counts = {f"*.{letter}": 9 - place for place, letter in enumerate("abcdefg")}
+
+    six = in_words(dict(list(counts.items())[:6]))
+    seven = in_words(counts)
+
+    assert six == "9 *.a, 8 *.b, 7 *.c, 6 *.d, 5 *.e, 4 *.f"
+    assert seven == "9 *.a, 8 *.b, 7 *.c, 6 *.d, 5 *.e, 7 of 2 more kinds"
