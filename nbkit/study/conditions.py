@@ -10,6 +10,7 @@ from nbkit.datasets.passed_over import in_words
 from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.study.report_parts import Source
 
 __all__ = [
@@ -121,12 +122,14 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     if images is None:
         return []
     used = " and ".join(
-        f"{count:,} at size {size}" for size, count in images["train"].items()
+        f"{count:,} on {plural(ranks, 'rank')}"
+        for ranks, count in images["train"].items()
     )
+    classes = plural(images["classes"], "class", "classes")
     left_out = images["unreadable"]
     unreadable = f", {left_out:,} of them unreadable and left out" if left_out else ""
     lines = [
-        f"Images: {images['files']:,} of {images['classes']:,} classes{unreadable}; "
+        f"Images: {images['files']:,} of {classes}{unreadable}; "
         f"an epoch trains with {used}, without an incomplete last batch."
     ]
     if deep := images.get("deep"):

@@ -64,19 +64,9 @@ def test_greyscale_of_more_than_8_bits_is_counted():
     assert " 1 image is greyscale of more than 8 bits" in said[3]
 
 
-def test_images_that_are_one_file_by_a_link_are_counted():
-    def said(count, relabelled):
-        names = ["a/1.jpg", "b/\x1b.jpg"] if count else []
-        found = {"count": count, "relabelled": relabelled, "first": names}
-        images = _images([run(1, {**PHOTOS, "same_files": found})])
-        return describe_images({"images": images})[0]
+def test_images_of_an_epoch_are_those_of_a_number_of_ranks():
+    images = _images([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
 
-    assert "same file" not in said(0, 0)
-    names = "a/1.jpg and b/\\x1b.jpg"
-    assert said(1, 0).endswith(
-        f" 1 image is the same file as another, by a link: {names}."
-    )
-    assert said(3, 2).endswith(
-        f" 3 images are the same file as another, by a link, 2 of them with another "
-        f"label: {names}."
-    )
+    [said] = describe_images({"images": images})
+
+    assert "an epoch trains with 8 on 1 rank and 6 on 2 ranks, without" in said

@@ -276,7 +276,7 @@ def test_the_notes_say_which_images_and_what_on():
 
     assert any(
         "500 of 8 classes, 4 of them unreadable and left out; an epoch trains with "
-        "496 at size 1 and 480 at size 2" in note
+        "496 on 1 rank and 480 on 2 ranks" in note
         for note in notes
     )
     assert "2 usable CPUs, data on ext4" in notes[-1]
