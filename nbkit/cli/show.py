@@ -110,6 +110,8 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("evaluation images", f"{evaluation:,}"))
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
+    if count := _count(data, "deep"):
+        rows.append(("greyscale images", f"{count:,} of {_deep(data['deep'])}"))
     if count := _count(data, "passed_over"):
         kinds = in_words(data["passed_over"].get("kinds") or {}) or "unknown"
         rows.append(("skipped files", f"{count:,} ({kinds})"))
@@ -118,11 +120,14 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _of_linked(same: Mapping[str, Any]) -> str:
-    """Return how many linked images have another label, and the first names."""
-    relabelled = same.get("relabelled")
-    few = f" ({relabelled:,} with another label)" if relabelled else ""
-    return f"{few}: {' and '.join(same.get('first') or ['unknown'])}"
+def _deep(deep: Mapping[str, Any]) -> str:
+    """Return how images of more than 8 bits are shown, and how many lose most by it."""
+    said = "more than 8 bits, shown in 8"
+    if not (coarse := deep.get("coarse")):
+        return said
+    first = (deep.get("first") or ["unknown"])[0]
+    more = f" and {coarse - 1:,} more" if coarse > 1 else ""
+    return f"{said}; {coarse:,} of them in 16 levels or fewer ({first}{more})"
 
 
 def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -99,7 +99,7 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "evaluation_images": 500,
         "unreadable": {"count": 1200, "images": images},
         "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
-        "same_files": {"count": 4, "relabelled": 1, "first": ["a/b.jpg", "c/d.jpg"]},
+        "deep": {"count": 15, "coarse": 7, "first": ["a/0.tif"]},
     }
     written.run.paths.worker.write_text(json.dumps({"data": data}))
 
@@ -113,6 +113,8 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "  training images    12,000 an epoch, 34 dropped (fewer than a global batch)",
         "  evaluation images  500",
         "  unreadable images  1,200",
+        "  greyscale images   15 of more than 8 bits, shown in 8; 7 of them in 16 "
+        "levels or fewer (a/0.tif and 6 more)",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
         "  linked images      4 (1 with another label): a/b.jpg and c/d.jpg",
         "",
@@ -149,6 +151,7 @@ def test_a_run_of_a_version_that_described_its_data_in_fewer_words_is_shown(
         "fingerprint": {"source": "synthetic", "seed": 0},
         "unreadable": {"count": 2, "images": [{"name": "a"}]},
         "passed_over": {"count": 3},
+        "deep": {"count": 5, "coarse": 1},
     }
     written.run.paths.worker.write_text(json.dumps({"data": data}))
 
@@ -156,6 +159,7 @@ def test_a_run_of_a_version_that_described_its_data_in_fewer_words_is_shown(
 
     said = capsys.readouterr().out
     assert "\n  source             synthetic\n" in said
+    assert "shown in 8; 1 of them in 16 levels or fewer (unknown)\n" in said
     assert "\n  skipped files      3 (unknown)\n" in said
     assert "\nUnreadable images:\n  a     unknown\n  more  1 (" in said
 
