@@ -108,6 +108,9 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("training images", f"{train:,} an epoch{few}"))
     if evaluation := data.get("evaluation_images"):
         rows.append(("evaluation images", f"{evaluation:,}"))
+    if empty := data.get("classes_without_training_images"):
+        of = f" of {data['num_classes']:,}" if data.get("num_classes") else ""
+        rows.append(("empty classes", f"{empty:,}{of}, without a training image"))
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
     if count := _count(data, "deep"):

@@ -96,6 +96,13 @@ class Manifest:
     same_files: SameFiles = field(default_factory=SameFiles)
     """Of a manifest in the store, none: links come and go."""
 
+    @property
+    def classes_without_training_images(self) -> int:
+        """How many classes a model cannot learn; 0 with several labels."""
+        if self.is_multi_label:
+            return 0
+        return len(self.classes) - len(self.train.classes())
+
 
 def manifest_name(fingerprint: Fingerprint) -> str:
     """Return what the store calls the manifest of a data set.

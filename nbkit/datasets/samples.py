@@ -118,6 +118,10 @@ class Samples:
         start = index * self._labels_per_sample
         return tuple(self._labels[start : start + self._labels_per_sample])
 
+    def classes(self) -> set[int]:
+        """Return the classes that have an image; of several labels, nothing."""
+        return set() if self._labels_per_sample else set(self._labels)
+
     def size_bytes(self, index: int) -> int:
         """Return the length of an image's file, in bytes."""
         return self._number(index, 0)

@@ -132,6 +132,9 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         f"Images: {images['files']:,} of {classes}{unreadable}; "
         f"an epoch trains with {used}, without an incomplete last batch."
     ]
+    if empty := images.get("classes_without_training_images"):
+        have = "has" if empty == 1 else "have"
+        lines[0] += f" {empty:,} of {classes} {have} no training image."
     if deep := images.get("deep"):
         coarse = deep["coarse"]
         few = f", {coarse:,} of them in 16 levels or fewer" if coarse else ""
@@ -169,10 +172,12 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
     same = one.get("same_files") or {"count": 0}
     data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
     passed_over = one.get("passed_over") or {"count": 0}
+    empty = one.get("classes_without_training_images")
     return {
         "files": one["fingerprint"]["files"],
         "classes": one["num_classes"],
         "unreadable": one["unreadable"]["count"],
+        **({"classes_without_training_images": empty} if empty else {}),
         **({"deep": deep} if deep.get("count") else {}),
         **({"same_files": same} if same["count"] else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},

@@ -100,6 +100,8 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "unreadable": {"count": 1200, "images": images},
         "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
         "deep": {"count": 15, "coarse": 7, "first": ["a/0.tif"]},
+        "num_classes": 6,
+        "classes_without_training_images": 4,
     }
     written.run.paths.worker.write_text(json.dumps({"data": data}))
 
@@ -112,6 +114,7 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "  source             /photos (image folder)",
         "  training images    12,000 an epoch, 34 dropped (fewer than a global batch)",
         "  evaluation images  500",
+        "  empty classes      4 of 6, without a training image",
         "  unreadable images  1,200",
         "  greyscale images   15 of more than 8 bits, shown in 8; 7 of them in 16 "
         "levels or fewer (a/0.tif and 6 more)",
@@ -152,6 +155,7 @@ def test_a_run_of_a_version_that_described_its_data_in_fewer_words_is_shown(
         "unreadable": {"count": 2, "images": [{"name": "a"}]},
         "passed_over": {"count": 3},
         "deep": {"count": 5, "coarse": 1},
+        "classes_without_training_images": 2,
     }
     written.run.paths.worker.write_text(json.dumps({"data": data}))
 
@@ -159,6 +163,7 @@ def test_a_run_of_a_version_that_described_its_data_in_fewer_words_is_shown(
 
     said = capsys.readouterr().out
     assert "\n  source             synthetic\n" in said
+    assert "\n  empty classes      2, without a training image\n" in said
     assert "shown in 8; 1 of them in 16 levels or fewer (unknown)\n" in said
     assert "\n  skipped files      3 (unknown)\n" in said
     assert "\nUnreadable images:\n  a     unknown\n  more  1 (" in said

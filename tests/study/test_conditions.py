@@ -64,6 +64,17 @@ def test_greyscale_of_more_than_8_bits_is_counted():
     assert " 1 image is greyscale of more than 8 bits" in said[3]
 
 
+def test_classes_without_a_training_image_are_counted():
+    count = "classes_without_training_images"
+    every = [_images([run(1, {**PHOTOS, count: number})]) for number in (0, 1, 2)]
+
+    none, one, two = [" ".join(describe_images({"images": each})) for each in every]
+
+    assert "no training image" not in none
+    assert one.endswith(" 1 of 2 classes has no training image.")
+    assert two.endswith(" 2 of 2 classes have no training image.")
+
+
 def test_images_of_an_epoch_are_those_of_a_number_of_ranks():
     images = _images([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
 

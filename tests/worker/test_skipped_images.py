@@ -11,6 +11,7 @@ from nbkit.errors import ConfigError
 from nbkit.store.record import read_json
 from nbkit.worker.data import source
 from nbkit.worker.data.left_out import in_words
+from tests.datasets.odd_packs import tar_bytes
 from tests.worker.images import CLASSES, config_of, names, picture
 
 JPEG_START = b"\xff\xd8\xff"
@@ -226,6 +227,33 @@ def test_what_packing_left_out_is_counted_by_every_run_on_the_pack(
 
         assert f"data: 3 files are skipped: {said}\n" in capsys.readouterr().out
         assert source.describe(config, manifest)["passed_over"]["count"] == 3
+
+
+def test_classes_without_a_training_image_are_counted(tmp_path, flat, new_run, capsys):
+    image = (flat / "class 00" / "0.JPEG").read_bytes()
+    names_and_data = [("1.jpg", image), ("1.cls", b"0"), ("2.jpg", image)]
+    (tmp_path / "gaps").mkdir()
+    (tmp_path / "gaps" / "train.tar").write_bytes(
+        tar_bytes(*names_and_data, ("2.cls", b"5"))
+    )
+
+    for root, count in ((tmp_path / "gaps", 4), (flat, 0)):
+        config = config_of(root)
+        manifest = source.prepare(config, new_run(root.name))
+
+        said = "data: 4 of 6 classes have no training image\n"
+        assert (said in capsys.readouterr().out) is bool(count)
+        described = source.describe(config, manifest)
+        assert described["classes_without_training_images"] == count
+
+
+def test_a_class_of_which_no_image_can_be_read_is_counted(flat, new_run, capsys):
+    broken(flat, 1)
+
+    source.prepare(config_of(flat, unreadable_images="skip"), new_run())
+
+    said = capsys.readouterr().out
+    assert "data: 1 of 10 classes has no training image\n" in said
 
 
 def test_a_run_that_began_with_an_older_nbkit_counts_no_file_twice(flat, new_run):

@@ -34,6 +34,7 @@ from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.datasets.same_files import same_files
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
+from nbkit.plural import plural
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
@@ -108,15 +109,14 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         all others; ``passed_over`` with the ``count`` of files that are not part of the
         data, and of the most frequent by suffix in ``kinds``; ``deep`` with the
         ``count`` of greyscale images of more than 8 bits, of how many few levels are
-        left (``coarse``), and the names of the ``first`` of these; ``same_files`` with
-        the ``count`` of images that are the same file as one before, how many of these
-        have another label (``relabelled``), and the names of the ``first`` two.
+        left (``coarse``), and the names of the ``first`` of these; and how many are the
+        ``classes_without_training_images``.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
-        parts = ("unreadable", "passed_over", "deep", "same_files")
-        nothing = dict.fromkeys(parts)
+        names = ("unreadable", "classes_without_training_images", "deep", "passed_over")
+        nothing = dict.fromkeys(names)
         return {"fingerprint": fingerprint | unknown, **nothing}
     # The first image of each reason comes first: no reason is cut off.
     groups = by_reason(manifest.unreadable)
@@ -131,6 +131,7 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
                 for one in ordered[:_LISTED_IN_RECORD]
             ],
         },
+        "classes_without_training_images": manifest.classes_without_training_images,
         "deep": asdict(manifest.deep),
         "same_files": asdict(manifest.same_files),
         "passed_over": {
@@ -251,6 +252,10 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
     if count := sum(manifest.passed_over.values()):
         what = "file is" if count == 1 else "files are"
         yield f"{count:,} {what} skipped: {in_words(manifest.passed_over)}"
+    if count := manifest.classes_without_training_images:
+        have = "has" if count == 1 else "have"
+        every = plural(len(manifest.classes), "class", "classes")
+        yield f"{count:,} of {every} {have} no training image"
     if manifest.deep.count:
         yield _deep(manifest)
     if manifest.same_files.count:
