@@ -184,6 +184,7 @@ def test_many_reasons_are_cut_and_counted():
 
     assert said.startswith("j.jpg, j.jpg (reason j), a.jpg (reason a), ")
     assert said.endswith("g.jpg (reason g), 2 more for 2 other reasons")
+    assert in_words(many[:9]).endswith("h.jpg (reason h), i.jpg (reason i)")
 
 
 @pytest.mark.parametrize("format", [None, "webdataset"])

@@ -27,8 +27,10 @@ def by_reason(images: Sequence[Unreadable]) -> list[list[Unreadable]]:
 def in_words(images: Sequence[Unreadable]) -> str:
     """Return the reasons, each with its first images and the count of the others."""
     groups = by_reason(images)
-    said = list(map(_said, groups[:_MOST_REASONS]))
-    hidden = groups[_MOST_REASONS:]
+    # A single further reason is named: there is little to save.
+    hidden = groups[_MOST_REASONS:] if len(groups) > _MOST_REASONS + 1 else []
+    named = groups[: len(groups) - len(hidden)]
+    said = [_said(group[0], len(group) - 1) for group in named]
     if hidden:
         said.append(f"{sum(map(len, hidden)):,} more for {len(hidden)} other reasons")
     return ", ".join(said)
