@@ -108,6 +108,11 @@ class ScalingRow:
         return size_label(self.world_size, self.nnodes)
 
     @property
+    def devices(self) -> str:
+        """The size in words: ``8 GPUs``, or ``2 CPU processes``."""
+        return device_label(self.device_type, self.world_size, self.nnodes)
+
+    @property
     def images_per_second_per_device(self) -> float:
         """Images per second of one device."""
         return self.images_per_second.median / self.world_size
@@ -349,8 +354,9 @@ def _clause(row: ScalingRow) -> str:
     if rate.ci_low is not None and rate.ci_high is not None:
         ends = interval_in_words(rate.ci_low, rate.ci_high, _whole)
         spread = f"95 % interval {ends}, {rate.n} runs"
-    where = device_label(row.device_type, row.world_size, row.nnodes)
-    text = f"{row.arm} on {where} trains {_whole(rate.median)} images/s ({spread})"
+    text = (
+        f"{row.arm} on {row.devices} trains {_whole(rate.median)} images/s ({spread})"
+    )
     if row.world_size == row.base_world_size:
         return f"{text}, the only size measured"
     base = device_label(row.device_type, row.base_world_size)

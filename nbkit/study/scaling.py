@@ -167,7 +167,7 @@ class ScalingResult:
             [headline_cells(row, spans_nodes=spans_nodes) for row in self.rows],
             input_bound(
                 [
-                    (f"{row.arm} at size {row.label}", row.data_wait_share)
+                    (f"{row.arm} on {row.devices}", row.data_wait_share)
                     for row in self.rows
                 ]
             ),

@@ -114,6 +114,7 @@ def test_a_starved_input_is_pointed_out(share, is_said):
     notes = measured([1, 2], data_wait_share=share).table.notes
 
     assert any("Input-bound" in note for note in notes) is is_said
+    assert any(" on 1 GPU; these" in note for note in notes) is is_said
 
 
 def test_only_an_all_reduce_that_is_measured_once_tells_the_bandwidth():
