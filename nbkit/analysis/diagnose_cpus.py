@@ -8,6 +8,7 @@ from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.analysis.diagnose_facts import Facts
 
 __all__ = [
+    "NO_CPU_SHARE",
     "SATURATED",
     "busy_share",
     "few_cpus",
@@ -16,7 +17,7 @@ __all__ = [
     "other_processes",
 ]
 
-_NO_CPU = 0.25
+NO_CPU_SHARE = 0.25
 """Less of that a run's own threads may do to each other."""
 
 _QUEUE_SECONDS = 0.1
@@ -113,7 +114,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         return  # its own loading processes take turns with it
     own, allowed, queued = facts.run_cpus, _allowed(facts), facts.queue_share
     waits = facts.least_data_wait
-    if not own or not allowed or queued is None or queued < _NO_CPU:
+    if not own or not allowed or queued is None or queued < NO_CPU_SHARE:
         return
     if allowed != _reach(facts):
         return  # a quota, after which no process has a CPU

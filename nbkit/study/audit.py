@@ -22,10 +22,12 @@ from nbkit.registry import suggest
 from nbkit.store.paths import is_study
 from nbkit.store.runs import StoredRun
 from nbkit.study.arms import finished_arms
+from nbkit.study.kinds import report_of_its_kind
+from nbkit.study.lead import every_doubt
 from nbkit.study.starts import has_diverged
 from nbkit.study.study import Study
 
-__all__ = ["audit"]
+__all__ = ["audit", "findings_of"]
 
 # Two runs that differ in these alone are of one arm.
 _OWN_FIELDS = ("name", "seed", "devices")
@@ -73,18 +75,8 @@ def audit(
     if isinstance(what, str) and is_study(what):
         what = Study.open(what)
     if isinstance(what, Study):
-        diverged = _diverged(what)
-        try:
-            arms = finished_arms(what)
-        except NotEnoughDataError:
-            if not diverged:
-                raise
-            arms = {}
-        findings = [*_of_arms(arms, storage_bytes_per_second)]
-        for run in diverged:
-            # It ended early: what else it lacks follows from that.
-            findings += [one for one in run_findings(run) if one.code == "loss"]
-        return Audit(f"study {what.study_id}", findings)
+        found = findings_of(what, storage_bytes_per_second)
+        return Audit(found.subject, [*_doubts(what, found.subject), *found])
     if isinstance(what, str):
         subject, results = what, _named(what)
     elif isinstance(what, StoredRun | PublishedRow):
@@ -97,6 +89,38 @@ def audit(
     runs = [one for one in results if isinstance(one, StoredRun)]
     findings = [*_of_rows(rows), *_of_runs(runs, storage_bytes_per_second)]
     return Audit(subject, findings)
+
+
+def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
+    """Return what is suspicious about a study's runs, without its doubts.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run of the study has ended.
+    """
+    diverged = _diverged(study)
+    try:
+        arms = finished_arms(study)
+    except NotEnoughDataError:
+        if not diverged:
+            raise
+        arms = {}
+    findings = [*_of_arms(arms, storage_bytes_per_second)]
+    for run in diverged:
+        # It ended early: what else it lacks follows from that.
+        findings += [one for one in run_findings(run) if one.code == "loss"]
+    return Audit(f"study {study.study_id}", findings)
+
+
+def _doubts(study: Study, subject: str) -> Iterator[Finding]:
+    """Yield why the study's report takes its answer back, by the same limits."""
+    try:
+        controls = report_of_its_kind(study).controls
+    except NotEnoughDataError:
+        controls = ()  # nothing can be compared
+    for one in every_doubt(study, controls):
+        yield Finding(one.finding_code, subject, "an answer", one.evidence)
 
 
 def _check(what: object, results: Sequence[object]) -> None:

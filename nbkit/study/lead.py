@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from nbkit.analysis.audit import codes
 from nbkit.analysis.diagnose_causes import DISTURBANCES, WORTH_A_WORD, Cause
+from nbkit.analysis.diagnose_cpus import NO_CPU_SHARE
 from nbkit.analysis.usable import no_verdict_sentence
 from nbkit.plural import plural
 from nbkit.statistics import NoiseFloor
@@ -23,6 +25,7 @@ __all__ = [
     "CONTROL_LIMIT",
     "Doubt",
     "doubts",
+    "every_doubt",
     "instead_of_answer",
     "lead_of",
     "so_far",
@@ -34,14 +37,23 @@ CONTROL_LIMIT = WORTH_A_WORD
 """What one configuration may differ from itself by, as a part, where its runs are too
 few to show a difference. Beyond it nothing that is compared with it means anything."""
 
-_ALONE = "Measure again when nothing else runs on this machine."
-_ACTIONS = {
-    "control": _ALONE,
-    "other-gpu-processes": "Measure again on GPUs that no other process uses.",
-    "other-processes": _ALONE,
-    "throttled": "Cool the GPUs, and measure again.",
-    "no-cpu": _ALONE,
+_TIME = f"{WORTH_A_WORD * 100:g} % of the time"
+_HALF = "in half of the runs of an arm"
+_LIMITS = {
+    "missing": "1 finished run of every arm",
+    "control": f"{CONTROL_LIMIT * 100:g} %, or its interval",
+    "other-gpu-processes": f"{WORTH_A_WORD * 100:g} % of the samples, {_HALF}",
+    "other-processes": f"{_TIME}, {_HALF}",
+    "throttled": f"{WORTH_A_WORD * 100:g} % of the rate, {_HALF}",
+    "no-cpu": f"{NO_CPU_SHARE * 100:g} % of the time, {_HALF}",
 }
+_IN_AUDIT = {
+    "missing": "missing-runs",
+    "control": "control-differs",
+    # An audit's own code "other-processes" is about GPUs.
+    "other-processes": "other-cpu-processes",
+}
+"""What an audit calls a reason, where it has another name for it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,16 @@ class Doubt:
     """How much, in words that follow a colon."""
     action: str
     """What to do about it."""
+
+    @property
+    def finding_code(self) -> str:
+        """What an audit calls it."""
+        return _IN_AUDIT.get(self.code, self.code)
+
+    @property
+    def evidence(self) -> str:
+        """How much, and from where on it counts."""
+        return f"{self.reason}; limit: {_LIMITS[self.code]}"
 
 
 def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]:
@@ -85,7 +107,7 @@ def without_runs(study: StoredStudy) -> list[Doubt]:
     if not without:
         return []
     reason = f"{_finished(study)}, and none of {', '.join(without)}"
-    return [Doubt("missing", reason, "Resume the study.")]
+    return [_doubt("missing", reason)]
 
 
 def so_far(study: StoredStudy) -> str:
@@ -104,17 +126,21 @@ def lead_of(study: StoredStudy, controls: Sequence[NoiseFloor]) -> str:
     return " ".join([told.answer, *told.notes])
 
 
-def instead_of_answer(study: StoredStudy, controls: Sequence[NoiseFloor]) -> Report:
-    """Return what a report says in the place of an answer; nothing if that stands."""
+def every_doubt(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Doubt]:
+    """Return why a study's answer cannot be believed, as `doubts`, from the store."""
     runs = study.runs_by_arm()
     arms = {arm: many for arm, many in runs.items() if many and arm not in study.once}
     at_once = {arm for group in study.together for arm in group}
-    lacking = without_runs(study)
-    found = [*lacking, *doubts(controls, ArmsBoundBy(arms, at_once))]
+    return [*without_runs(study), *doubts(controls, ArmsBoundBy(arms, at_once))]
+
+
+def instead_of_answer(study: StoredStudy, controls: Sequence[NoiseFloor]) -> Report:
+    """Return what a report says in the place of an answer; nothing if that stands."""
+    found = every_doubt(study, controls)
     empty = Report("", "")
     if not found:
         return empty
-    rest = "" if lacking else so_far(study)
+    rest = "" if found[0].code == "missing" else so_far(study)
     return told_first(empty, not_finite(study), found, rest)
 
 
@@ -137,7 +163,7 @@ def _of_disturbances(
         others = f" and {plural(more, 'more arm')}" if more else ""
         where = f"{len(found[arm])} of {bound_by.runs_of(arm)} runs of {arm}{others}"
         reason = f"{_clause(worst[arm].evidence)} ({where})"
-        yield Doubt(code, reason, _ACTIONS[code])
+        yield _doubt(code, reason)
 
 
 def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
@@ -148,11 +174,12 @@ def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
     ]
     if differing:
         worst = max(differing, key=lambda one: abs(one.ratio.estimate - 1))
-        yield Doubt(
-            "control",
-            _clause(worst.in_brief),
-            _ACTIONS["control"],
-        )
+        yield _doubt("control", _clause(worst.in_brief))
+
+
+def _doubt(code: str, reason: str) -> Doubt:
+    """Return a doubt with the action that an audit names, too."""
+    return Doubt(code, reason, codes()[_IN_AUDIT.get(code, code)].action)
 
 
 def _weight(cause: Cause) -> float:

@@ -8,7 +8,6 @@ arms.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,9 +20,10 @@ from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
 from nbkit.store.runs import StoredRun, find_run_folder
 from nbkit.study.arms import finished_arms
-from nbkit.study.audit import audit
+from nbkit.study.audit import findings_of
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.finite import not_finite, without_a_verdict
+from nbkit.study.kinds import report_of_its_kind
 from nbkit.study.lead import (
     doubts,
     instead_of_answer,
@@ -36,19 +36,6 @@ from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
 
 __all__ = ["report"]
-
-_MODULES = {
-    "chexnet": "nbkit.study.chexnet",
-    "concurrent_jobs": "nbkit.study.concurrent_jobs",
-    "inference": "nbkit.study.inference",
-    "input_pipeline": "nbkit.study.input_pipeline",
-    "precision": "nbkit.study.precision",
-    "scaling": "nbkit.study.scaling",
-    "storage": "nbkit.study.storage",
-    "time_to_accuracy": "nbkit.study.time_to_accuracy",
-}
-"""By kind, the module whose ``report(study)`` makes the report. Names, not what an
-imported file asks for."""
 
 
 def report(
@@ -123,7 +110,7 @@ def make(study: Study) -> Report:
     """Return the report of a study as its kind makes it."""
     lost = not_finite(study)
     try:
-        made = _of_its_kind(study)
+        made = report_of_its_kind(study)
     except NotEnoughDataError:
         if not lost:
             raise
@@ -136,7 +123,7 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     arms = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
     if set(arms) <= set(study.once):
         return told_first(made, lost)  # there are no runs to check
-    found = audit(study)
+    found = findings_of(study)  # a report begins with its doubts anyway
     # Arms that start together are meant to disturb each other.
     at_once = {arm for group in study.together for arm in group}
     notes, bound_by = audit_notes(found), ArmsBoundBy(finished_arms(study), at_once)
@@ -174,18 +161,11 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     return told_first(made, lost, doubtful, "" if lacking else so_far(study))
 
 
-def _of_its_kind(study: Study) -> Report:
-    """Return a report as the module of the study's kind makes it."""
-    module = _MODULES.get(study.kind or "", "nbkit.study.report_arms")
-    made: Report = importlib.import_module(module).report(study)
-    return made
-
-
 def _before_repeats(study: Study) -> str:
     """Return what the answer would be if no start had been repeated."""
     old = study.before_repeats()
     try:
-        made = _of_its_kind(old)
+        made = report_of_its_kind(old)
     except NotEnoughDataError:
         return ""  # a replaced run measured nothing
     return instead_of_answer(old, made.controls).answer or made.answer

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
 
 import nbkit
+from nbkit.analysis.audit import codes
+from nbkit.analysis.diagnose_causes import DISTURBANCES, Cause, Diagnosis
+from nbkit.analysis.diagnose_cpus import NO_CPU_SHARE
+from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.study.report_study import make
+from tests.study.written_study import write_runs
 
 
 def rows(**wanted):
@@ -17,6 +26,8 @@ def rows(**wanted):
 
 
 def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
+    # What other tests take of the CPUs would be a finding.
+    monkeypatch.setattr("nbkit.analysis.diagnose_cpus._QUEUE_SECONDS", math.inf)
     arms = {"one": small(steps=60, gpus=1)}
     study = nbkit.Study.create("audited", arms, repeats=2).run(progress=False)
     run, again = study.runs_by_arm()["one"]
@@ -38,6 +49,51 @@ def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
     nbkit.import_bundle(bundle)
     assert list(nbkit.audit(run.run_id)) == list(alone)
+
+
+def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
+    store, monkeypatch
+):
+    causes = [Cause(code, 0.4, f"Seen: {code}.", "", None) for code in DISTURBANCES]
+    monkeypatch.setattr(
+        "nbkit.study.bound_by.diagnose", lambda run: Diagnosis("a run", causes)
+    )
+    base = ExperimentConfig(device="cpu", model="resnet18", batch_size_per_gpu=8)
+    arms = {"a": base, "b": base.replace(label_smoothing=0.1)}
+    study = nbkit.Study.create("doubtful", arms, control="a")
+    write_runs(study, {"a": 100.0, "a again": 50.0, "b": 110.0})
+
+    audit = nbkit.audit(study)
+
+    by_code = {one.code: one for one in audit}
+    cpus = by_code["other-cpu-processes"]
+    assert not audit.is_clean
+    assert by_code["control-differs"].evidence == (
+        "the same configuration twice differed by 50.0 %; limit: 10 %, or its interval"
+    )
+    assert cpus.action == "Measure again when nothing else runs on this machine."
+    assert f"limit: {NO_CPU_SHARE * 100:g} % of" in by_code["no-cpu"].evidence
+    # The report begins with the same reasons, and what to do is the same.
+    doubts = make(study).result["doubts"]
+    assert len(doubts) == 1 + len(DISTURBANCES)
+    for doubt in doubts:
+        [same] = [one for one in audit if one.evidence.startswith(doubt["reason"])]
+        assert same.action == doubt["action"] == codes()[same.code].action
+
+
+def test_an_arm_without_a_run_is_a_finding_of_a_study(store):
+    base = ExperimentConfig(device="cpu", model="resnet18", batch_size_per_gpu=8)
+    study = nbkit.Study.create("half", {"a": base})
+    write_runs(study, {"a": 100.0})
+    content = json.loads(study.paths.study.read_text())
+    content["arms"]["b"] = content["arms"]["a"]
+    content["order"].append(["b", 0])
+    study.paths.study.write_text(json.dumps(content))
+
+    [finding] = [one for one in nbkit.audit(study) if one.code == "missing-runs"]
+
+    assert finding.evidence.startswith("1 of 2 planned runs have finished, and none of")
+    assert finding.action == "Resume the study."
 
 
 def test_a_row_brings_its_series_and_the_claims_of_its_report():
