@@ -6,6 +6,7 @@ with the baseline. An arm whose loss or weights are not finite, whose loss scale
 away, whose loss is elsewhere than the baseline's in any repeat, or compares with
 nothing, is suspect; so is a baseline that does not agree with itself. Elsewhere is what
 is further than the tolerance, and further than rounding alone may take the training.
+Without a control no run shows how far that is, and such a loss is not judged.
 
 Losses are compared at the end and on the way. The end alone would hide much: the few
 fixed images of synthetic data are learned by heart, and whatever learns at all arrives
@@ -15,8 +16,9 @@ at a loss near 0, sooner or later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
+from typing import Any
 
 from nbkit.analysis.usable import earliest
 from nbkit.store.summary import RunSummary
@@ -79,6 +81,27 @@ class Answer:
     """Why the answer may be wrong; empty where nothing was found."""
     limit: float = LOSS_TOLERANCE
     """Largest difference that is not suspicious."""
+    unjudged: tuple[str, ...] = ()
+    """What is further than that, and may be rounding alone: no run shows it."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the answer was judged, and nothing suspicious was found."""
+        return not (self.suspicions or self.unjudged)
+
+    @property
+    def doubt(self) -> str:
+        """What a reader must know, in two words; empty for a sound answer."""
+        if self.suspicions:
+            return "wrong answer?"
+        return "not judged" if self.unjudged else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; what was not judged only where there is some."""
+        values = asdict(self)
+        if not self.unjudged:
+            del values["unjudged"]
+        return values
 
 
 def judge_answers(
@@ -108,7 +131,8 @@ def judge_answers(
         By arm, a run of the baseline with weights that were changed by as little as the
         arm's format rounds (`ROUNDING`). Where that takes the loss further than half
         the tolerance, twice as far is not suspicious, up to a quarter of the
-        first loss.
+        first loss. Without a control and such a run, what is between the tolerance and
+        that quarter is not judged.
 
     Notes
     -----
@@ -134,6 +158,8 @@ def judge_answers(
             None if arm == baseline else base,
             tolerance,
             limits.get(arm, tolerance),
+            # A study with a control has perturbed runs, unless it is an older one.
+            is_judged=control is not None or (perturbed or {}).get(arm) is not None,
         )
         for arm, runs in arms.items()
     }
@@ -166,6 +192,8 @@ def _answer(
     base: Mapping[int, RunSummary] | None,
     tolerance: float,
     limit: float,
+    *,
+    is_judged: bool,
 ) -> Answer:
     differences = [
         _furthest(
@@ -178,10 +206,12 @@ def _answer(
     suspicions = [*_not_finite(list(runs.values())), *_rose(runs.values(), tolerance)]
     if base is not None and not suspicions and None in differences:
         suspicions.append("its loss could not be compared with the baseline's")
+    unjudged: list[str] = []
     for name, difference in zip(_KINDS.values(), differences, strict=True):
         if difference is not None and abs(difference) > limit:
             where = "above" if difference > 0 else "below"
-            suspicions.append(
+            is_clear = is_judged or abs(difference) > _MOST_EXCUSED
+            (suspicions if is_clear else unjudged).append(
                 f"its {name} is {where} the baseline's by "
                 f"{abs(difference) * 100:.0f} % of the first loss"
             )
@@ -197,6 +227,7 @@ def _answer(
         weights_finite=False if False in finite else None if None in finite else True,
         suspicions=tuple(suspicions),
         limit=limit,
+        unjudged=tuple(unjudged),
     )
 
 

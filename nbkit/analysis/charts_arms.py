@@ -93,7 +93,7 @@ def _measured(one: MeasuredArm) -> dict[str, Any]:
         "high": rate.ci_high,
         "runs": rate.n,
         "ratio": one.against.estimate if one.against else 1.0,
-        "doubt": "wrong answer?" if one.answer.suspicions else "",
+        "doubt": one.answer.doubt,
     }
 
 

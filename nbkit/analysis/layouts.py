@@ -132,9 +132,12 @@ def layout_effects(
 
 
 def left_out_sentences(
-    formats: Collection[Format], baseline: Format, suspect: Collection[Format]
+    formats: Collection[Format],
+    baseline: Format,
+    suspect: Collection[Format],
+    unjudged: Collection[Format] = (),
 ) -> list[str]:
-    """Return which layouts are left out because an answer is suspect, in words.
+    """Return which layouts are left out because an answer is doubtful, in words.
 
     Parameters
     ----------
@@ -144,6 +147,8 @@ def left_out_sentences(
         What gains are counted from.
     suspect
         Those whose answer is suspect.
+    unjudged
+        Those whose answer is not judged.
     """
     pairs = _in_both(formats)
     if pairs and baseline in suspect:
@@ -152,10 +157,11 @@ def left_out_sentences(
             "baseline of all gains, is suspect."
         ]
     return [
-        f"The effect of the layout on {one.name} is omitted: its answer is suspect."
+        f"The effect of the layout on {one.name} is omitted: its answer is "
+        f"{'suspect' if one in suspect else 'not judged'}."
         for pair in pairs
         for one in pair
-        if one in suspect
+        if one in suspect or one in unjudged
     ]
 
 

@@ -1,6 +1,6 @@
 """Number formats, layouts and compilation: each arm's speed beside its answer.
 
-A speed-up is a headline only if the arm's answer is not suspect; see
+A speed-up is a headline only if the arm's answer is judged and not suspect; see
 `nbkit.analysis.answers`.
 """
 
@@ -66,8 +66,8 @@ def computed_sentence(
         What the control shows; a ratio within it is not a result.
     """
     others = [one for one in arms if one.against and not one.is_control]
-    sound = [one for one in others if not one.answer.suspicions]
-    suspect = [one for one in others if one.answer.suspicions]
+    sound = [one for one in others if one.answer.is_sound]
+    doubtful = [one for one in others if not one.answer.is_sound]
     base = next(one for one in arms if one.arm == baseline)
     prefix = "CPU, functional: " if device_type == "cpu" else ""
     if base.answer.suspicions:
@@ -84,16 +84,22 @@ def computed_sentence(
     else:
         text = _clause(best, base, steps) + best_of(len(sound))
     least = max(1.0, _estimate(best) if best else 1.0)
-    wrong = [one for one in suspect if _estimate(one) > least]
-    if wrong:
-        fastest = max(wrong, key=_estimate)
+    not_counted = [one for one in doubtful if _estimate(one) > least]
+    if not_counted:
+        fastest = max(not_counted, key=_estimate)
         text += (
             f"; not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
-            f"answer may be wrong ({' and '.join(fastest.answer.suspicions)})"
+            f"answer {_why_not(fastest.answer)}"
         )
     if not prefix and text.startswith("no arm"):
         text = f"N{text[1:]}"
     return f"{prefix}{text}."
+
+
+def _why_not(answer: Answer) -> str:
+    if answer.suspicions:
+        return f"may be wrong ({' and '.join(answer.suspicions)})"
+    return f"is not judged without the control ({' and '.join(answer.unjudged)})"
 
 
 def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
@@ -104,7 +110,7 @@ def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
     sound = [
         one
         for one in arms
-        if one.against and not one.is_control and not one.answer.suspicions
+        if one.against and not one.is_control and one.answer.is_sound
     ]
     return max(sound, key=_estimate, default=None)
 

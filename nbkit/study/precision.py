@@ -44,6 +44,7 @@ from nbkit.study.precision_plan import PrecisionPlan, plan
 from nbkit.study.precision_tables import (
     answers_table,
     bounds_table,
+    doubt_notes,
     gradient_cell,
     layout_table,
     loss_cell,
@@ -124,11 +125,7 @@ class PrecisionResult:
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
             },
-            notes=[
-                f"{arm}: wrong answer? {' and '.join(answer.suspicions)}."
-                for arm, answer in self.answers.items()
-                if answer.suspicions
-            ]
+            notes=doubt_notes(self.answers)
             + ([said] if (said := batch_norm_sentence(self.batch_norms)) else []),
         )
 
@@ -148,7 +145,7 @@ class PrecisionResult:
             self._rates,
             self.format(self.arms.baseline),
             self.arms.noise_floor,
-            self._suspect,
+            {*self._suspect, *self._unjudged},
         )
 
     @property
@@ -161,16 +158,23 @@ class PrecisionResult:
 
     @property
     def _suspect(self) -> set[Format]:
+        return self._doubted("wrong answer?")
+
+    @property
+    def _unjudged(self) -> set[Format]:
+        return self._doubted("not judged")
+
+    def _doubted(self, doubt: str) -> set[Format]:
         return {
             self.format(arm)
             for arm, answer in self.answers.items()
-            if answer.suspicions and arm != self.arms.control
+            if answer.doubt == doubt and arm != self.arms.control
         }
 
     @property
     def _left_out(self) -> list[str]:
         baseline = self.format(self.arms.baseline)
-        return left_out_sentences(self._rates, baseline, self._suspect)
+        return left_out_sentences(self._rates, baseline, self._suspect, self._unjudged)
 
     @property
     def layout(self) -> Table | Note:
@@ -284,7 +288,7 @@ class PrecisionResult:
                 "batch_norms": dict(self.batch_norms),
                 "formats": {arm: asdict(self.format(arm)) for arm in self.answers},
                 **self.arms.to_dict(),
-                "answers": {arm: asdict(a) for arm, a in self.answers.items()},
+                "answers": {arm: a.to_dict() for arm, a in self.answers.items()},
                 "layouts": [asdict(effect) for effect in self.layouts],
                 "published_layouts": [asdict(pair) for pair in published_pairs()],
                 "published": {

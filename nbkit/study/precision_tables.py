@@ -17,12 +17,17 @@ from nbkit.study.report_parts import Note, Table
 __all__ = [
     "answers_table",
     "bounds_table",
+    "doubt_notes",
     "gradient_cell",
     "layout_table",
     "loss_cell",
     "pairs_table",
 ]
 
+_NO_RUN = (
+    "No run with perturbed weights shows how much of that is rounding; measure with "
+    "control=True."
+)
 _BOUND_MODEL, _BOUND_IMAGE_SIZE = "resnet50", 224
 
 
@@ -31,7 +36,7 @@ def loss_cell(answer: Answer) -> str | None:
     if answer.final_loss is None and not answer.suspicions:
         return None
     loss = "not finite" if answer.final_loss is None else f"{answer.final_loss:.3f}"
-    return f"{loss}, wrong answer?" if answer.suspicions else loss
+    return f"{loss}, {answer.doubt}" if answer.doubt else loss
 
 
 def gradient_cell(answer: Answer) -> str | None:
@@ -42,6 +47,21 @@ def gradient_cell(answer: Answer) -> str | None:
         return "not finite"
     skipped = answer.updates_skipped
     return f"finite, {skipped} skipped" if skipped else "finite"
+
+
+def doubt_notes(answers: Mapping[str, Answer]) -> list[str]:
+    """Return why answers may be wrong, then why others are not judged."""
+    suspect = [
+        f"{arm}: wrong answer? {' and '.join(answer.suspicions)}."
+        for arm, answer in answers.items()
+        if answer.suspicions
+    ]
+    unjudged = [
+        f"{arm}: answer not judged: {' and '.join(answer.unjudged)}. {_NO_RUN}"
+        for arm, answer in answers.items()
+        if answer.unjudged
+    ]
+    return [*suspect, *unjudged]
 
 
 def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -> Table:
@@ -63,7 +83,7 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
                 _signed(answer.difference_on_the_way),
                 f"{answer.limit * 100:.3g} %",
                 gradient_cell(answer),
-                "wrong answer?" if answer.suspicions else "nothing suspicious",
+                answer.doubt or "nothing suspicious",
             ]
             for answer in answers.values()
         ],

@@ -34,7 +34,7 @@ def falling(last):
     return [*(8.0 - step for step in range(5)), *[3.0] * 4, last]
 
 
-def judged(*runs, base=(2.0, 2.0), control=None, tolerance=0.05):
+def judged(*runs, base=(2.0, 2.0), control=None, tolerance=0.05, has_control=True):
     """Return the answer of an arm whose repeats are these runs."""
     arms = {
         "fp32": {repeat: trained(falling(last)) for repeat, last in enumerate(base)},
@@ -44,9 +44,8 @@ def judged(*runs, base=(2.0, 2.0), control=None, tolerance=0.05):
         arms["fp32 again"] = {
             n: trained(falling(last)) for n, last in enumerate(control)
         }
-    return judge_answers(arms, "fp32", control="fp32 again", tolerance=tolerance)[
-        "bf16"
-    ]
+    again = "fp32 again" if has_control else None
+    return judge_answers(arms, "fp32", control=again, tolerance=tolerance)["bf16"]
 
 
 def test_an_answer_near_the_baseline_is_not_suspect():
@@ -216,9 +215,33 @@ def test_how_far_as_small_a_change_of_weights_takes_a_loss_is_no_fault_of_a_form
 
     assert answers["bf16"].limit == pytest.approx(limit)
     assert bool(answers["bf16"].suspicions) is suspect
-    # What was not seen for an arm excuses nothing of it.
+    # What was not seen for an arm excuses nothing of it, and does not judge it.
     assert answers["fp32, channels_first"].limit == 0.05
-    assert answers["fp32, channels_first"].suspicions
+    assert answers["fp32, channels_first"].doubt == "not judged"
+
+
+def test_without_a_control_what_rounding_could_do_is_not_judged():
+    moved = trained(falling(3.2))
+
+    answer = judged(moved, moved, has_control=False)
+
+    assert (answer.suspicions, answer.doubt) == ((), "not judged")
+    assert answer.unjudged == (
+        "its final loss is above the baseline's by 15 % of the first loss",
+    )
+    assert answer.to_dict()["unjudged"] == answer.unjudged
+    assert judged(moved, moved).doubt == "wrong answer?"
+    assert "unjudged" not in judged(moved, moved).to_dict()
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [[8.0, 7.0, None, *[3.0] * 6, 2.0], falling(6.0), [8.0] * 9 + [9.0]],
+)
+def test_what_rounding_cannot_do_is_suspect_without_a_control(losses):
+    run = trained(losses)
+
+    assert judged(run, run, has_control=False).doubt == "wrong answer?"
 
 
 def test_a_perturbed_run_that_tells_no_loss_excuses_nothing():

@@ -47,7 +47,7 @@ def trained(final, weights_finite=True):
     return summarise_run(lines, {"weights_finite": weights_finite}, {})
 
 
-def measured(*, device_type="cuda", finals=None, **facts):
+def measured(*, device_type="cuda", finals=None, has_control=True, **facts):
     """Return a result of the arms above, and of the control."""
     repeats = 5
     formats = {one.name: one for one in RATES} | {
@@ -74,7 +74,7 @@ def measured(*, device_type="cuda", finals=None, **facts):
             for arm in formats
         },
         "fp32, channels_last",
-        control=AGAIN,
+        control=AGAIN if has_control else None,
         tolerance=0.05,
     )
     configs = {
@@ -132,6 +132,21 @@ def test_a_suspect_answer_is_told_in_the_table_and_keeps_its_arm_from_the_headli
     assert cells(result.answer_table, compiled)["finding"] == "wrong answer?"
     assert result.answer.startswith("fp16, channels_last trains 2,400")
     assert f"not counted: {compiled}" in result.answer
+
+
+def test_an_answer_that_only_the_control_could_judge_is_not_called_wrong():
+    compiled, first = "fp16, channels_last, compiled", "fp16, channels_first"
+    result = measured(finals={compiled: 3.0, first: 3.0}, has_control=False)
+
+    assert cells(result.table, compiled)["loss"] == "3.000, not judged"
+    assert cells(result.answer_table, compiled)["finding"] == "not judged"
+    assert "wrong answer?" not in result.table.to_text()
+    [note] = [one for one in result.table.notes if one.startswith(f"{compiled}: ")]
+    assert note.endswith("measure with control=True.")
+    assert result.answer.startswith("fp16, channels_last trains 2,400")
+    assert "whose answer is not judged without the control (its" in result.answer
+    assert isinstance(result.layout, Note)
+    assert f"{first} is omitted: its answer is not judged" in str(result.layout)
 
 
 def test_a_loss_that_is_not_finite_is_said_so():
