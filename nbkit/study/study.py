@@ -43,6 +43,7 @@ from nbkit.study.starts import (
     wait_for_all,
     ways_on,
 )
+from nbkit.study.stopped import headline_if_stopped
 from nbkit.study.stored_study import StoredStudy
 from nbkit.study.taking_over import held_number, wait_for_the_last_runs
 
@@ -208,7 +209,7 @@ class Study(StoredStudy):
             If a user stops a run.
         """
         permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
-        with self._executing(force=force):
+        with headline_if_stopped(self, shown=progress), self._executing(force=force):
             with variables_set(self.environment):
                 starts = checked(grouped(self.missing, self.together), self.arms)
             shown = Progress(self.name, len(starts), quiet=not progress)

@@ -1,0 +1,42 @@
+"""What a study says of its runs so far if it is stopped in the middle."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nbkit.errors import NbkitError, RunStoppedError
+from nbkit.study.lead import so_far
+from nbkit.study.report import Report
+from nbkit.study.stored_study import StoredStudy
+from nbkit.visible import visible
+
+__all__ = ["headline_if_stopped"]
+
+_REPORTS = "nbkit.study.report_study"
+"""It opens studies, and studies come here: neither can import the other."""
+
+
+@contextmanager
+def headline_if_stopped(study: StoredStudy, *, shown: bool) -> Iterator[None]:
+    """Print the headline of what has finished if a user stops the study meanwhile.
+
+    A notebook ends there: its cells that show results do not come any more.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, RunStoppedError):
+        if shown:
+            sys.stdout.write(f"\n{visible(_headline(study), lines=True)}\n")
+            sys.stdout.flush()
+        raise
+
+
+def _headline(study: StoredStudy) -> str:
+    try:
+        made: Report = importlib.import_module(_REPORTS).make(study)
+    except NbkitError:
+        return so_far(study)  # nothing can be compared yet
+    return "\n\n".join([made.answer, *(one.to_text() for one in made.tables[:1])])
