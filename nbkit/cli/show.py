@@ -123,6 +123,13 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _of_linked(same: Mapping[str, Any]) -> str:
+    """Return how many linked images have another label, and the first names."""
+    relabelled = same.get("relabelled")
+    few = f" ({relabelled:,} with another label)" if relabelled else ""
+    return f"{few}: {' and '.join(same.get('first') or ['unknown'])}"
+
+
 def _deep(deep: Mapping[str, Any]) -> str:
     """Return how images of more than 8 bits are shown, and how many lose most by it."""
     said = "more than 8 bits, shown in 8"

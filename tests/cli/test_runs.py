@@ -99,6 +99,7 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "evaluation_images": 500,
         "unreadable": {"count": 1200, "images": images},
         "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
+        "same_files": {"count": 4, "relabelled": 1, "first": ["a/b.jpg", "c/d.jpg"]},
         "deep": {"count": 15, "coarse": 7, "first": ["a/0.tif"]},
         "num_classes": 6,
         "classes_without_training_images": 4,

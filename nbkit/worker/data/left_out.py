@@ -30,7 +30,7 @@ def in_words(images: Sequence[Unreadable]) -> str:
     # A single further reason is named: there is little to save.
     hidden = groups[_MOST_REASONS:] if len(groups) > _MOST_REASONS + 1 else []
     named = groups[: len(groups) - len(hidden)]
-    said = [_said(group[0], len(group) - 1) for group in named]
+    said = list(map(_said, named))
     if hidden:
         said.append(f"{sum(map(len, hidden)):,} more for {len(hidden)} other reasons")
     return ", ".join(said)

@@ -109,14 +109,16 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         all others; ``passed_over`` with the ``count`` of files that are not part of the
         data, and of the most frequent by suffix in ``kinds``; ``deep`` with the
         ``count`` of greyscale images of more than 8 bits, of how many few levels are
-        left (``coarse``), and the names of the ``first`` of these; and how many are the
-        ``classes_without_training_images``.
+        left (``coarse``), and the names of the ``first`` of these; ``same_files`` with
+        the ``count`` of images that are the same file as one before, how many of these
+        have another label (``relabelled``), and the names of the ``first`` two;
+        and how many are the ``classes_without_training_images``.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
-        names = ("unreadable", "classes_without_training_images", "deep", "passed_over")
-        nothing = dict.fromkeys(names)
+        names = ("unreadable", "classes_without_training_images", "deep", "same_files")
+        nothing = dict.fromkeys((*names, "passed_over"))
         return {"fingerprint": fingerprint | unknown, **nothing}
     # The first image of each reason comes first: no reason is cut off.
     groups = by_reason(manifest.unreadable)
