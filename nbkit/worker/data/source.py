@@ -220,7 +220,7 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     reasons = reasons_in_words(manifest.unreadable)
     them = "it" if count == 1 else "them"
     again = ""
-    if manifest.train.are_packed:  # nobody can fix an image there
+    if manifest.train.are_packed:  # an image there cannot be fixed
         file = "file" if count == 1 else "files"
         again = f"copy the {file} again, or pack the data again"
     if config.unreadable_images == "stop":
