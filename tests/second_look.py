@@ -37,7 +37,7 @@ STEADY_DAYS = 14
 
 _TIME_RAN_OUT = re.compile(
     r"AssertionError: waited [\d.]+ s for: "
-    r"|AssertionError: \w+ expected (?s:.*?)\n *- Expect \".*? with timeout \d"
+    r"|AssertionError: \w+ expected (?s:.*?)\nError: element\(s\) not found"
     r"|Failed: Timeout \(>"
     r"|(\w+\.)*\w*Timeout(Error|Expired|Exception)\b"
     r"|(\w+\.)*\w*Error: .*Address already in use"
