@@ -103,7 +103,7 @@ def _why_not(answer: Answer) -> str:
 
 
 def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
-    """Return the fastest arm whose answer is not suspect; None if there is none.
+    """Return the fastest arm whose answer is sound; None if there is none.
 
     The baseline and its control do not count.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from nbkit.errors import NbkitError, RunStoppedError
 from nbkit.study.lead import so_far
@@ -28,9 +28,11 @@ def headline_if_stopped(study: StoredStudy, *, shown: bool) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, RunStoppedError):
-        if shown:
-            sys.stdout.write(f"\n{visible(_headline(study), lines=True)}\n")
-            sys.stdout.flush()
+        # What is raised says how to continue, and matters more than a fault here.
+        with suppress(Exception):
+            if shown and (said := _headline(study)):
+                sys.stdout.write(f"\n{visible(said, lines=True)}\n")
+                sys.stdout.flush()
         raise
 
 

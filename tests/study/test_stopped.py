@@ -71,6 +71,17 @@ def test_a_study_that_is_stopped_before_its_first_result_says_that(store, capsys
     assert printed.endswith("\nSo far, 0 of 4 planned runs have finished.\n")
 
 
+def test_what_stopped_a_study_is_raised_even_where_there_is_no_headline(
+    store, capsys, stop, monkeypatch
+):
+    def broken(study):
+        raise KeyError(study)
+
+    monkeypatch.setattr("nbkit.study.report_study.make", broken)
+    with pytest.raises(stop):
+        written([("plain", 0)]).run()
+
+
 def test_a_study_that_shows_no_progress_shows_no_headline(store, capsys, stop):
     with pytest.raises(stop):
         written([("plain", 0)]).run(progress=False)
