@@ -17,7 +17,7 @@ from nbkit.datasets.folders import (
     subfolders,
 )
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing, is_one_by_link
-from nbkit.datasets.passed_over import is_archive, kind_of, remedy
+from nbkit.datasets.passed_over import HIDDEN_FOLDERS, is_archive, kind_of, remedy
 from nbkit.datasets.samples import Sample
 from nbkit.datasets.splits import TRAINING, split_of, splits_in
 from nbkit.errors import ConfigError
@@ -333,7 +333,7 @@ def _counted(root: Path, name: str, *, further: bool) -> Iterator[str]:
 def _hidden(root: Path, name: str) -> Iterator[str]:
     """Yield as what each hidden folder or image beside classes is counted."""
     _, _, folders, files = all_names_in(root / name)
-    yield from ("hidden folders" for _ in folders)  # which may be as large as .git
+    yield from (HIDDEN_FOLDERS for _ in folders)  # which may be as large as .git
     yield from (f"{kind_of(one)} in {name}/" for one in files if _is_image(one))
 
 

@@ -25,7 +25,7 @@ from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
 from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.rgb import decoder_version
-from nbkit.datasets.same_files import SameFiles
+from nbkit.datasets.same_files import SameFiles, same_files
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
@@ -43,7 +43,7 @@ __all__ = [
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
 
-_RULES = "rules 5"
+_RULES = "rules 6"
 """By which images are looked at: another number as soon as others follow."""
 _NAMED_COARSE = 100
 
@@ -94,7 +94,7 @@ class Manifest:
     counts_beside: bool = False
     """Whether these are all of them, as older versions of nbkit have stored."""
     same_files: SameFiles = field(default_factory=SameFiles)
-    """Of a manifest in the store, none: links come and go."""
+    """Of a manifest in the store, those in packed files alone."""
 
     @property
     def classes_without_training_images(self) -> int:
@@ -196,6 +196,9 @@ def write_manifest(
         # Files beside images or shards come and go: each run counts them itself.
         "passed_over_inside": most_frequent(listing.contents.passed_over),
     }
+    if listing.shards:
+        left_out = {one["name"] for one in unreadable}
+        header["same_files_inside"] = asdict(same_files(listing, (), left_out))
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     )
@@ -255,6 +258,9 @@ def read_manifest(path: Path) -> Manifest:
         Deep(**header.get("deep", {})),
         header.get("passed_over_inside", header.get("passed_over", {})),
         "passed_over" in header,
+        SameFiles.from_dict(header["same_files_inside"])
+        if "same_files_inside" in header
+        else SameFiles(),
     )
 
 

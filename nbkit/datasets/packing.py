@@ -10,18 +10,21 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.packed import Description, write_counts
-from nbkit.datasets.passed_over import in_words
+from nbkit.datasets.passed_over import counted, in_words
 from nbkit.datasets.recordio import RecordIOWriter
+from nbkit.datasets.same_files import SameFiles, same_files
+from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.datasets.samples import Sample, Samples
 from nbkit.datasets.tfrecord import TFRecordWriter
 from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
-from nbkit.datasets.when_packed import write_left_out
+from nbkit.datasets.when_packed import WhenPacked
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.visible import encodable
@@ -102,9 +105,11 @@ def pack(
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
         temporary.mkdir(parents=True)
+        before = WhenPacked(listing.passed_over, _linked(listing))
         if on_progress is None:
-            _tell_what_is_left(listing)
+            _tell(before)
         _write(listing, temporary, format, shard_bytes, on_progress or _Lines())
+        before.write(temporary)
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
         # Replaces an empty folder, never one that holds something.
@@ -222,7 +227,12 @@ def _write(
         images.close()
     Description(listing.classes, listing.is_multi_label).write(folder)
     write_counts(folder, {split: len(samples) for split, samples in listing.splits()})
-    write_left_out(folder, listing.passed_over)
+
+
+def _linked(listing: Listing) -> SameFiles:
+    """Return which images are one file by a link: the pack has each of them."""
+    same = same_files(listing, listing.fingerprint().file_numbers)
+    return same + WhenPacked.read(listing.root).same_files if listing.shards else same
 
 
 def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> bytes:
@@ -304,12 +314,15 @@ class _Shards:
         return TFRecordWriter(path, self._classes)
 
 
-def _tell_what_is_left(listing: Listing) -> None:
-    """Print how many files are not part of the data, and so of the pack."""
-    if left := listing.passed_over:
-        files = plural(sum(left.values()), "file")
-        line = f"not packed, as not part of the data: {files} ({in_words(left)})\n"
-        sys.stdout.write(encodable(line, sys.stdout.encoding))
+def _tell(before: WhenPacked) -> None:
+    """Print what is not part of the data, and so of the pack; and what is one file."""
+    lines = []
+    if left := before.left_out:
+        what = f"{counted(left)} ({in_words(left)})"
+        lines.append(f"not packed, as not part of the data: {what}\n")
+    if before.same_files.count:
+        lines.append(f"{same_in_words(asdict(before.same_files))}\n")
+    sys.stdout.writelines(encodable(line, sys.stdout.encoding) for line in lines)
 
 
 class _Lines:

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from nbkit.plural import plural
 from nbkit.visible import visible
 
 __all__ = [
     "COMPRESSED",
+    "HIDDEN_FOLDERS",
+    "counted",
     "in_words",
     "is_archive",
     "kind_of",
@@ -18,6 +21,7 @@ __all__ = [
 ]
 
 COMPRESSED = (".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst", ".zlib", ".7z", ".rar")
+HIDDEN_FOLDERS = "hidden folders"
 _SHOWN = 5
 _KEPT = 100
 _LONGEST_SUFFIX = 10
@@ -57,17 +61,30 @@ def most_frequent(counts: Mapping[str, int]) -> dict[str, int]:
     return kept | ({_OTHER: other} if other else {})
 
 
+def counted(counts: Mapping[str, int]) -> str:
+    """Return how many there are of all kinds: ``3 files``."""
+    count = sum(counts.values())
+    if any(kind.startswith(HIDDEN_FOLDERS) for kind in counts):
+        return plural(count, "file or folder", "files and folders")
+    return plural(count, "file")
+
+
 def in_words(counts: Mapping[str, int]) -> str:
     """Return the counts, the largest first."""
     ordered = Counter(counts).most_common()
     # The name of a single further kind is as short as its count.
     hidden = ordered[_SHOWN:] if len(ordered) > _SHOWN + 1 else []
     named = ordered[: len(ordered) - len(hidden)]
-    shown = [f"{count:,} {visible(kind)}" for kind, count in named]
+    shown = [f"{count:,} {_kind(kind, count)}" for kind, count in named]
     if hidden:
         more = sum(count for _, count in hidden)
         shown.append(f"{more:,} of {len(hidden)} more kinds")
     return ", ".join(shown)
+
+
+def _kind(kind: str, count: int) -> str:
+    one = HIDDEN_FOLDERS.removesuffix("s")
+    return visible(kind.replace(HIDDEN_FOLDERS, one) if count == 1 else kind)
 
 
 def remedy(counts: Mapping[str, int]) -> str:

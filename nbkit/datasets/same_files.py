@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
@@ -25,8 +25,25 @@ class SameFiles:
     first: Sequence[str] = ()
     """Names of the first two that are one file, with different labels if any are."""
 
+    def __add__(self, other: SameFiles) -> SameFiles:
+        """Return the counts of two parts together."""
+        first = sorted((self, other), key=lambda one: not one.relabelled)
+        return SameFiles(
+            self.count + other.count,
+            self.relabelled + other.relabelled,
+            next((one.first for one in first if one.count), ()),
+        )
 
-def same_files(listing: Listing, file_numbers: Iterable[int]) -> SameFiles:
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SameFiles:
+        """Return it from what `dataclasses.asdict` made of it."""
+        first = tuple(map(str, values["first"]))
+        return cls(int(values["count"]), int(values["relabelled"]), first)
+
+
+def same_files(
+    listing: Listing, file_numbers: Iterable[int], left_out: Collection[str] = ()
+) -> SameFiles:
     """Count the images that are the same file as one before them.
 
     Parameters
@@ -34,17 +51,21 @@ def same_files(listing: Listing, file_numbers: Iterable[int]) -> SameFiles:
     listing
         The images. In packed files, those that share their bytes are one file.
     file_numbers
-        The fingerprint's.
+        The fingerprint's; packed files need none.
+    left_out
+        Names of images that are not used.
     """
     numbers = array("q", _places(listing) if listing.shards else file_numbers)
     # Most data sets have no links: a million numbers take less sorted than in a set.
     repeated = {one for one, other in pairwise(sorted(numbers)) if one == other}
     repeated.discard(0)
+    if not repeated:
+        return SameFiles()
     before: dict[int, Sample] = {}
     count = relabelled = 0
     first: tuple[str, ...] = ()
     for number, sample in zip(numbers, _images(listing), strict=True):
-        if number not in repeated:
+        if number not in repeated or sample.name in left_out:
             continue
         original = before.setdefault(number, sample)
         if original is sample:
@@ -63,7 +84,8 @@ def in_words(found: Mapping[str, Any]) -> str:
     what = "image is" if count == 1 else "images are"
     said = f"{count:,} {what} the same file as another, by a link"
     if relabelled:
-        said += f", {relabelled:,} of them with another label"
+        few = f"{relabelled:,} of them " if count > 1 else ""
+        said += f", {few}with another label"
     return f"{said}: {' and '.join(map(visible, found['first']))}"
 
 

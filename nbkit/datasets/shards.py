@@ -204,8 +204,7 @@ def check_copies(
         if _have_one_name(listings[first], listings[second]):
             message = (
                 f"data={str(root)!r}: {shards[first]} and {shards[second]} have the "
-                "same images, so that each would count more than once; remove one of "
-                "them."
+                "same images; remove one of them."
             )
             raise ConfigError(message)
 

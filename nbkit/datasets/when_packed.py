@@ -1,47 +1,65 @@
-"""What packing left out of a data set: the pack keeps the counts."""
+"""What a pack keeps of the data that were packed: what is not in it, and links."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
+from nbkit.datasets.same_files import SameFiles
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file
 
-__all__ = ["LEFT_OUT", "left_out", "write_left_out"]
+__all__ = ["NOTE", "WhenPacked"]
 
-LEFT_OUT = "dataset-left-out.json"
+NOTE = "dataset-when-packed.json"
 """Has no part in the fingerprint, as it does not change what is read."""
 _WHEN = " left out when packed"
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError),
+    *(OverflowError, RecursionError),
+)
 
 
-def write_left_out(folder: Path, counts: Mapping[str, int]) -> None:
-    """Note in a pack's folder how many files are not in it, by their suffix."""
-    if counts:
+@dataclass(frozen=True)
+class WhenPacked:
+    """What packing has left out, and which images were one file by a link."""
+
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many files by their suffix; as read, with when that was."""
+    same_files: SameFiles = field(default_factory=SameFiles)
+
+    @classmethod
+    def read(cls, folder: Path) -> WhenPacked:
+        """Return what a pack says; nothing if it does not say.
+
+        Raises
+        ------
+        ConfigError
+            If what it says cannot be read.
+        """
+        path = folder / NOTE
+        try:
+            note = json.loads(read_file(path))
+            counts = note["left_out"].items()
+            left_out = {f"{kind}{_WHEN}": int(count) for kind, count in counts}
+            return cls(left_out, SameFiles.from_dict(note["same_files"]))
+        except FileNotFoundError:
+            return cls()
+        except _UNREADABLE as error:
+            message = (
+                f"{path} does not say what packing left out ({error!r}); remove it."
+            )
+            raise ConfigError(message) from error
+
+    def write(self, folder: Path) -> None:
+        """Note it in a pack's folder, if there is something to note."""
         # Of a pack that is packed again, some were left out the first time.
         kinds = Counter[str]()
-        for kind, count in counts.items():
+        for kind, count in self.left_out.items():
             kinds[kind.removesuffix(_WHEN)] += count
-        (folder / LEFT_OUT).write_text(json.dumps(kinds) + "\n", encoding="utf-8")
-
-
-def left_out(folder: Path) -> Counter[str]:
-    """Return how many files are not in a pack; nothing if it does not say.
-
-    Raises
-    ------
-    ConfigError
-        If what it says cannot be read.
-    """
-    path = folder / LEFT_OUT
-    try:
-        counts: dict[str, Any] = json.loads(read_file(path))
-        return Counter({f"{kind}{_WHEN}": int(n) for kind, n in counts.items()})
-    except FileNotFoundError:
-        return Counter()
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        message = f"{path} does not say how many files it counts ({error}); remove it."
-        raise ConfigError(message) from error
+        if kinds or self.same_files.count:
+            note = {"left_out": kinds, "same_files": asdict(self.same_files)}
+            (folder / NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")

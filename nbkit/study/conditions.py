@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbkit.analysis.scaling import INTERVAL, STATISTIC
-from nbkit.datasets.passed_over import in_words
+from nbkit.datasets.passed_over import counted, in_words
 from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
@@ -146,7 +146,7 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         lines[0] += f" {same_in_words(same)}."
     if passed_over := images.get("passed_over"):
         kinds = in_words(passed_over["kinds"])
-        lines.append(f"Passed over: {passed_over['count']:,} files ({kinds}).")
+        lines.append(f"Passed over: {counted(passed_over['kinds'])} ({kinds}).")
     return lines
 
 

@@ -366,6 +366,11 @@ def a_tgz(root):
     fill(root, "train.tgz")
 
 
+@folder(r"2 classes without images .*found 2 \*\.jfif")
+def classes_without_images_beside_the_archive_that_held_them(root):
+    fill(root, "a/1.jfif", "b/1.jfif", "raw.tar.gz")
+
+
 @folder(r"0 class folders .*found 1 \*\.zip: unpack compressed files; put")
 def a_zip(root):
     fill(root, "images.zip")

@@ -234,7 +234,5 @@ def test_a_shard_that_is_cut_short_meanwhile_is_not_packed(tmp_path, packed, for
 def test_an_image_that_is_a_pipe_is_not_packed(tmp_path):
     odd_layouts.a_pipe(tmp_path / "data")
 
-    with pytest.raises(
-        ConfigError, match=r"pipe 1\.jpg cannot be packed: .*a regular f"
-    ):
+    with pytest.raises(ConfigError, match=r"pipe 1\.jpg is not a regular file"):
         pack(tmp_path / "data", tmp_path / "packed", "tfrecord")

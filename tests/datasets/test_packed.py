@@ -121,7 +121,7 @@ def test_a_packed_file_that_is_there_twice_is_refused(tmp_path, first, second, d
     with pytest.raises(ConfigError) as raised:
         find(str(tmp_path)).read()
 
-    said = f"{first} and {second} have the same images, so that each would count more"
+    said = f"{first} and {second} have the same images; remove one of them."
     assert said in str(raised.value)
 
 

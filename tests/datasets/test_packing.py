@@ -284,17 +284,24 @@ def test_counts_that_cannot_be_read_are_named(folder, packed, text):
         find(str(target)).read()
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"*.gif": []}', '{"*.gif": "many"}'])
-def test_a_note_of_what_was_left_out_that_cannot_be_read_is_named(folder, packed, text):
+@pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "[1]",
+        '{"left_out": {"*.gif": []}, "same_files": {}}',
+        '{"left_out": {"*.gif": Infinity}, "same_files": {}}',
+        '{"left_out": {}, "same_files": {"count": 1, "relabelled": 0}}',
+    ],
+)
+def test_a_note_of_what_was_left_out_that_cannot_be_read_is_named(folder, packed, note):
     (folder / "train" / "apple" / "1.gif").write_bytes(b"")
     target = packed(folder, "tfrecord")
-    note = target / "dataset-left-out.json"
-    assert json.loads(note.read_text()) == {"*.gif": 1}
-    note.write_text(text)
+    path = target / "dataset-when-packed.json"
+    assert json.loads(path.read_text())["left_out"] == {"*.gif": 1}
+    path.write_text(note)
 
-    with pytest.raises(
-        ConfigError, match=r"left-out\.json does not say how many.*remove"
-    ):
+    with pytest.raises(ConfigError, match=r"when-packed\.json does not say .*remove"):
         find(str(target))
 
 

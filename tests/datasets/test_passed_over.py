@@ -2,7 +2,7 @@
 
 import pytest
 
-from nbkit.datasets.passed_over import in_words, kind_of, most_frequent
+from nbkit.datasets.passed_over import counted, in_words, kind_of, most_frequent
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,18 @@ def test_a_single_kind_is_never_hidden_by_its_count():
 
     assert six == "9 *.a, 8 *.b, 7 *.c, 6 *.d, 5 *.e, 4 *.f"
     assert seven == "9 *.a, 8 *.b, 7 *.c, 6 *.d, 5 *.e, 7 of 2 more kinds"
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"*.gif": 1}, "1 file: 1 *.gif"),
+        ({"hidden folders": 1}, "1 file or folder: 1 hidden folder"),
+        (
+            {"hidden folders left out when packed": 2, "*.gif": 1},
+            "3 files and folders: 2 hidden folders left out when packed, 1 *.gif",
+        ),
+    ],
+)
+def test_folders_are_not_called_files(counts, said):
+    assert f"{counted(counts)}: {in_words(counts)}" == said

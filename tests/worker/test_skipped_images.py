@@ -1,6 +1,7 @@
 """What a run does not read: it is counted, named with its reason, or refused."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -60,7 +61,7 @@ def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
 
     said = str(raised.value)
     assert "has 1 unreadable image, but unreadable_images='stop' allows none" in said
-    assert "; copy the file again, or pack the data again, or skip it with" in said
+    assert "; copy the packed data again, or fix or remove it in the data that" in said
 
 
 def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
@@ -228,6 +229,26 @@ def test_what_packing_left_out_is_counted_by_every_run_on_the_pack(
 
         assert f"data: 3 files are skipped: {said}\n" in capsys.readouterr().out
         assert source.describe(config, manifest)["passed_over"]["count"] == 3
+
+
+def test_images_that_were_one_file_when_packed_are_counted_by_every_run_on_the_pack(
+    flat, tmp_path, new_run, capsys
+):
+    os.link(flat / "class 01" / "0.JPEG", flat / "class 02" / "9.JPEG")
+    said = (
+        "1 image is the same file as another, by a link, with another label: "
+        "class 01/0.JPEG and class 02/9.JPEG\n"
+    )
+    pack(flat, tmp_path / "first", "webdataset")
+    assert said in capsys.readouterr().out
+    pack(tmp_path / "first", tmp_path / "second", "recordio")
+    assert said in capsys.readouterr().out
+
+    for name in ("first", "second"):
+        manifest = source.prepare(config_of(tmp_path / name), new_run(name))
+
+        assert f"data: {said}" in capsys.readouterr().out
+        assert manifest.same_files.relabelled == 1
 
 
 def test_classes_without_a_training_image_are_counted(tmp_path, flat, new_run, capsys):

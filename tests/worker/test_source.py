@@ -5,16 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets import webdataset
 from nbkit.errors import ConfigError
 from nbkit.store.heartbeat import HeartbeatBoard
 from nbkit.store.paths import manifests_folder
 from nbkit.worker.data import source
+from tests.datasets.images import jpeg
 from tests.datasets.odd_files import odd_files
+from tests.datasets.odd_layouts import fill
+from tests.datasets.odd_packs import tar_bytes
 from tests.worker.images import CLASSES, config_of, names, picture
 
 
@@ -137,6 +143,36 @@ def test_images_that_are_one_file_by_a_link_are_counted_in_log_and_record(
         "relabelled": 1,
         "first": ("class 01/0.JPEG", "class 02/1\x1b.JPEG"),
     }
+
+
+def test_packed_files_are_read_by_the_first_run_alone(tmp_path, new_run, monkeypatch):
+    links = [(tarfile.LNKTYPE, "3.jpg", "2.jpg"), (tarfile.LNKTYPE, "3.cls", "1.cls")]
+    images = [("1.jpg", jpeg(0)), ("1.cls", b"0"), ("2.jpg", jpeg(1)), ("2.cls", b"1")]
+    fill(tmp_path, "data/train.tar", data=tar_bytes(*images, links=links))
+    config = config_of(tmp_path / "data")
+    first = source.prepare(config, new_run("first"))
+    # They may be large, and have been put out of the page cache for a cold read.
+    monkeypatch.setattr(webdataset, "_members", None)
+
+    again = source.prepare(config, new_run("second"))
+
+    assert again.same_files == first.same_files
+    assert asdict(again.same_files) == {
+        "count": 1,
+        "relabelled": 1,
+        "first": ("2.jpg", "3.jpg"),
+    }
+
+
+def test_an_image_that_is_left_out_is_not_counted_as_a_link(flat, new_run):
+    (flat / "class 01" / "0.JPEG").write_bytes(b"")
+    (flat / "class 01" / "1.JPEG").symlink_to("0.JPEG")
+    config = config_of(flat, unreadable_images="skip")
+
+    manifest = source.prepare(config, new_run())
+
+    assert len(manifest.unreadable) == 2
+    assert manifest.same_files.count == 0
 
 
 def test_a_resumed_run_keeps_its_manifest_while_the_images_stay(flat, new_run):

@@ -29,10 +29,11 @@ from nbkit.datasets.manifest import (
     read_manifest,
     write_manifest,
 )
-from nbkit.datasets.passed_over import in_words, most_frequent
+from nbkit.datasets.passed_over import counted, in_words, most_frequent
 from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.datasets.same_files import same_files
 from nbkit.datasets.samples import Samples
+from nbkit.datasets.when_packed import WhenPacked
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.store.heartbeat import Phase
@@ -173,7 +174,11 @@ def _counted_now(
     manifest: Manifest, listing: Listing, fingerprint: Fingerprint
 ) -> Manifest:
     """Return a manifest with links and the files beside the data: they come and go."""
-    same = same_files(listing, fingerprint.file_numbers)
+    if listing.shards:  # reading these again may take as long as the run
+        same = manifest.same_files + WhenPacked.read(listing.root).same_files
+    else:
+        left_out = {one.name for one in manifest.unreadable}
+        same = same_files(listing, fingerprint.file_numbers, left_out)
     manifest = replace(manifest, same_files=same)
     if manifest.counts_beside:
         return manifest
@@ -221,8 +226,10 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     them = "it" if count == 1 else "them"
     again = ""
     if manifest.train.are_packed:  # an image there cannot be fixed
-        file = "file" if count == 1 else "files"
-        again = f"copy the {file} again, or pack the data again"
+        again = (
+            f"copy the packed data again, or fix or remove {them} in the data that "
+            "were packed, and pack these again"
+        )
     if config.unreadable_images == "stop":
         return (
             f"{have}, but unreadable_images='stop' allows none: {reasons}; "
@@ -252,8 +259,9 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         reasons = reasons_in_words(manifest.unreadable)
         yield f"{count:,} unreadable {what} left out: {reasons}"
     if count := sum(manifest.passed_over.values()):
-        what = "file is" if count == 1 else "files are"
-        yield f"{count:,} {what} skipped: {in_words(manifest.passed_over)}"
+        are = "is" if count == 1 else "are"
+        what = counted(manifest.passed_over)
+        yield f"{what} {are} skipped: {in_words(manifest.passed_over)}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
         every = plural(len(manifest.classes), "class", "classes")
