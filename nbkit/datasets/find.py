@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from PIL import Image
+
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.downloads import downloaded_folder
-from nbkit.datasets.folders import subfolders
+from nbkit.datasets.folders import files_below
 from nbkit.datasets.image_folder import has_images_in_folders, list_image_folder
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing
 from nbkit.datasets.made_labels import LABELS, made_labels_folder
@@ -18,7 +20,6 @@ from nbkit.datasets.passed_over import in_words, kind_of
 from nbkit.datasets.photos import photos_folder
 from nbkit.datasets.recordio import is_recordio, list_recordio
 from nbkit.datasets.shards import shards_below, unpacked
-from nbkit.datasets.splits import split_of
 from nbkit.datasets.tfrecord import is_tfrecord, list_tfrecord
 from nbkit.datasets.webdataset import is_webdataset, list_webdataset
 from nbkit.errors import ConfigError
@@ -141,10 +142,12 @@ def _check_compressed(root: Path) -> None:
         return name.lower().endswith(IMAGE_SUFFIXES)
 
     shards = shards_below(root, is_compressed)
-    if not shards or shards_below(root, is_image):
+    if not shards or shards_below(root, is_image) or has_images_in_folders(root):
         return
-    if any(split_of(name) is None for name in subfolders(root)):
-        return  # class folders, of which another message says what they lack
+    suffixes = Image.registered_extensions().items()
+    pictures = tuple(suffix for suffix, kind in suffixes if kind in Image.OPEN)
+    if any(name.lower().endswith(pictures) for _, name in files_below(root)):
+        return  # images that are not read, of which another message speaks
     kinds = in_words(Counter(map(kind_of, shards)))
     first, *others = shards
     have = f"data={str(root)!r} has {plural(len(shards), 'packed file')} that"

@@ -43,7 +43,7 @@ __all__ = [
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
 
-_RULES = "rules 6"
+_RULES = "rules 5"
 """By which images are looked at: another number as soon as others follow."""
 _NAMED_COARSE = 100
 
@@ -147,6 +147,7 @@ def write_manifest(
     """
     lines: list[str] = []
     unreadable: list[dict[str, str]] = []
+    not_used: set[tuple[int | None, str]] = set()
     counts = {"train": 0, "evaluation": 0}
     deep, coarse = 0, list[str]()
     reader = _Reader(listing)
@@ -168,6 +169,7 @@ def write_manifest(
                     if isinstance(looked, str):
                         left_out = Unreadable(sample.name, split, looked)
                         unreadable.append(asdict(left_out))
+                        not_used.add((sample.shard, sample.name))
                     else:
                         counts[split] += 1
                         assert looked.decoding is not None
@@ -197,8 +199,7 @@ def write_manifest(
         "passed_over_inside": most_frequent(listing.contents.passed_over),
     }
     if listing.shards:
-        left_out = {one["name"] for one in unreadable}
-        header["same_files_inside"] = asdict(same_files(listing, (), left_out))
+        header["same_files_inside"] = asdict(same_files(listing, (), not_used))
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     )

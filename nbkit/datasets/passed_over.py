@@ -83,8 +83,9 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 
 def _kind(kind: str, count: int) -> str:
-    one = HIDDEN_FOLDERS.removesuffix("s")
-    return visible(kind.replace(HIDDEN_FOLDERS, one) if count == 1 else kind)
+    if count == 1 and kind.startswith(HIDDEN_FOLDERS):
+        kind = HIDDEN_FOLDERS.removesuffix("s") + kind.removeprefix(HIDDEN_FOLDERS)
+    return visible(kind)
 
 
 def remedy(counts: Mapping[str, int]) -> str:

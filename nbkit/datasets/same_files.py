@@ -42,7 +42,9 @@ class SameFiles:
 
 
 def same_files(
-    listing: Listing, file_numbers: Iterable[int], left_out: Collection[str] = ()
+    listing: Listing,
+    file_numbers: Iterable[int],
+    left_out: Collection[tuple[int | None, str]] = (),
 ) -> SameFiles:
     """Count the images that are the same file as one before them.
 
@@ -53,7 +55,7 @@ def same_files(
     file_numbers
         The fingerprint's; packed files need none.
     left_out
-        Names of images that are not used.
+        Images that are not used: each one's shard, if it is in one, and its name.
     """
     numbers = array("q", _places(listing) if listing.shards else file_numbers)
     # Most data sets have no links: a million numbers take less sorted than in a set.
@@ -65,7 +67,7 @@ def same_files(
     count = relabelled = 0
     first: tuple[str, ...] = ()
     for number, sample in zip(numbers, _images(listing), strict=True):
-        if number not in repeated or sample.name in left_out:
+        if number not in repeated or (sample.shard, sample.name) in left_out:
             continue
         original = before.setdefault(number, sample)
         if original is sample:

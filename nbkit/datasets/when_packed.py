@@ -28,7 +28,7 @@ class WhenPacked:
     """What packing has left out, and which images were one file by a link."""
 
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many files by their suffix; as read, with when that was."""
+    """How many files and folders by their kind; as read, with when that was."""
     same_files: SameFiles = field(default_factory=SameFiles)
 
     @classmethod

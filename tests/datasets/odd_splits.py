@@ -91,6 +91,13 @@ def archives_beside_splits(root):
     fill(root, "train.zip", "train/c.zip", "val/c.7z", "more/c.tar", "more/labels.txt")
 
 
+@folder(Read(below("train"), below("val"), {"*.tar.gz in ./": 1, "*.tgz in train/": 1}))
+def the_archive_that_held_the_splits(root):
+    two(root, "train/")
+    two(root, "val/")
+    fill(root, "train.tar.gz", "train/c.tgz")
+
+
 @folder(Read(below("train"), below("val"), {"*.jpg in test/": 2, "*.zip in test/": 1}))
 def a_deep_test_that_is_not_used(root):
     two(root, "train/")

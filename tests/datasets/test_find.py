@@ -67,6 +67,7 @@ def test_what_cannot_be_used_gets_a_list_of_what_can(tmp_path, name, said):
             "others too; if they hold class folders, unpack these.",
         ),
         (["x.tfrecord.gz"], "; unpack it to x.tfrecord; if it holds class folders, un"),
+        (["docs/a.pdf", "scripts/b.py", "x.tar.gz"], "; unpack it to x.tar; if it h"),
         (["1.jpg", "old.tar.gz"], "has 0 class folders"),
         (["a/1.jpg", "old.tar.gz"], "has 1 class folder"),
     ],

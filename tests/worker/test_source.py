@@ -164,6 +164,22 @@ def test_packed_files_are_read_by_the_first_run_alone(tmp_path, new_run, monkeyp
     }
 
 
+def test_a_link_counts_where_another_packed_file_has_its_name_for_a_broken_image(
+    tmp_path, new_run
+):
+    links = [(tarfile.LNKTYPE, "3.jpg", "2.jpg"), (tarfile.LNKTYPE, "3.cls", "1.cls")]
+    images = [("1.jpg", jpeg(0)), ("1.cls", b"0"), ("2.jpg", jpeg(1)), ("2.cls", b"1")]
+    fill(tmp_path, "data/train-0.tar", data=tar_bytes(*images, links=links))
+    broken = tar_bytes(("3.jpg", b""), ("3.cls", b"0"))
+    fill(tmp_path, "data/train-1.tar", data=broken)
+    config = config_of(tmp_path / "data", unreadable_images="skip")
+
+    manifest = source.prepare(config, new_run())
+
+    assert [one.name for one in manifest.unreadable] == ["3.jpg"]
+    assert manifest.same_files.count == 1
+
+
 def test_an_image_that_is_left_out_is_not_counted_as_a_link(flat, new_run):
     (flat / "class 01" / "0.JPEG").write_bytes(b"")
     (flat / "class 01" / "1.JPEG").symlink_to("0.JPEG")

@@ -173,11 +173,11 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
 def _counted_now(
     manifest: Manifest, listing: Listing, fingerprint: Fingerprint
 ) -> Manifest:
-    """Return a manifest with links and the files beside the data: they come and go."""
-    if listing.shards:  # reading these again may take as long as the run
+    """Return a manifest with what comes and goes: links, and files beside the data."""
+    if listing.shards:  # of which links do not; reading them may take minutes
         same = manifest.same_files + WhenPacked.read(listing.root).same_files
     else:
-        left_out = {one.name for one in manifest.unreadable}
+        left_out = {(None, one.name) for one in manifest.unreadable}
         same = same_files(listing, fingerprint.file_numbers, left_out)
     manifest = replace(manifest, same_files=same)
     if manifest.counts_beside:
