@@ -45,7 +45,7 @@ def list_image_folder(root: Path) -> Listing:
     in any case; test is for evaluation where there is no val, and it has no other
     classes than train. Folders inside a class belong to it, and links are followed.
     Names that begin with a dot are skipped, and ``lost+found``; hidden images are
-    counted, and so are hidden folders beside classes and splits.
+    counted, and so are hidden folders.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class _Files:
         while waiting:
             here = waiting.pop()
             self._see(here)
-            folders, files, _, hidden = all_names_in(here)
+            folders, files, hidden_folders, hidden = all_names_in(here)
             waiting += (f"{here}/{name}" for name in folders)
             if len({split_of(name) for name in folders} - {None}) > 1:
                 problem = f"{here} looks like a class, but holds splits"
@@ -278,6 +278,7 @@ class _Files:
                 else:
                     self.passed_over[kind_of(name)] += 1
             self.passed_over.update(map(kind_of, filter(_is_image, hidden)))
+            self.passed_over.update(HIDDEN_FOLDERS for _ in hidden_folders)
         return names
 
     def _see(self, folder: str) -> None:

@@ -64,9 +64,10 @@ def most_frequent(counts: Mapping[str, int]) -> dict[str, int]:
 def counted(counts: Mapping[str, int]) -> str:
     """Return how many there are of all kinds: ``3 files``."""
     count = sum(counts.values())
-    if any(kind.startswith(HIDDEN_FOLDERS) for kind in counts):
-        return plural(count, "file or folder", "files and folders")
-    return plural(count, "file")
+    folders = [kind for kind in counts if kind.startswith(HIDDEN_FOLDERS)]
+    if folders and len(folders) == len(counts):
+        return plural(count, "folder")
+    return plural(count, "file", "files and folders" if folders else None)
 
 
 def in_words(counts: Mapping[str, int]) -> str:

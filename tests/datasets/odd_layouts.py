@@ -246,10 +246,11 @@ def images_beside_the_splits(root):
 # Files
 
 
-SUFFIXES = {"*.gif": 2, "*.jfif": 1, "*.tar.gz": 1, "no suffix": 1, "hidden *.jpg": 1}
+SUFFIXES = {"*.gif": 2, "*.jfif": 1, "*.tar.gz": 1, "no suffix": 1}
+HIDDEN = {"hidden *.jpg": 1, "hidden folders": 1}
 
 
-@folder(Read(TWO, passed_over=SUFFIXES))
+@folder(Read(TWO, passed_over=SUFFIXES | HIDDEN))
 def other_suffixes(root):
     two(root)
     fill(root, "a/1.gif", "a/2.GIF", "b/deep/1.jfif", "a/old.tar.gz", "b/LICENSE")

@@ -58,7 +58,7 @@ def test_hidden_names_and_other_files_are_passed_over_and_images_counted(folder)
     listing = list_image_folder(folder)
 
     assert len(listing.train) == 12
-    counts = {"hidden *.png": 1, "*.txt": 1, "hidden folders": 1}
+    counts = {"hidden *.png": 1, "*.txt": 1, "hidden folders": 2}
     assert listing.passed_over == counts
 
 

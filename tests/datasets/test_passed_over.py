@@ -48,7 +48,7 @@ def test_a_single_kind_is_never_hidden_by_its_count():
     [
         ({"*.gif": 1}, "1 file: 1 *.gif"),
         ({"*.tar in my hidden folders/": 1}, "1 file: 1 *.tar in my hidden folders/"),
-        ({"hidden folders": 1}, "1 file or folder: 1 hidden folder"),
+        ({"hidden folders": 1}, "1 folder: 1 hidden folder"),
         (
             {"hidden folders left out when packed": 2, "*.gif": 1},
             "3 files and folders: 2 hidden folders left out when packed, 1 *.gif",
