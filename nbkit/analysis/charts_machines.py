@@ -61,6 +61,7 @@ def machines_chart(
     ends = [end for row in measured for end in (row["low"], row["high"]) if end]
     low = max(min([*points, *ends]), min(points) / _FURTHEST)
     high = min(max([*points, *ends]), max(points) * _FURTHEST)
+    is_cut = any(end < low or end > high for end in ends)
     margin = 0.06 * (high - low) or 0.1
     scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
     lines = list(dict.fromkeys(row["arm"] for row in rows))
@@ -81,7 +82,10 @@ def machines_chart(
         layers.append(alt.layer(*_measured_layers(measured, scale, y, 2 * high)))
     chart = alt.layer(*layers).resolve_scale(color="independent", shape="independent")
     return finished(
-        chart, title, _subtitle(matched, pairs), height=_LINE_HEIGHT * len(lines)
+        chart,
+        title,
+        _subtitle(matched, pairs, is_cut=is_cut),
+        height=_LINE_HEIGHT * len(lines),
     )
 
 
@@ -105,14 +109,17 @@ def _published(pair: PublishedPair, names: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def _subtitle(matched: Sequence[MatchedArm], pairs: Sequence[PublishedPair]) -> str:
+def _subtitle(
+    matched: Sequence[MatchedArm], pairs: Sequence[PublishedPair], *, is_cut: bool
+) -> str:
     parts = []
     if matched:
         several = any(arm.ratio.ci_low is not None for arm in matched)
         bars = "bars: 95 % interval" if several else "no interval from single runs"
+        cut = ", beyond the chart where it is cut" if is_cut else ""
         on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
         cpu = "CPU, functional; " if on_cpu else ""
-        parts.append(f"{cpu}measured: ratio of medians over runs, {bars}")
+        parts.append(f"{cpu}measured: ratio of medians over runs, {bars}{cut}")
     if pairs:
         parts.append("published: one number each, no interval")
     return "; ".join(parts)

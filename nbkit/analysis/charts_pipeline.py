@@ -94,7 +94,7 @@ def pipelines_chart(
         )
     chart = alt.layer(*layers).resolve_scale(color="independent")
     height = _LINE_HEIGHT * len(arms)
-    return finished(chart, title, _subtitle(arms), height=height)
+    return finished(chart, title, _subtitle(arms, highest), height=height)
 
 
 def devices_chart(
@@ -139,7 +139,7 @@ def devices_chart(
             )
         )
     chart = alt.layer(*layers).resolve_scale(color="independent")
-    return finished(chart, title, _subtitle(arms))
+    return finished(chart, title, _subtitle(arms, highest))
 
 
 def _measured(one: MeasuredPipeline) -> dict[str, Any]:
@@ -223,10 +223,13 @@ def _demand_tooltip() -> list[alt.Tooltip]:
     return tooltip(series="Asked for by", images_per_second="Images/s")
 
 
-def _subtitle(arms: Sequence[MeasuredPipeline]) -> str:
+def _subtitle(arms: Sequence[MeasuredPipeline], highest: float) -> str:
     counts = [one.images_per_second.n for one in arms]
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     runs = f"{counted} run{'' if most == 1 else 's'} an arm"
     bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
+    ends = [one.images_per_second.ci_high for one in arms]
+    if any(end is not None and end > highest for end in ends):
+        bars += ", beyond the chart where it is cut"
     return f"median over runs of images / time of the window, {runs}; {bars}"

@@ -61,7 +61,8 @@ class RunFacts:
     code: Mapping[str, str] = field(default_factory=dict)
     """Text of what ran, by file: changes since the commit, cells, local modules."""
     n_steps: int | None = None
-    """Steps of which the rate is the median; 0 if a function has logged it."""
+    """Steps of which the rate is the median; 0 if a function has logged it, None if it
+    is the largest of several batch sizes of inference."""
     nonfinite: NonFinite | None = None
     """Where its training stopped being finite."""
 
@@ -164,7 +165,7 @@ def compare_arms(
         If an arm has no run.
     """
     rates = [[run.images_per_second for run in arm] for arm in (a, b)]
-    known = [[rate for rate in arm if rate is not None] for arm in rates]
+    known = [[rate for rate in arm if rate is not None and rate > 0] for arm in rates]
     found, words = None, ""
     lost = {
         name: one
@@ -197,12 +198,13 @@ def rates_in_words(
         How many runs it has.
     n_steps
         Steps of which the number of a single run is the median; 0 if it was logged,
-        None if unknown.
+        None if unknown, or the largest of several batch sizes.
     """
     digits = 1 if images_per_second >= 10 else 3
     rate = f"{name} {images_per_second:,.{digits}f}"
     if n_runs > 1:
-        return f"{rate} (median of {n_runs} runs' medians)"
+        of = "runs' medians" if n_steps else "runs"
+        return f"{rate} (median of {n_runs} {of})"
     if n_steps is None:
         return rate
     of = f"median of {n_steps:,} steps" if n_steps else "the last that was logged"

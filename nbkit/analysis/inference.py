@@ -248,6 +248,11 @@ def computed_sentence(
     others = [one for one in served if one.against and not one.is_control]
     sound = [one for one in others if not _loses(one, kept)]
     if not others:
+        if any(one.arm != baseline and not one.is_control for one in served):
+            return (
+                f"{prefix}nothing is compared: the results of at most one format are "
+                "finite."
+            )
         return f"{prefix}only {baseline} was measured, so nothing is compared."
     known = floors or {}
     hidden = [one for one in sound if _is_covered(one, known.get(one.batch_size))]
@@ -264,7 +269,8 @@ def computed_sentence(
     elif best is None:
         text = f"no format but {baseline} keeps the accuracy"
     else:
-        text = _clause(best, kept.get(best.arm), baseline) + _best_of(len(sound))
+        of = _best_of(len(shown), len(hidden), baseline)
+        text = _clause(best, kept.get(best.arm), baseline) + of
     least = max(1.0, _estimate(best) if best else 1.0)
     losing = [one for one in others if _loses(one, kept) and _estimate(one) > least]
     if losing:
@@ -288,13 +294,22 @@ def _sizes_apart(size: int, compared: Sequence[Served]) -> str:
     return f" in batches of {size}"
 
 
-def _best_of(ratios: int) -> str:
-    """Return what a reader has to know of the largest of several ratios."""
-    if ratios < 2:
+def _best_of(shown: int, hidden: int, baseline: str) -> str:
+    """Return what a reader has to know of the largest of several ratios.
+
+    Parameters
+    ----------
+    shown, hidden
+        How many are beyond, and within, what the baseline differed by from itself.
+    baseline
+        The arm that the others are compared with.
+    """
+    if shown + hidden < 2:
         return ""
-    return (
-        f" (largest of {ratios} ratios; the interval does not account for this choice)"
-    )
+    which = f"largest of {shown} ratios" if shown > 1 else "the only ratio"
+    if hidden:
+        which += f" beyond what {baseline} twice differed by, of {shown + hidden}"
+    return f" ({which}; the interval does not account for this choice)"
 
 
 def _loses(one: Served, kept: Mapping[str, Kept]) -> bool:

@@ -36,6 +36,9 @@ __all__ = ["closed_obstacles", "mllog"]
 _IMAGENET = (1_281_167, 50_000)
 """Training and evaluation images of ILSVRC2012."""
 
+_DIVISIONS = ("closed", "open")
+_STATUSES = ("cloud", "onprem", "preview", "research")
+
 _CLOSED = {
     "image_size": (224,),
     "optimizer": ("sgd", "lars"),
@@ -102,6 +105,13 @@ def mllog(
     --------
     >>> nbkit.mllog(run, "result_0.txt", org="example")  # doctest: +SKIP
     """
+    for name, value, known in (
+        ("division", division, _DIVISIONS),
+        ("status", status, _STATUSES),
+    ):
+        if value not in known:
+            message = f"{name}={value!r} is none of MLPerf's: {', '.join(known)}."
+            raise ConfigError(message)
     obstacles = closed_obstacles(run) if division == "closed" else []
     if obstacles:
         message = (

@@ -232,7 +232,9 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
             env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            # A plug-in of the site may speak in another encoding.
+            encoding="utf-8",
+            errors="replace",
             timeout=_SUBMIT_SECONDS,
             check=False,
         )

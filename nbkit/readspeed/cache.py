@@ -22,6 +22,7 @@ import fcntl
 import functools
 import mmap
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -199,7 +200,8 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
 def warm_up(files: Path | Sequence[Path]) -> Coldness:
     """Read files once, and return how much of them is in memory then."""
     every = _as_files(files)
-    _of_all(_read_through, every)
+    is_over = threading.Event()
+    _of_all(lambda path: _read_through(path, is_over), every, is_over)
     return check_warm(every)
 
 
@@ -249,18 +251,26 @@ def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     return storages
 
 
-def _of_all(do: Callable[[Path], Any], files: Sequence[Path]) -> list[Any]:
-    """Do something with every file, several together; return the results in order."""
+def _of_all(
+    do: Callable[[Path], Any],
+    files: Sequence[Path],
+    is_over: threading.Event | None = None,
+) -> list[Any]:
+    """Do something with every file, several together; return the results in order.
+
+    An interrupt sets ``is_over``, for those that are being read.
+    """
     if len(files) == 1:
         return [do(files[0])]
-    tasks = [
-        files[start : start + _FILES_PER_TASK]
-        for start in range(0, len(files), _FILES_PER_TASK)
-    ]
+    # A few large files are divided among all threads, too.
+    count = min(_FILES_PER_TASK, -(-len(files) // _THREADS)) or 1
+    tasks = [files[start : start + count] for start in range(0, len(files), count)]
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
             done = list(pool.map(lambda task: [do(path) for path in task], tasks))
         except BaseException:
+            if is_over is not None:
+                is_over.set()
             pool.shutdown(cancel_futures=True)
             raise
     return [result for task in done for result in task]
@@ -274,16 +284,25 @@ def _drop(path: Path) -> None:
         if counted is None or counted[0]:
             # Pages that are not on the disk yet stay. To write them costs a flush of
             # the disk, which a million unchanged files need not wait for.
-            os.fsync(descriptor)
+            _write_back(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
 
 
-def _read_through(path: Path) -> None:
+def _write_back(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # What cannot be written, such as squashfs, has nothing to write back.
+        if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOSYS):
+            raise
+
+
+def _read_through(path: Path, is_over: threading.Event) -> None:
     buffer = bytearray(_READ_BYTES)
     with open_regular(path) as file:
-        while file.readinto(buffer):
+        while not is_over.is_set() and file.readinto(buffer):
             pass
 
 

@@ -143,7 +143,7 @@ def _run_facts(run: StoredRun) -> RunFacts:
             "devices": devices,
         },
         _code(run),
-        summary.n_steps,
+        None if run.config.task == "inference" else summary.n_steps,
         summary.nonfinite,
     )
 

@@ -84,12 +84,14 @@ def summarise_systems(
     if len(nodes) < 2 or not known:
         return next(iter(known), None)
     strangers = [node["other_gpu_processes"] for node in known]
+    seen = sum(count or 0 for count in strangers)
     return {
         **known[0],
         "samples": sum(node["samples"] for node in known),
         "seconds": max(node["seconds"] for node in known),
         "gpus": {uuid: gpu for node in known for uuid, gpu in node["gpus"].items()},
-        "other_gpu_processes": None if None in strangers else sum(strangers),
+        # Those of one node count, though another says nothing.
+        "other_gpu_processes": None if None in strangers and not seen else seen,
         "nodes": nodes,
     }
 

@@ -107,8 +107,13 @@ class ExperimentForm(ipywidgets.VBox):
         """
         self.panel.fill((config or self.config).replace(**fields))
 
-    def launch(self) -> Run:
+    def launch(self, *, trust: bool = False) -> Run:
         """Launch what the form shows, as its button does; return immediately.
+
+        Parameters
+        ----------
+        trust
+            As of `nbkit.launch`: the form may show what others have written.
 
         Raises
         ------
@@ -116,12 +121,14 @@ class ExperimentForm(ipywidgets.VBox):
             If an entered value cannot be used.
         DeviceError
             If it does not fit the devices of this machine.
+        RunError
+            Without `trust`, if it has lines for Slurm that others have written.
         StoreError
             If the store cannot be written.
         """
         config = self.config
         origins = dict.fromkeys(config.model_fields_set, "form")
-        self.run = run = launch(config, origins=origins)
+        self.run = run = launch(config, origins=origins, trust=trust)
         self.runs.append(run)
         self._show(run)
         if self.on_launch is not None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbkit.analysis.memory import LEFT_OUT, MemoryEstimate, estimate_memory
-from nbkit.config import ExperimentConfig, Model
-from nbkit.errors import ConfigError
+from nbkit.config import ExperimentConfig, Model, SlurmConfig
+from nbkit.errors import ConfigError, NbkitError
 from nbkit.launch.command import torchrun_line
 from nbkit.launch.devices import threads_of_a_rank
 from nbkit.launch.sbatch import sbatch_script
@@ -37,13 +37,31 @@ class Check:
     """The same of fields that are good, and with which a launch is refused here."""
 
     @classmethod
-    def of(cls, entered: Entered, controls: Mapping[str, Control]) -> Check:
-        """Check all fields together."""
+    def of(
+        cls,
+        entered: Entered,
+        controls: Mapping[str, Control],
+        filled: ExperimentConfig | None = None,
+    ) -> Check:
+        """Check all fields together.
+
+        Parameters
+        ----------
+        entered, controls
+            Of the form.
+        filled
+            What it was filled with: lines for Slurm that are still as they were come
+            from where this does.
+        """
         fields = fields_of(entered, controls)
         try:
-            return cls(fields, ExperimentConfig(**fields))
+            config = ExperimentConfig(**fields)
         except ConfigError as error:
             return cls(fields, None, error.fields or {"": str(error)})
+        before = filled.slurm if filled is not None else config.slurm
+        if before.came_from is not None and _has_some_of(config.slurm, before):
+            config = config.coming_from(before.came_from)
+        return cls(fields, config)
 
     def to_dict(
         self, controls: Mapping[str, Control], gpus: Sequence[Mapping[str, Any]]
@@ -58,6 +76,10 @@ class Check:
             Those of this machine, as the form offers them.
         """
         wrong = self.errors | self.refused
+        try:
+            commands = self.commands(gpus)
+        except NbkitError as error:  # such as of a folder that no script can name
+            commands, wrong = [], {**wrong, "commands": str(error)}
         return {
             # Beside its field, a sentence need not name it.
             "errors": {
@@ -68,7 +90,7 @@ class Check:
             # Such as one of a field that the form does not have.
             "general": [line for path, line in wrong.items() if path not in controls],
             "memory": self.memory(),
-            "commands": self.commands(gpus),
+            "commands": commands,
         }
 
     def memory(self) -> dict[str, str] | None:
@@ -141,6 +163,12 @@ def _value(value: Any, annotation: Any, *, indent: int) -> str:
         items = [_value(item, None, indent=indent) for item in value]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     return repr(value)
+
+
+def _has_some_of(slurm: SlurmConfig, filled: SlurmConfig) -> bool:
+    """Return whether a value other than the default is as it was."""
+    asked, before = (one.model_dump(exclude_defaults=True) for one in (slurm, filled))
+    return any(name in before and before[name] == asked[name] for name in asked)
 
 
 def _sbatch(config: ExperimentConfig) -> dict[str, str]:

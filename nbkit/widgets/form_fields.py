@@ -26,6 +26,7 @@ _AT_HAND = {"model", "precision", "batch_size_per_gpu", "steps", "image_size"}
 """The most common fields: in sight without unfolding anything."""
 _NOT_SET = "not set"
 _WORDS = {True: "true", False: "false", None: ""}
+_QUOTED = ("true", "false")
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,10 @@ def _limits(kinds: list[Mapping[str, Any]]) -> str:
 
 
 def _written(value: bool | int | str) -> str:
-    return _WORDS[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return _WORDS[value]
+    # In quotes the word, without them the boolean.
+    return f'"{value}"' if value in _QUOTED else str(value)
 
 
 def _pair(line: str) -> tuple[str, bool | int | str]:
@@ -239,6 +243,8 @@ def _pair(line: str) -> tuple[str, bool | int | str]:
         return name, True
     if text in ("true", "false"):
         return name, text == "true"
+    if (word := text.strip('"')) in _QUOTED and text == f'"{word}"':
+        return name, word
     number = _number(text)
     return name, number if isinstance(number, int) and str(number) == text else text
 

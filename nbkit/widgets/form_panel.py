@@ -64,6 +64,9 @@ class FormPanel(anywidget.AnyWidget):
         found = sections()
         self.controls = {it.path: it for section in found for it in section.controls}
         self._launch = launch
+        self._filled = config
+        # Before anything that may fail: close() ends it.
+        self._look = GpuLook(self._show_gpus)
         super().__init__(
             sections=[section.to_dict() for section in found],
             entered=entered_of(config, self.controls),
@@ -81,7 +84,6 @@ class FormPanel(anywidget.AnyWidget):
         self.observe(self._show_check, "gpus")
         self.on_msg(self._on_message)
         heard_while_busy(self)
-        self._look = GpuLook(self._show_gpus)
         self._look.start()
         self._partition_look = PartitionLook(self._show_partitions)
         self._ask_for_partitions()
@@ -91,7 +93,13 @@ class FormPanel(anywidget.AnyWidget):
 
     def fill(self, config: ExperimentConfig) -> None:
         """Show a configuration in the controls, in place of what was entered."""
-        self.entered = entered_of(config, self.controls)
+        entered = entered_of(config, self.controls)
+        with self._lock:
+            self._filled = config
+            is_shown = self.entered == entered
+            self.entered = entered
+            if is_shown:  # no observer is called for an equal value
+                self._check_and_show()
 
     def say(self, text: str, of: str = "launch", *, is_error: bool = False) -> None:
         """Show the result of a button beside it."""
@@ -118,12 +126,15 @@ class FormPanel(anywidget.AnyWidget):
     def _check_and_show(self) -> None:
         # Under one lock: else a verdict about older values could come last.
         with self._lock:
-            before, self.check = self.check, Check.of(self.entered, self.controls)
+            before, self.check = self.check, self._checked()
             if (config := self.check.config) is not None:
                 # Until there is an answer: else each key would hide it for a moment.
                 self.check = replace(self.check, refused=before.refused)
                 self._refusals.ask(config)
             self._show_check()
+
+    def _checked(self) -> Check:
+        return Check.of(self.entered, self.controls, self._filled)
 
     def _show_check(self, _: Any = None) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError
 from nbkit.launch.submit import refusals
+from nbkit.launch.trust import permit_configurations
 from nbkit.widgets.form_fields import Control
 
 __all__ = ["Refusals", "by_field"]
@@ -61,11 +62,19 @@ class Refusals:
                     self._under_way = None
                     return
             try:
-                found = refusals(config)
+                found = [*refusals(config), *_untrusted(config)]
             except Exception as error:  # noqa: BLE001 - the form shows it
                 what = traceback.format_exception_only(error)[-1].strip()
                 found = [NbkitError(f"Could not check the launch: {what}")]
             self._show(config, found)
+
+
+def _untrusted(config: ExperimentConfig) -> list[NbkitError]:
+    try:
+        permit_configurations([config], trust=False)
+    except NbkitError as error:
+        return [error]
+    return []
 
 
 def by_field(

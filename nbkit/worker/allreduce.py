@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -33,7 +34,8 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
     stopped = False
     if group is not None:
         for number, size in enumerate(message_sizes(config.allreduce), start=1):
-            rank.beat(number, Phase.COLLECTIVE)
+            beat = partial(rank.beat, number, Phase.COLLECTIVE)
+            beat()
             stopped = agreement.reached()
             if stopped:
                 break
@@ -42,7 +44,7 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
                 number,
                 world_size=rank.world_size,
                 message_bytes=size,
-                times_seconds=_time_all_reduces(size, config.allreduce, device),
+                times_seconds=_time_all_reduces(size, config.allreduce, device, beat),
             )
     agreement.close()
     write_facts(rank, config, device, group, None, None, completed=not stopped)
@@ -52,39 +54,48 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
 
 
 def message_sizes(config: AllReduceConfig) -> Iterator[int]:
-    """Yield message sizes in bytes, each four times the one before."""
+    """Yield message sizes in bytes of whole floats, each four times the one before."""
     size = config.bytes_min
     while size <= config.bytes_max:
-        yield size
+        yield size // 4 * 4
         size *= 4
 
 
 def _time_all_reduces(
-    size: int, config: AllReduceConfig, device: torch.device
+    size: int, config: AllReduceConfig, device: torch.device, beat: Callable[[], None]
 ) -> list[float]:
-    """Return the duration of each timed all-reduce, in seconds."""
-    message = torch.ones(max(1, size // 4), dtype=torch.float32, device=device)
+    """Return the duration of each timed all-reduce, in seconds.
+
+    Each is a sign of progress: all of a size may take longer than the hang timeout.
+    """
+    message = torch.ones(size // 4, dtype=torch.float32, device=device)
     for _ in range(config.warmup_iterations):
         dist.all_reduce(message)
         message.fill_(1)
+        beat()
     dist.barrier()
     if device.type == "cuda":
-        return _time_on_gpu(message, config.iterations)
+        return _time_on_gpu(message, config.iterations, beat)
     seconds: list[float] = []
     for _ in range(config.iterations):
         start = time.perf_counter()
         dist.all_reduce(message)
         seconds.append(time.perf_counter() - start)
         message.fill_(1)
+        beat()
     return seconds
 
 
-def _time_on_gpu(message: torch.Tensor, iterations: int) -> list[float]:
+def _time_on_gpu(
+    message: torch.Tensor, iterations: int, beat: Callable[[], None]
+) -> list[float]:
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
     torch.cuda.synchronize()
     marks[0].record()
     for mark in marks[1:]:
         dist.all_reduce(message)
         mark.record()
-    marks[-1].synchronize()
+    for mark in marks:
+        mark.synchronize()
+        beat()
     return [start.elapsed_time(end) / 1e3 for start, end in pairwise(marks)]

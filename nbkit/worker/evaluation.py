@@ -189,7 +189,8 @@ class _Accuracy:
     ) -> None:
         predicted = outputs.argmax(1)
         correct = (predicted == labels) & mask
-        loss = losses.evaluation_losses(outputs, labels) * mask
+        # A model may make NaN of padding, and NaN times zero is NaN.
+        loss = torch.where(mask, losses.evaluation_losses(outputs, labels), 0.0)
         self._sums += torch.stack([correct.sum(), mask.sum(), loss.sum()])
         self._classes.append(torch.stack([predicted, labels, mask.long()], 1))
         self._scores.append(outputs.softmax(1).gather(1, predicted[:, None])[:, 0])

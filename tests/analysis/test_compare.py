@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.compare import Difference, RunFacts, compare_arms
+from nbkit.analysis.compare import (
+    Difference,
+    RunFacts,
+    compare_arms,
+    rates_in_words,
+)
 from nbkit.errors import NotEnoughDataError
 
 
@@ -114,3 +119,16 @@ def test_long_values_are_cut_in_the_table_only():
 def test_an_arm_without_runs_is_refused():
     with pytest.raises(NotEnoughDataError):
         compare_arms([], [facts()])
+
+
+def test_a_run_that_logged_a_rate_of_nothing_still_differs():
+    found = compare_arms([facts(0.0, data={"a": 1})], [facts(5.0, data={"a": 2})])
+
+    assert found.ratio is None
+    assert found.differences == (Difference("data", "a", "1", "2"),)
+
+
+def test_the_largest_rate_of_several_batch_sizes_is_not_called_a_median_of_steps():
+    assert rates_in_words("fp16", 5210, 1, None) == "fp16 5,210.0"
+    assert rates_in_words("fp16", 5210, 3, None) == "fp16 5,210.0 (median of 3 runs)"
+    assert rates_in_words("fp16", 5210, 3, 9).endswith("(median of 3 runs' medians)")

@@ -231,3 +231,28 @@ def test_charts_show_every_format_and_say_what_is_measured(runs):
     assert len(intervals) == (0 if runs == 1 else 2 * 2 * 3)
     assert all(0 < row["low"] < row["end"] for row in intervals)
     assert published["data"]["values"][0]["series"] == "NVIDIA, fp16, images read"
+
+
+def test_the_largest_of_what_is_beyond_the_noise_is_not_called_largest_of_all():
+    sizes = {1: (130, 0.4), 32: (110, 0.003), 64: (108, 0.003)}
+    rows = [
+        served("bf16", rate, batch_size=size, against=100 / rate)
+        for size, (rate, _) in sizes.items()
+    ]
+    floors = {size: floor_of(apart) for size, (_, apart) in sizes.items()}
+    kept = judged(fp32=saying(), bf16=saying())
+
+    text = computed_sentence(rows, kept, "fp32", device_type="cuda", floors=floors)
+
+    assert "in batches of 32, 1.10 times fp32" in text
+    assert "(largest of 2 ratios beyond what fp32 twice differed by, of 3; " in text
+
+
+def test_a_format_without_finite_results_was_measured_all_the_same():
+    rows = [served("fp32", 100), served("fp16", 200)]
+
+    text = computed_sentence(rows, judged(fp32=saying()), "fp32", device_type="cuda")
+
+    assert text == (
+        "nothing is compared: the results of at most one format are finite."
+    )

@@ -279,3 +279,19 @@ def test_what_cannot_be_a_log_is_refused(tmp_path):
     run.paths.config.write_text(json.dumps({"model": "resnet50", "epochs": 1}))
     with pytest.raises(ConfigError, match="target_accuracy=None"):
         mllog(type(run)(run.paths.root))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"division": "Closed"}, r"division='Closed' is none of .*: closed, open\."),
+        ({"status": "on-prem"}, r"status='on-prem' is none of .*onprem"),
+    ],
+)
+def test_a_word_that_mlperf_does_not_have_is_refused(given, said, tmp_path):
+    run = trained_run(tmp_path, {1: 0.8})
+
+    with pytest.raises(ConfigError, match=said):
+        mllog(run, tmp_path / "log", **given)
+
+    assert not (tmp_path / "log").exists()

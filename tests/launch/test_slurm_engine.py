@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from nbkit.config import ExperimentConfig
@@ -194,3 +196,15 @@ def test_without_sinfo_nothing_is_launched(slurm, tmp_path):
 
     with pytest.raises(LaunchError, match="sinfo is not installed here"):
         SlurmEngine().check(CPU)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_what_sbatch_says_in_another_encoding_loses_no_job(run, slurm, status):
+    slurm.tell("sbatch", "8", also="printf 'f\\374r' >&2", status=status)
+
+    if status:
+        with pytest.raises(LaunchError, match="sbatch: f\ufffdr"):
+            engine_module._submit(run.paths.job_script, dict(os.environ))
+    else:
+        found = engine_module._submit(run.paths.job_script, dict(os.environ))
+        assert found == ("8", None)

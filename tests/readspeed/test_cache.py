@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -223,3 +225,36 @@ def test_a_device_that_is_no_disk_proves_nothing(file, tmp_path, monkeypatch, na
 def test_every_file_system_of_the_files_is_looked_at(file):
     with _in_memory() as other, pytest.raises(NotColdError, match="never cold"):
         make_cold([file, other])
+
+
+def test_what_cannot_be_written_has_nothing_to_write_back(file, monkeypatch):
+    """As of squashfs, whose files have no fsync, where the kernel tells nothing."""
+    make_cold(file)
+
+    def fsync(_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(cache, "_count_resident", lambda *_: None)
+
+    assert make_cold(file).state == "not provable"
+
+
+def test_an_interrupt_ends_the_reading_of_large_files(tmp_path, monkeypatch):
+    files = [tmp_path / name for name in "abc"]
+    for path in files:
+        with path.open("wb") as file:
+            file.truncate(2**40)
+    begun = threading.Barrier(3)
+
+    def look(path, is_over):
+        begun.wait(60)
+        if path is files[0]:
+            raise KeyboardInterrupt
+        _read_through(path, is_over)
+
+    _read_through = cache._read_through
+    monkeypatch.setattr(cache, "_read_through", look)
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.warm_up(files)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nbkit.telemetry.sample import GpuProcess, GpuSample, Sample
-from nbkit.telemetry.system import summarise_system
+from nbkit.telemetry.system import summarise_system, summarise_systems
 
 
 def _gpu(energy, busy=50, used=100, slowed=(), pids=(7,), uuid="GPU-a"):
@@ -141,3 +141,16 @@ def test_half_a_line_and_a_missing_file_are_no_error(tmp_path):
         file.write('{"kind":"sam')
 
     assert summarise_system(path, [])["samples"] == 1
+
+
+@pytest.mark.parametrize(("first", "known"), [((7, 8), 1), ((7,), None)])
+def test_strangers_of_one_node_count_though_another_says_nothing(
+    tmp_path, first, known
+):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("a", "b")}
+    _write(files["a"], {}, Sample(t=0, gpus=(_gpu(0.0, pids=first),)))
+    _write(files["b"], {}, Sample(t=0, gpus=(_gpu(0.0, pids=()),)))
+
+    sums = summarise_systems(files, run_pids=[7])
+
+    assert sums["other_gpu_processes"] == known

@@ -9,6 +9,8 @@ import pytest
 
 import nbkit
 from nbkit.config import ExperimentConfig, SlurmConfig
+from nbkit.errors import RunError
+from nbkit.store.runs import create_run_folder
 from nbkit.widgets.form_check import Check, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms
@@ -48,6 +50,7 @@ def test_lines_of_a_shell_and_options_of_sbatch_keep_their_blanks_and_commas():
                 "contiguous": True,
                 "wckey": False,
                 "nice": 5,
+                "prefer": "true",
                 "comment": "a = b",
             },
         },
@@ -161,3 +164,41 @@ def test_the_command_of_a_slurm_run_is_its_job_script():
     assert "#SBATCH --partition=a100\n" in shown["text"]
     assert "#SBATCH --nodes=2\n" in shown["text"]
     assert "#SBATCH --gpus-per-node=4\n" in shown["text"]
+
+
+def test_lines_that_others_have_written_are_not_launched_by_the_form(
+    slurm, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    asked = {"setup": ("module load theirs",), "slurm_partition": "a100"}
+    config = ExperimentConfig(engine="slurm", slurm=asked)
+    paths = create_run_folder(config)
+    paths.imported.write_text('{"host": "node7"}')
+    theirs = nbkit.attach(paths.root.name).config
+    form = nbkit.ExperimentForm(theirs, steps=30)
+    form.panel.wait_for_threads()
+
+    with pytest.raises(RunError, match=r"imported from host node7.*trust=True"):
+        form.launch()
+    assert "imported from host node7" in "".join(form.panel.checked["general"])
+    # One of theirs is left.
+    enter(form, **{"slurm.setup": "module load mine"})
+    assert form.config.slurm.came_from == paths.root
+    enter(form, **{PARTITION: ""})
+    assert form.config.slurm.came_from is None
+    assert form.panel.checked["general"] == []
+    # The same text, from others again.
+    form.fill(ExperimentConfig(engine="slurm", slurm=asked))
+    assert form.config.slurm.came_from is None
+    form.fill(theirs)
+    assert form.config.slurm.came_from == paths.root
+    form.close_all()
+
+
+def test_a_script_that_cannot_be_written_is_said_in_the_form(form, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", "/a\nb")
+
+    enter(form, engine="slurm")
+
+    assert form.panel.checked["commands"] == []
+    assert form.panel.checked["general"]

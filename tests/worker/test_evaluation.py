@@ -1,5 +1,6 @@
 """The area under the ROC curve, against its definition."""
 
+import math
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Decoding, Sample, Samples
 from nbkit.errors import ConfigError
 from nbkit.store.paths import RunPaths
+from nbkit.worker import evaluation
 from nbkit.worker.evaluation import area_under_roc
 from nbkit.worker.losses import evaluation_losses, label_weights, training_loss
 from nbkit.worker.rank import Rank
@@ -112,3 +114,15 @@ def test_one_class_an_image_has_no_labels_to_weigh(rank):
 
     with pytest.raises(ConfigError, match="'photos' has one class an image"):
         training_loss(config, None, rank)
+
+
+def test_what_a_model_makes_of_padding_does_not_count():
+    accuracy = evaluation._Accuracy(torch.device("cpu"), 1)
+    outputs = torch.tensor([[2.0, 0.0], [math.nan, math.nan]])
+    labels, mask = torch.tensor([0, 0]), torch.tensor([True, False])
+
+    accuracy.add(outputs, labels, mask)
+
+    expected = torch.nn.functional.cross_entropy(outputs[:1], labels[:1]).item()
+    assert accuracy.result()["loss"] == pytest.approx(expected)
+    assert accuracy.result()["images"] == 1

@@ -116,7 +116,7 @@ def run_numbers(
         config = read_json(run.paths.config) or {}
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
-        numbers |= nonfinite_words(run)
+        numbers |= nonfinite_words(run, limit_seconds)
         found: dict[str, Any] = progress(run.paths.metrics)
         found |= ended_rate(run, state, limit_seconds) or (
             {"images_per_second": None} if state.is_final else {}
