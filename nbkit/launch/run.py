@@ -394,6 +394,7 @@ def runs(state: RunState | str | None = None, limit: int | None = None) -> RunLi
     if state is None:
         folders = list_run_folders()
     else:
+        folder = runs_folder()
         rows = [row for row in list_runs() if row.state == state]
-        folders = [runs_folder() / row.run_id for row in rows]
+        folders = [folder / row.run_id for row in rows[:limit]]
     return RunList(map(Run, folders[:limit]), lambda: runs(state, limit))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,9 +52,16 @@ _indexes: dict[Path, RunIndex[RunRow]] = {}
 """By the store's folder of runs."""
 
 
-def list_runs() -> list[RunRow]:
-    """Return a row for every run, newest first, as things stand now."""
-    folder, names = runs_folder(), list_run_names()
+def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
+    """Return a row for each run, as things stand now.
+
+    Parameters
+    ----------
+    run_ids
+        Of these runs, in their order, those that exist; None for all, newest first.
+    """
+    folder = runs_folder()
+    names = list_run_names() if run_ids is None else list(run_ids)
     if folder not in _indexes:
         _indexes[folder] = RunIndex.of(folder, _of_index)
     index = _indexes[folder]
@@ -67,8 +74,9 @@ def list_runs() -> list[RunRow]:
         rows[name] = row
         if row is not None and is_over and (stamp := stamps[name]) is not None:
             ended[name] = stamp, row
-    index.keep(ended, names, _to_index)
-    return [row for row in rows.values() if row is not None]
+    present = names if run_ids is None else [*index.rows, *names]
+    index.keep(ended, present, _to_index)
+    return [row for name in names if (row := rows[name]) is not None]
 
 
 def _stamps(folder: Path, names: list[str]) -> dict[str, Stamp | None]:

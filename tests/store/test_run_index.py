@@ -166,3 +166,25 @@ def test_a_record_of_this_moment_is_not_kept(runs, reads):
     reads()
 
     assert reads()[1] == 1
+
+
+def test_rows_of_some_runs_need_a_look_at_these_alone(runs, reads, monkeypatch):
+    first, third = runs[0].name, runs[2].name
+    everything, _ = reads()
+
+    monkeypatch.setattr(run_list, "list_run_names", lambda: 1 / 0)
+    some = run_list.list_runs([third, "20200101-999999-gone-aaaa", first, third])
+
+    assert [row.run_id for row in some] == [third, first, third]
+    assert set(some) <= set(everything)
+
+
+def test_what_is_known_of_others_is_kept_when_some_are_read(runs, reads, tmp_path):
+    reads()
+    shutil.copytree(runs[0], added := runs[0].with_name("20200101-000099-it-aaaa"))
+    for name in ("submission.json", "record.json"):
+        os.utime(added / name, (SECONDS, SECONDS))
+
+    run_list.list_runs([added.name])
+
+    assert len(json.loads(index(tmp_path).read_text())["rows"]) == COUNT + 1

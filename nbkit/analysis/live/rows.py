@@ -57,8 +57,6 @@ def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
         ``damage``: what is wrong with its files, in words; None is unknown. Runs that
         were removed meanwhile are left out.
     """
-    known = {row.run_id: row for row in list_runs()}
-    found = [known[run.run_id] for run in runs if run.run_id in known]
     return [
         {
             "run_id": row.run_id,
@@ -67,7 +65,7 @@ def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
             "started_at": unix(row.started),
             "damage": row.damage,
         }
-        for row in found
+        for row in list_runs(run.run_id for run in runs)
     ]
 
 
