@@ -61,9 +61,10 @@ def machines_chart(
     ends = [end for row in measured for end in (row["low"], row["high"]) if end]
     low = max(min([*points, *ends]), min(points) / _FURTHEST)
     high = min(max([*points, *ends]), max(points) * _FURTHEST)
-    is_cut = any(end < low or end > high for end in ends)
     margin = 0.06 * (high - low) or 0.1
-    scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
+    low, high = low - margin, high + margin
+    is_cut = any(end < low or end > high for end in ends)
+    scale = alt.Scale(domain=[low, high], nice=False, zero=False)
     lines = list(dict.fromkeys(row["arm"] for row in rows))
     y = alt.Y(
         "arm:N",

@@ -94,7 +94,7 @@ def pipelines_chart(
         )
     chart = alt.layer(*layers).resolve_scale(color="independent")
     height = _LINE_HEIGHT * len(arms)
-    return finished(chart, title, _subtitle(arms, highest), height=height)
+    return finished(chart, title, _subtitle(arms, 1.12 * highest), height=height)
 
 
 def devices_chart(
@@ -139,7 +139,7 @@ def devices_chart(
             )
         )
     chart = alt.layer(*layers).resolve_scale(color="independent")
-    return finished(chart, title, _subtitle(arms, highest))
+    return finished(chart, title, _subtitle(arms, 1.05 * highest))
 
 
 def _measured(one: MeasuredPipeline) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from nbkit.analysis.usable import earliest, no_verdict_sentence, usable_arms
 from nbkit.statistics import Ratio, ratio
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.runs import StoredRun
 from nbkit.visible import visible
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "differences",
     "rates_in_words",
     "shortened",
+    "steps_of_rate",
 ]
 
 _PARTS = (
@@ -104,6 +106,8 @@ class Comparison:
             first = self.ratio.sentence
         if first:
             return " ".join(filter(None, [first, self.rates]))
+        if self.rates:
+            return f"No ratio: a run has 0 images/s. {self.rates}"
         return "No ratio: a run has no measured steps (images per second)."
 
     def __str__(self) -> str:
@@ -165,7 +169,7 @@ def compare_arms(
         If an arm has no run.
     """
     rates = [[run.images_per_second for run in arm] for arm in (a, b)]
-    known = [[rate for rate in arm if rate is not None and rate > 0] for arm in rates]
+    known = [[rate for rate in arm if rate is not None] for arm in rates]
     found, words = None, ""
     lost = {
         name: one
@@ -173,7 +177,8 @@ def compare_arms(
         if (one := earliest(run.nonfinite for run in arm)) is not None
     }
     if known == rates:
-        if usable_arms([a_name], lost, (b_name,)):
+        above_zero = all(rate > 0 for arm in known for rate in arm)
+        if above_zero and usable_arms([a_name], lost, (b_name,)):
             found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
         of_a = rates_in_words(a_name, median(known[0]), len(a), a[0].n_steps)
         of_b = rates_in_words(b_name, median(known[1]), len(b), b[0].n_steps)
@@ -181,6 +186,11 @@ def compare_arms(
     found_differences = tuple(differences(a, b))
     code_diff = _code_diff(a[0], b[0]) if a and b else ""
     return Comparison(a_name, b_name, found, found_differences, code_diff, words, lost)
+
+
+def steps_of_rate(run: StoredRun) -> int | None:
+    """Return the steps of which a run's rate is the median; see `rates_in_words`."""
+    return None if run.config.task == "inference" else run.summary.n_steps
 
 
 def rates_in_words(

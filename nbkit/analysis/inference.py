@@ -249,9 +249,10 @@ def computed_sentence(
     sound = [one for one in others if not _loses(one, kept)]
     if not others:
         if any(one.arm != baseline and not one.is_control for one in served):
+            nothing = "nothing is compared" if prefix else "Nothing is compared"
             return (
-                f"{prefix}nothing is compared: the results of at most one format are "
-                "finite."
+                f"{prefix}{nothing}: the results of {baseline}, of its control, or of "
+                "all other formats are not finite."
             )
         return f"{prefix}only {baseline} was measured, so nothing is compared."
     known = floors or {}

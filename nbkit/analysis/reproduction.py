@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from nbkit.analysis.compare import Difference, difference_table, rates_in_words
+from nbkit.analysis.compare import (
+    Difference,
+    difference_table,
+    rates_in_words,
+    steps_of_rate,
+)
 from nbkit.analysis.usable import earliest, no_verdict_sentence
 from nbkit.statistics import Ratio, Summary
 from nbkit.store.nonfinite import NonFinite
@@ -104,7 +109,7 @@ class Reproduction:
         beside = self.between_runs
         if beside is None or not known:
             return ""
-        of_now, of_then = self.run.summary.n_steps, self.original.summary.n_steps
+        of_now, of_then = steps_of_rate(self.run), steps_of_rate(self.original)
         now = rates_in_words("reproduction", median(known), len(known), of_now)
         then = rates_in_words("original", beside.median, beside.n, of_then)
         return f"Images/s: {now}; {then}."

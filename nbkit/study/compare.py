@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbkit.analysis.compare import Comparison, RunFacts, compare_arms
+from nbkit.analysis.compare import (
+    Comparison,
+    RunFacts,
+    compare_arms,
+    steps_of_rate,
+)
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.launch.run import attach
 from nbkit.reading import open_regular, read_file
@@ -143,7 +148,7 @@ def _run_facts(run: StoredRun) -> RunFacts:
             "devices": devices,
         },
         _code(run),
-        None if run.config.task == "inference" else summary.n_steps,
+        steps_of_rate(run),
         summary.nonfinite,
     )
 

@@ -185,7 +185,7 @@ def _reproduction(
     original = plan.original
     beside = [one.summary.images_per_second for one in _same_arm(original)]
     rates = [one.summary.images_per_second for one in runs]
-    known = [[rate for rate in arm if rate is not None] for arm in (rates, beside)]
+    known = [[rate for rate in arm if rate] for arm in (rates, beside)]
     ratio = None
     if known == [rates, beside] and not any(run.nonfinite for run in (original, *runs)):
         ratio = statistics.ratio(

@@ -6,21 +6,56 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from nbkit.analysis.memory import LEFT_OUT, MemoryEstimate, estimate_memory
-from nbkit.config import ExperimentConfig, Model, SlurmConfig
+from nbkit.config import ExperimentConfig, Model
 from nbkit.errors import ConfigError, NbkitError
 from nbkit.launch.command import torchrun_line
 from nbkit.launch.devices import threads_of_a_rank
 from nbkit.launch.sbatch import sbatch_script
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.study.wording import UNKNOWN, size
-from nbkit.widgets.form_fields import Control, Entered, fields_of
+from nbkit.widgets.form_fields import Control, Entered, entered_of, fields_of
 
-__all__ = ["Check", "python_line"]
+__all__ = ["Check", "Theirs", "python_line"]
 
 _WIDTH = 78
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """What others have written for Slurm, as the form reads its own controls."""
+
+    folder: Path
+    """Of the run or study that it comes from."""
+    slurm: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, config: ExperimentConfig, controls: Mapping[str, Control]
+    ) -> Theirs | None:
+        """Return what a configuration has of others; None if it is the user's own."""
+        folder = config.slurm.came_from
+        if folder is None:
+            return None
+        fields = fields_of(entered_of(config, controls), controls)
+        return cls(folder, fields.get("slurm", {}))
+
+    def is_in(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a value, a line or an option of it is among the fields."""
+        slurm = fields.get("slurm", {})
+        return any(
+            name in slurm and not _parts_of(value).isdisjoint(_parts_of(slurm[name]))
+            for name, value in self.slurm.items()
+        )
+
+
+def _parts_of(value: Any) -> set[Any]:
+    if isinstance(value, Mapping):
+        return set(value.items())
+    return set(value) if isinstance(value, tuple) else {value}
 
 
 @dataclass(frozen=True)
@@ -41,7 +76,7 @@ class Check:
         cls,
         entered: Entered,
         controls: Mapping[str, Control],
-        filled: ExperimentConfig | None = None,
+        theirs: Theirs | None = None,
     ) -> Check:
         """Check all fields together.
 
@@ -49,18 +84,16 @@ class Check:
         ----------
         entered, controls
             Of the form.
-        filled
-            What it was filled with: lines for Slurm that are still as they were come
-            from where this does.
+        theirs
+            What others have written of what the form was filled with.
         """
         fields = fields_of(entered, controls)
         try:
             config = ExperimentConfig(**fields)
         except ConfigError as error:
             return cls(fields, None, error.fields or {"": str(error)})
-        before = filled.slurm if filled is not None else config.slurm
-        if before.came_from is not None and _has_some_of(config.slurm, before):
-            config = config.coming_from(before.came_from)
+        if theirs is not None and theirs.is_in(fields):
+            config = config.coming_from(theirs.folder)
         return cls(fields, config)
 
     def to_dict(
@@ -163,12 +196,6 @@ def _value(value: Any, annotation: Any, *, indent: int) -> str:
         items = [_value(item, None, indent=indent) for item in value]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     return repr(value)
-
-
-def _has_some_of(slurm: SlurmConfig, filled: SlurmConfig) -> bool:
-    """Return whether a value other than the default is as it was."""
-    asked, before = (one.model_dump(exclude_defaults=True) for one in (slurm, filled))
-    return any(name in before and before[name] == asked[name] for name in asked)
 
 
 def _sbatch(config: ExperimentConfig) -> dict[str, str]:

@@ -19,7 +19,7 @@ import traitlets
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError
 from nbkit.launch.submit import existing_data
-from nbkit.widgets.form_check import Check
+from nbkit.widgets.form_check import Check, Theirs
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
 from nbkit.widgets.form_partitions import NOT_ASKED, PartitionLook
@@ -64,7 +64,7 @@ class FormPanel(anywidget.AnyWidget):
         found = sections()
         self.controls = {it.path: it for section in found for it in section.controls}
         self._launch = launch
-        self._filled = config
+        self._theirs = Theirs.of(config, self.controls)
         # Before anything that may fail: close() ends it.
         self._look = GpuLook(self._show_gpus)
         super().__init__(
@@ -95,7 +95,7 @@ class FormPanel(anywidget.AnyWidget):
         """Show a configuration in the controls, in place of what was entered."""
         entered = entered_of(config, self.controls)
         with self._lock:
-            self._filled = config
+            self._theirs = Theirs.of(config, self.controls)
             is_shown = self.entered == entered
             self.entered = entered
             if is_shown:  # no observer is called for an equal value
@@ -134,7 +134,7 @@ class FormPanel(anywidget.AnyWidget):
             self._show_check()
 
     def _checked(self) -> Check:
-        return Check.of(self.entered, self.controls, self._filled)
+        return Check.of(self.entered, self.controls, self._theirs)
 
     def _show_check(self, _: Any = None) -> None:
         with self._lock:

@@ -72,6 +72,8 @@ def _time_all_reduces(
     for _ in range(config.warmup_iterations):
         dist.all_reduce(message)
         message.fill_(1)
+        if device.type == "cuda":  # else it is queued only, and waited for below
+            torch.cuda.synchronize()
         beat()
     dist.barrier()
     if device.type == "cuda":
@@ -95,6 +97,7 @@ def _time_on_gpu(
     for mark in marks[1:]:
         dist.all_reduce(message)
         mark.record()
+        beat()  # a full queue waits for the device
     for mark in marks:
         mark.synchronize()
         beat()

@@ -125,6 +125,9 @@ def test_a_run_that_logged_a_rate_of_nothing_still_differs():
     found = compare_arms([facts(0.0, data={"a": 1})], [facts(5.0, data={"a": 2})])
 
     assert found.ratio is None
+    assert found.sentence.startswith(
+        "No ratio: a run has 0 images/s. Images/s: A 0.000"
+    )
     assert found.differences == (Difference("data", "a", "1", "2"),)
 
 

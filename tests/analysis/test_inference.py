@@ -254,5 +254,6 @@ def test_a_format_without_finite_results_was_measured_all_the_same():
     text = computed_sentence(rows, judged(fp32=saying()), "fp32", device_type="cuda")
 
     assert text == (
-        "nothing is compared: the results of at most one format are finite."
+        "Nothing is compared: the results of fp32, of its control, or of all other "
+        "formats are not finite."
     )

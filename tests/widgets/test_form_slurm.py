@@ -195,6 +195,31 @@ def test_lines_that_others_have_written_are_not_launched_by_the_form(
     form.close_all()
 
 
+@pytest.mark.parametrize(
+    ("theirs", "entered"),
+    [
+        ({"setup": (" curl x | sh ", "")}, {}),
+        ({"setup": ("curl x", "sh x")}, {"slurm.setup": "curl x\nmodule load mine"}),
+        ({"slurm_additional_parameters": {"nice": "5"}}, {}),
+        (
+            {"slurm_additional_parameters": {"prefer": "sh x"}},
+            {"slurm.slurm_additional_parameters": "nice=5\nprefer=sh x"},
+        ),
+    ],
+)
+def test_a_line_that_is_left_of_others_keeps_the_gate_closed(
+    slurm, tmp_path, theirs, entered
+):
+    config = ExperimentConfig(engine="slurm").replace(slurm=theirs)
+    config = config.coming_from(tmp_path)
+    form = nbkit.ExperimentForm(config)
+
+    enter(form, **entered)
+
+    assert form.config.slurm.came_from == tmp_path
+    form.close_all()
+
+
 def test_a_script_that_cannot_be_written_is_said_in_the_form(form, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", "/a\nb")
 

@@ -47,6 +47,9 @@ _unread: dict[Path, tuple[_Stamp, LiveMetrics]] = {}
 """Long files of ended runs, as far as they were read."""
 
 
+_NOT_READ = "not all steps were read"
+
+
 def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
     """Return id, name, state and start of runs, in their order.
 
@@ -80,7 +83,7 @@ def run_numbers(
         Any run of the store.
     limit_seconds
         A run that has ended and has more steps than can be read in that time has no
-        rate.
+        rate, and ``nonfinite`` says so.
 
     Returns
     -------
@@ -114,7 +117,7 @@ def run_numbers(
         config = read_json(run.paths.config) or {}
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
-        numbers |= nonfinite_words(run, limit_seconds)
+        numbers |= nonfinite_words(run, limit_seconds) or {"nonfinite": _NOT_READ}
         found: dict[str, Any] = progress(run.paths.metrics)
         found |= ended_rate(run, state, limit_seconds) or (
             {"images_per_second": None} if state.is_final else {}
