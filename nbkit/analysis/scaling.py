@@ -81,9 +81,8 @@ class ScalingRow:
     efficiency: float
     """Rate per device over that of the smallest size; 1 is linear scaling."""
     efficiency_low: float | None
-    """Lower end of the interval; ``None`` for the base and with a single run."""
     efficiency_high: float | None
-    """Upper end of the interval; ``None`` for the base and with a single run."""
+    """Ends of the interval; ``None`` for the base and with a single run."""
     efficiency_bootstrap_low: float | None
     """As ``efficiency_low``, by resampling the runs: a cross-check."""
     efficiency_bootstrap_high: float | None
@@ -98,6 +97,7 @@ class ScalingRow:
     """Lower end of the interval; ``None`` with a single run."""
     node_efficiency_high: float | None = None
     """Upper end of the interval; ``None`` with a single run."""
+    base_nnodes: int = 1
     counts: bool = True
     """Whether the arm's trainings were finite at every size: else its speed-up and
     efficiency are not shown."""
@@ -270,6 +270,7 @@ def _row(
         device_type=first.device_type,
         images_per_second=summarise(rates),
         base_world_size=base_size,
+        base_nnodes=base[0].nnodes,
         speedup=against.estimate,
         efficiency=against.estimate * per_device,
         efficiency_low=interval[0],
@@ -359,7 +360,7 @@ def _clause(row: ScalingRow) -> str:
     )
     if row.world_size == row.base_world_size:
         return f"{text}, the only size measured"
-    base = device_label(row.device_type, row.base_world_size)
+    base = device_label(row.device_type, row.base_world_size, row.base_nnodes)
     each = row.world_size // row.nnodes
     text += f", {row.speedup:.2f} times {base}: efficiency {_percent(row.efficiency)}"
     text += _interval(row.efficiency_low, row.efficiency_high)

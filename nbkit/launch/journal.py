@@ -120,9 +120,11 @@ class Journal:
         if now < self._next_sign:
             return
         self._next_sign = now + _SIGN_SECONDS
+        submission: dict[str, Any] = {}
         with suppress(OSError):
             os.utime(self._paths.record)
-        submission = read_json(self._paths.submission) or {}
+        with suppress(StoreError):  # a file server may not answer for some time
+            submission = read_json(self._paths.submission) or {}
         submitted = submission.get("time", self.record["time"]["submitted"])
         if submitted != self.record["time"]["submitted"]:
             newest = submission.get("supervisor") or {}

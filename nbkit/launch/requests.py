@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import signal
 from typing import Any
 
+from nbkit.errors import StoreError
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
@@ -13,6 +15,9 @@ from nbkit.store.record import read_json
 __all__ = ["StopRequests", "deadline"]
 
 _OWNER_EXIT = "owner exit"
+
+_PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN)
+"""Errors of a file server that does not answer for some time."""
 
 
 class StopRequests:
@@ -46,11 +51,17 @@ class StopRequests:
         Raises
         ------
         StoreError
-            If a request is there and cannot be read.
+            If a request is damaged, or may not be read. While a file server does not
+            answer, there is none.
         """
         if self._owner is not None and not self._owner.is_alive():
             self._terminated_by = self._terminated_by or _OWNER_EXIT
-        standing = read_json(self._paths.stop)
+        standing = None
+        try:
+            standing = read_json(self._paths.stop)
+        except StoreError as error:
+            if error.errno not in _PASSING:
+                raise
         found = [] if standing is None else [standing]
         if self._terminated_by is not None:
             by, grace_seconds = self._terminated_by, self._grace_seconds

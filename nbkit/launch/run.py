@@ -23,7 +23,7 @@ from nbkit.store.record import (
     write_json_once,
 )
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
+from nbkit.store.runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import visible
 
 if TYPE_CHECKING:
@@ -392,9 +392,9 @@ def runs(state: RunState | str | None = None, limit: int | None = None) -> RunLi
         message = f"state={state!r} is not one of {known}; use one of these."
         raise ConfigError(message)
     if state is None:
-        folders = list_run_folders()
+        names = list_run_names()
     else:
-        folder = runs_folder()
-        rows = [row for row in list_runs() if row.state == state]
-        folders = [folder / row.run_id for row in rows[:limit]]
-    return RunList(map(Run, folders[:limit]), lambda: runs(state, limit))
+        names = [row.run_id for row in list_runs() if row.state == state]
+    store = str(runs_folder())
+    found = [Run(f"{store}/{name}") for name in names[:limit]]
+    return RunList(found, lambda: runs(state, limit))

@@ -53,7 +53,8 @@ def summarise_times(
     Parameters
     ----------
     times
-        One positive number a run that came to it, each a separate process start.
+        One number a run that came to it, each a separate process start. Where one is
+        zero, as complete epochs may be, there is no interval.
     not_reached
         Runs that ended before it, after no less time.
     confidence
@@ -63,13 +64,13 @@ def summarise_times(
     Raises
     ------
     NotEnoughDataError
-        If there is no run at all, or a time is not a positive finite number.
+        If there is no run at all, or a time is negative or not finite.
     """
-    if times or not not_reached:
-        require_positive("times", times)
+    if any(times) or not (times or not_reached):
+        require_positive("times", [time for time in times if time])
     ordered = [*sorted(times), *[math.inf] * not_reached]
     interval = None
-    if not not_reached:
+    if not not_reached and all(times):
         found = summarise(times, confidence=confidence)
         interval = found.ci_low, found.ci_high
     return Times(

@@ -81,9 +81,10 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
 
 def _stamps(folder: Path, names: list[str]) -> dict[str, Stamp | None]:
     """Return the stamps of runs, side by side where each has to be waited for."""
+    root = str(folder)
 
     def look(part: list[str]) -> list[Stamp | None]:
-        return [stamp_of(f"{folder}/{name}") for name in part]
+        return [stamp_of(f"{root}/{name}") for name in part]
 
     began = time.perf_counter()
     first, *rest = _parts(names) or [[]]

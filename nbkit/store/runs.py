@@ -75,8 +75,13 @@ class StoredRun:
         The run's folder.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.paths = RunPaths(root)
+    def __init__(self, root: Path | str) -> None:
+        self._root = root
+
+    @cached_property
+    def paths(self) -> RunPaths:
+        """The run's files."""
+        return RunPaths(Path(self._root))  # at first use: a list has many runs
 
     @property
     def run_id(self) -> str:

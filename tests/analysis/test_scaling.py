@@ -165,6 +165,14 @@ def test_nodes_are_not_held_against_a_node_that_nobody_measured():
     assert "whole node" not in computed_sentence([last])
 
 
+def test_a_smallest_size_over_two_nodes_is_named_with_them():
+    two = runs("fp16", 2, [1_800.0], nnodes=2)
+
+    *_, last = scaling_table([*two, *runs("fp16", 4, [3_400.0], nnodes=2)])
+
+    assert "times 2 x 1 GPU: efficiency" in computed_sentence([last])
+
+
 def test_sentence_tells_the_fastest_arm_first_with_n_and_intervals():
     sentence = computed_sentence(scaling_table([*FP32, *FP16]))
 

@@ -159,7 +159,7 @@ def test_cost_is_price_times_hours_and_unknown_without_one_of_them():
     assert cost(1_800.0, None) is None
 
 
-def seed(number, seconds):
+def seed(number, seconds, epochs=35):
     return TimeToTarget(
         run_id=f"run {number}",
         seed=number,
@@ -168,7 +168,7 @@ def seed(number, seconds):
         seconds=seconds,
         evaluation_seconds=None if seconds is None else 0.1 * seconds,
         startup_seconds=5.0,
-        epochs=None if seconds is None else 35,
+        epochs=None if seconds is None else epochs,
         images=None,
         joules=None,
         watched_seconds=seconds or 999.0,
@@ -189,6 +189,12 @@ def test_a_recipe_counts_the_seeds_that_never_got_there():
     assert found.epochs.median == 35
     assert found.evaluation_share == pytest.approx(0.1)
     assert recipe("lars", None).evaluation_share is None
+
+
+def test_a_target_may_be_reached_within_the_first_epoch():
+    found = RecipeTimes("lars", (seed(0, 9.0, epochs=0), seed(1, 20.0, epochs=1)))
+
+    assert (found.epochs.median, found.epochs.ci_low) == (0.5, None)
 
 
 def test_recipes_are_compared_by_their_times_and_less_is_faster():

@@ -58,4 +58,12 @@ def test_no_runs_and_times_of_nothing_are_refused():
     with pytest.raises(NotEnoughDataError):
         summarise_times([])
     with pytest.raises(NotEnoughDataError):
-        summarise_times([0.0, 1.0])
+        summarise_times([-1.0, 1.0])
+
+
+def test_nothing_needs_no_time_and_has_no_interval():
+    found = summarise_times([0.0, 1.0, 4.0])
+
+    assert (found.fastest, found.median, found.slowest) == (0.0, 1.0, 4.0)
+    assert (found.ci_low, found.ci_high) == (None, None)
+    assert summarise_times([0.0, 0.0]).median == 0.0

@@ -1,0 +1,87 @@
+"""A supervisor's looks at its run's folder, whose file server fails for a while."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+import pytest
+
+from nbkit.errors import StoreError
+from nbkit.launch.journal import Journal
+from nbkit.launch.requests import StopRequests
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import write_json
+
+STOP = {"by": "ann", "grace_seconds": 5.0}
+SUBMISSION = {
+    "owner": {"pid": os.getpid(), "start_ticks": 0, "host": "elsewhere", "boot_id": ""},
+    "on_owner_exit": "keep",
+}
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return RunPaths(tmp_path)
+
+
+@pytest.fixture
+def requests(paths):
+    before = signal.getsignal(signal.SIGTERM)
+    yield StopRequests(paths, SUBMISSION, 5.0)
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def fail(monkeypatch):
+    """Let the next file that is opened give an error of the system."""
+    opened = os.open
+
+    def fail(number):
+        def fail_once(*arguments, **options):
+            monkeypatch.setattr(os, "open", opened)
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "open", fail_once)
+
+    return fail
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT])
+def test_a_request_is_seen_once_the_file_server_answers_again(
+    number, paths, requests, fail
+):
+    write_json(paths.stop, STOP)
+
+    fail(number)
+    assert requests.look() == []
+    assert requests.look() == [STOP]
+
+
+def test_a_request_that_may_not_be_read_is_an_error(paths, requests, fail):
+    write_json(paths.stop, STOP)
+
+    fail(errno.EACCES)
+    with pytest.raises(StoreError):
+        requests.look()
+
+
+def test_a_damaged_request_is_an_error(paths, requests):
+    paths.stop.write_text("{")
+
+    with pytest.raises(StoreError):
+        requests.look()
+
+
+def test_a_sign_is_given_while_the_file_server_does_not_answer(paths, fail):
+    names = "name time engine owner on_owner_exit device_type cpus_per_rank argv cwd"
+    request = {"request": {"kind": "cpu"}, "origins": {}, "tags": {}, "attempt": 0}
+    journal = Journal(paths, {**dict.fromkeys(names.split()), **request})
+    journal.write_record()
+    os.utime(paths.record, (1, 1))
+
+    fail(errno.EIO)
+    journal.give_sign()
+    journal.close()
+    assert paths.record.stat().st_mtime > 1
