@@ -97,10 +97,14 @@ class Comparison:
     """Images per second of both, each with its n; empty where one has none."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     """By arm, where a run stopped being finite."""
+    doubt: str = ""
+    """Why the runs cannot support an answer, as others disturbed them; empty if not."""
 
     @property
     def sentence(self) -> str:
         """The ratio in words and of what it is one, or why there is none."""
+        if self.doubt:
+            return self.doubt
         first = no_verdict_sentence(self.not_finite)
         if self.ratio is not None:
             first = self.ratio.sentence

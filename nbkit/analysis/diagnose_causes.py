@@ -103,6 +103,8 @@ class Cause:
     """The one thing to try first."""
     gain: Gain | None
     """What that is predicted to bring; None where the run does not tell."""
+    by_conditions: bool = True
+    """Whether recorded conditions show it, and not what the run has measured."""
 
     @property
     def kind(self) -> Code:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
-from nbkit.analysis.diagnose_facts import Facts
+from nbkit.analysis.diagnose_facts import Facts, RankTimes
 
 __all__ = [
     "NO_CPU_SHARE",
@@ -75,9 +75,9 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
     compete = is_full if queued is None else queued >= WORTH_A_WORD
     if facts.load is None or facts.load.busy_cpus is None:
         # In a moment, its own processes take turns, too.
-        compete = compete and is_full and _has_waited(facts)
-    waits = facts.least_data_wait
-    matters = not facts.on_gpus or waits >= WORTH_A_WORD
+        compete = compete and is_full and _has_waited(facts.ranks)
+    waits, lost = facts.least_data_wait, _lost_to_cpus(facts)
+    matters = not facts.on_gpus or lost is not None
     if not (compete and matters) or share < WORTH_A_WORD:
         return
     ready = (
@@ -91,22 +91,26 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
         change = "separate CPUs for each of the jobs that run together (cpus=...)."
     yield Cause(
         "other-processes",
-        waits if facts.on_gpus else None,
+        lost if facts.on_gpus else None,
         f"Others kept {others:.1f} of {total} CPUs busy, the run {own:.1f}{ready}."
         f"{sisters}",
         change,
-        at_most(waits, "the waiting for input left out")
+        at_most(lost or 0.0, "the waiting left out")
         if facts.on_gpus
         else Gain(
             _at_most(within_reach / own, queued, waits),
             None,
             "the others' CPU time in addition",
         ),
+        by_conditions=not facts.on_gpus or _has_no_cpu(facts),
     )
 
 
 def no_cpu(facts: Facts) -> Iterator[Cause]:
     """Find a rank without a CPU where no sample says which process had it."""
+    if (facts.config.get("nnodes") or 1) > 1:
+        yield from _no_cpu_on_a_node(facts)
+        return
     if facts.busy_cpus is not None:
         return  # `other_processes` knows more
     loads = facts.config.get("data", "synthetic") != "synthetic"
@@ -118,25 +122,65 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         return
     if allowed != _reach(facts):
         return  # a quota, after which no process has a CPU
-    if not _has_waited(facts):
+    if not _has_waited(facts.ranks):
         return
-    if own >= SATURATED * allowed or (facts.on_gpus and waits < WORTH_A_WORD):
+    if own >= SATURATED * allowed:
         return
+    lost = _lost_to_cpus(facts)
     yield Cause(
         "no-cpu",
-        waits if facts.on_gpus else None,
+        lost if facts.on_gpus else None,
         f"A rank was ready and had no CPU in {queued * 100:.0f} % of the time, and the "
         f"run kept {own:.1f} of {allowed:g} CPUs busy.",
         "run it again when no other process uses this host's CPUs.",
-        at_most(waits, "the waiting for input left out")
+        at_most(lost or 0.0, "the waiting left out")
         if facts.on_gpus
         else Gain(_at_most(allowed / own, queued, waits), None, "a CPU at all times"),
     )
 
 
-def _has_waited(facts: Facts) -> bool:
+def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
+    """Find the rank that waited longest for a CPU which others of its node had."""
+    found: list[tuple[float, str, float, float]] = []
+    for name in sorted({rank.node for rank in facts.ranks if rank.node}):
+        ranks = [rank for rank in facts.ranks if rank.node == name]
+        used = [rank.share(rank.cpu_seconds) for rank in ranks]
+        own = sum(share or 0.0 for share in used)
+        busy = max(rank.host_busy_cpus or 0.0 for rank in ranks)
+        queued = max(rank.share(rank.cpu_queue_seconds) or 0.0 for rank in ranks)
+        is_known = None not in used and _has_waited(ranks)
+        if is_known and queued >= NO_CPU_SHARE and busy - own > WORTH_A_WORD * busy:
+            found.append((queued, name, busy - own, own))
+    if found:
+        queued, name, others, own = max(found)
+        yield Cause(
+            "no-cpu",
+            queued,
+            f"A rank on {name} was ready and had no CPU in {queued * 100:.0f} % of the "
+            f"time; others kept {others:.1f} CPUs busy there, the run {own:.1f}.",
+            "run it again when no other process uses its nodes' CPUs.",
+            at_most(queued, "a CPU at all times"),
+        )
+
+
+def _has_no_cpu(facts: Facts) -> bool:
+    return (facts.queue_share or 0.0) >= NO_CPU_SHARE
+
+
+def _lost_to_cpus(facts: Facts) -> float | None:
+    """Return the part of a run's time that it waits where it lacks CPUs; None: none.
+
+    A GPU computes on while its rank waits for a moment: only long waits count.
+    """
+    waits = facts.least_data_wait
+    if waits >= WORTH_A_WORD:
+        return waits
+    return facts.queue_share if _has_no_cpu(facts) else None
+
+
+def _has_waited(ranks: Sequence[RankTimes]) -> bool:
     """Return whether a rank was without a CPU for more than some time slices."""
-    waited = max(rank.cpu_queue_seconds or 0.0 for rank in facts.ranks)
+    waited = max(rank.cpu_queue_seconds or 0.0 for rank in ranks)
     return waited >= _QUEUE_SECONDS
 
 
@@ -153,9 +197,9 @@ def _at_most(by_cpus: float, queued: float | None, waits: float) -> float:
 
 def busy_share(facts: Facts) -> float | None:
     """Return how busy the host's CPUs were; None if unknown."""
-    if facts.load is None or facts.load.busy_cpus is None or not facts.num_cpus:
+    if facts.busy_cpus is None or not facts.num_cpus:
         return None
-    return min(1.0, facts.load.busy_cpus / facts.num_cpus)
+    return min(1.0, facts.busy_cpus / facts.num_cpus)
 
 
 def filled_share(facts: Facts) -> float | None:

@@ -32,6 +32,8 @@ _POWER_CAP = "power cap"
 
 Line = dict[str, Any]
 Span = tuple[float, float]
+Seen = tuple[str, str | None, int]
+"""A process on a GPU: its host, MIG instance and pid."""
 
 
 @dataclass
@@ -150,7 +152,7 @@ def read_load(
         busy_cpus=None if several else reading.busy_cpus(num_cpus),
         run_cpus=None if several else reading.run_cpus(),
         gpus=list(reading.gpus.values()),
-        strangers=reading.strangers() if reading.sees_ranks else None,
+        strangers=reading.strangers() if reading.own_parts else None,
     )
 
 
@@ -188,9 +190,10 @@ class _Reading:
     gpus: dict[str, GpuLoad] = field(default_factory=dict)
     looked: Counter[str] = field(default_factory=Counter[str])
     """Samples of each host that say which processes are on its GPUs."""
-    seen: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
-    """Samples with each stranger, by host and pid."""
-    sees_ranks: bool = False
+    seen: Counter[Seen] = field(default_factory=Counter[Seen])
+    """Samples with each process that is not a rank."""
+    own_parts: set[str | None] = field(default_factory=set)
+    """MIG instances on which ranks were seen; None is a GPU that is not divided."""
 
     def take_header(self, header: Line) -> None:
         for device in header.get("devices") or ():
@@ -216,10 +219,16 @@ class _Reading:
             self._take_gpu(gpu)
         told = [gpu["processes"] for gpu in gpus if gpu.get("processes") is not None]
         if told:
-            pids = {one["pid"] for processes in told for one in processes} - {None}
-            self.sees_ranks |= not pids.isdisjoint(self.run_pids)
+            there = {
+                (host_name, one.get("mig_uuid"), one["pid"])
+                for processes in told
+                for one in processes
+                if one["pid"] is not None
+            }
+            own = {seen for seen in there if seen[2] in self.run_pids}
+            self.own_parts.update(part for _, part, _ in own)
             self.looked[host_name] += 1
-            self.seen.update((host_name, pid) for pid in pids - self.run_pids)
+            self.seen.update(there - own)
 
     def _take_gpu(self, gpu: Line) -> None:
         uuid = str(gpu.get("uuid") or gpu["index"])
@@ -234,7 +243,11 @@ class _Reading:
                 load.slowed[reason] = load.slowed.get(reason, 0) + 1
 
     def strangers(self) -> list[float]:
-        return [count / self.looked[host] for (host, _), count in self.seen.items()]
+        return [
+            count / self.looked[host]
+            for (host, part, _), count in self.seen.items()
+            if part in self.own_parts
+        ]
 
     def busy_cpus(self, num_cpus: int | None) -> float | None:
         if num_cpus is None or self.told_seconds < _MINIMUM_SECONDS:

@@ -14,6 +14,9 @@ from nbkit.store.runs import StoredRun
 
 __all__ = ["ArmsBoundBy"]
 
+_BETWEEN_JOBS = ("other-processes", "no-cpu")
+"""What jobs that are started together do to each other; each has its own GPUs."""
+
 
 class ArmsBoundBy:
     """The diagnoses of every finished run of some arms.
@@ -51,20 +54,25 @@ class ArmsBoundBy:
         without
             Codes of causes that are known to have changed nothing.
         """
-        found = {
-            arm: [
-                causes
-                for run in told
-                if (causes := [c for c in run.disturbances if c.code not in without])
-            ]
-            for arm, told in self._told.items()
-            if arm not in self._at_once
-        }
+        found: dict[str, list[list[Cause]]] = {}
+        for arm, told in self._told.items():
+            passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
+            each = (
+                [c for c in run.disturbances if c.code not in passed] for run in told
+            )
+            found[arm] = [causes for causes in each if causes]
         return {
             arm: runs
             for arm, runs in found.items()
             if runs and 2 * len(runs) >= len(self._told[arm])
         }
+
+    def in_every_arm(self, code: str) -> bool:
+        """Return whether a cause disturbed at least half of the runs of each arm."""
+        return all(
+            2 * sum(code in {one.code for one in run} for run in told) >= len(told)
+            for told in self._told.values()
+        )
 
     def runs_of(self, arm: str) -> int:
         """Return how many runs of an arm there are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.redaction import redacted
 from nbkit.store.runs import StoredRun
 from nbkit.study.cpu_bindings import bound_to
+from nbkit.study.lead import lead_of_runs
 
 __all__ = ["code_facts", "compare", "environment_facts", "run_facts"]
 
@@ -69,7 +71,8 @@ def compare(a: Arm, b: Arm) -> Comparison:
     if names[0] == names[1]:
         names = ["A", "B"]
     of_a, of_b = ([run_facts(run) for run in arm] for arm in arms)
-    return compare_arms(of_a, of_b, *names)
+    doubt = lead_of_runs(dict(zip(names, arms, strict=True)))
+    return replace(compare_arms(of_a, of_b, *names), doubt=doubt)
 
 
 def _runs(name: str, arm: Arm) -> list[StoredRun]:

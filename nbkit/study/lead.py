@@ -16,6 +16,7 @@ from nbkit.analysis.usable import no_verdict_sentence
 from nbkit.plural import plural
 from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.runs import StoredRun
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.finite import not_finite
 from nbkit.study.report import Report
@@ -28,6 +29,7 @@ __all__ = [
     "every_doubt",
     "instead_of_answer",
     "lead_of",
+    "lead_of_runs",
     "so_far",
     "told_first",
     "without_runs",
@@ -43,7 +45,8 @@ _LIMITS = {
     "missing": "1 finished run of every arm",
     "control": f"{CONTROL_LIMIT * 100:g} %, or its interval",
     "other-gpu-processes": f"{WORTH_A_WORD * 100:g} % of the samples, {_HALF}",
-    "other-processes": f"{_TIME}, {_HALF}",
+    "other-processes": f"{_TIME}, {_HALF}; on GPUs, of a rank that computes without "
+    f"waiting for images, {NO_CPU_SHARE * 100:g} %",
     "throttled": f"{WORTH_A_WORD * 100:g} % of the rate, {_HALF}",
     "no-cpu": f"{NO_CPU_SHARE * 100:g} % of the time, {_HALF}",
 }
@@ -54,6 +57,8 @@ _IN_AUDIT = {
     "other-processes": "other-cpu-processes",
 }
 """What an audit calls a reason, where it has another name for it."""
+
+_EMPTY = Report("", "")
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,11 @@ def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]
         What the runs of every arm were bound by.
     """
     differing = [*_of_controls(controls)]
-    # A process that only holds memory is there, too, and changes nothing.
-    cleared = ("other-gpu-processes",) if controls and not differing else ()
-    return [*differing, *_of_disturbances(bound_by, cleared)]
+    # A process that only holds memory changes nothing. A control shows that of one that
+    # was there in its runs, and so in the runs of every arm.
+    code = "other-gpu-processes"
+    is_clear = controls and not differing and bound_by.in_every_arm(code)
+    return [*differing, *_of_disturbances(bound_by, [code] if is_clear else [])]
 
 
 def without_runs(study: StoredStudy) -> list[Doubt]:
@@ -122,7 +129,15 @@ def _finished(study: StoredStudy) -> str:
 
 def lead_of(study: StoredStudy, controls: Sequence[NoiseFloor]) -> str:
     """Return what takes the answer back, with every reason; empty if it stands."""
-    told = instead_of_answer(study, controls)
+    return _in_full(instead_of_answer(study, controls))
+
+
+def lead_of_runs(runs_by_arm: Mapping[str, Sequence[StoredRun]]) -> str:
+    """Return what takes back what runs without a study say; empty if it stands."""
+    return _in_full(told_first(_EMPTY, {}, doubts([], ArmsBoundBy(runs_by_arm))))
+
+
+def _in_full(told: Report) -> str:
     return " ".join([told.answer, *told.notes])
 
 
@@ -137,11 +152,10 @@ def every_doubt(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Doub
 def instead_of_answer(study: StoredStudy, controls: Sequence[NoiseFloor]) -> Report:
     """Return what a report says in the place of an answer; nothing if that stands."""
     found = every_doubt(study, controls)
-    empty = Report("", "")
     if not found:
-        return empty
+        return _EMPTY
     rest = "" if found[0].code == "missing" else so_far(study)
-    return told_first(empty, not_finite(study), found, rest)
+    return told_first(_EMPTY, not_finite(study), found, rest)
 
 
 def _of_disturbances(
@@ -246,6 +260,7 @@ def told_first(
         report,
         answer=f"{said} {after}".rstrip(),
         notes=notes,
+        below=below,
         tables=tables,
         result=result,
     )

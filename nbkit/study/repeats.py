@@ -56,7 +56,8 @@ def to_repeat(
     alone = {slot: run for slot, run in finished.items() if slot.arm not in left_out}
     before = {one.slot for one in replaced(finished, entries)}
     was = {
-        slot: slot in before or bool(diagnose(run).disturbances)
+        slot: slot in before
+        or any(one.by_conditions for one in diagnose(run).disturbances)
         for slot, run in alone.items()
     }
     return [slot for slot in chosen(was) if slot not in before]

@@ -118,6 +118,8 @@ class Report:
     """One sentence, computed from the data."""
     notes: Sequence[str] = ()
     """What a reader has to know before believing the answer."""
+    below: Sequence[str] = ()
+    """Those of them that the answer refers to."""
     tables: Sequence[Table] = ()
     """The first one is the headline."""
     figures: Sequence[Figure] = ()
@@ -242,7 +244,7 @@ class SavedReport:
     def bundle(self) -> MimeBundle:
         """Return the answer, where the rest is, and the result for programs."""
         report = self.report
-        rest = self._places()
+        rest = [*report.below, *self._places()]
         step = f"Next: {report.next_step}" if report.next_step else ""
         return {
             "text/html": f"<p><strong>{escape(report.answer)}</strong></p>"
@@ -258,7 +260,7 @@ class SavedReport:
         }
 
     def __repr__(self) -> str:
-        lines = [self.report.answer, *self._places()]
+        lines = [self.report.answer, *self.report.below, *self._places()]
         return visible("\n".join(lines), lines=True)
 
     def _places(self) -> list[str]:

@@ -41,4 +41,5 @@ def _headline(study: StoredStudy) -> str:
         made: Report = importlib.import_module(_REPORTS).make(study)
     except NbkitError:
         return so_far(study)  # nothing can be compared yet
-    return "\n\n".join([made.answer, *(one.to_text() for one in made.tables[:1])])
+    tables = [] if made.has_no_answer else made.tables[:1]
+    return "\n\n".join([made.answer, *(one.to_text() for one in tables)])

@@ -113,12 +113,12 @@ def tune_loading(
             run = launch(with_setting(config, setting), on_owner_exit="stop", tags=tags)
         try:
             run.wait(on_poll=shown.poll)
-        except KeyboardInterrupt:
-            run.stop(by="interrupt")
-            raise
         except RunFailedError as error:
             failed.append(error)
             return Trial(setting, 0.0, run_id=run.run_id, cause=_cause(error))
+        except BaseException:
+            run.stop(by="interrupt")  # nothing else would end it while the kernel lives
+            raise
         finally:
             shown.end(run)
         summary = run.summary

@@ -89,6 +89,41 @@ def test_several_nodes_have_no_cpus_in_common(diagnosed):
         assert any("how full the CPUs were" in text for text in found.unknown)
 
 
+def test_others_on_the_cpus_of_one_node_are_named_with_it(diagnosed):
+    def found(busy_cpus, queue=0.45, **values):
+        counted = {"host_cpu_seconds": busy_cpus * 30.0, "counted_seconds": 30.0}
+        quiet = rank(0, node="n1", **counted)
+        other = rank(1, node="n2", cpu_queue=queue, cpu=6.0, **counted, **values)
+        return diagnosed(config={"nnodes": 2}, worker={"ranks": [quiet, other]})
+
+    [cause] = found(60.0).disturbances
+    assert cause.code == "no-cpu"
+    assert "A rank on n2 was ready and had no CPU in 45 % of the time" in cause.evidence
+    assert "others kept 54.0 CPUs busy there, the run 6.0" in cause.evidence
+    for without in (found(6.0), found(60.0, queue=0.1)):
+        assert without.disturbances == []
+
+
+@pytest.mark.parametrize("config", [{}, {"task": "inference"}])
+def test_a_rank_on_a_gpu_that_has_no_cpu_is_disturbed_without_waiting_for_images(
+    diagnosed, config
+):
+    def found(queue, data_wait=0.0):
+        ranks = [rank(0, data_wait=data_wait, cpu_queue=queue), rank(1, data_wait=0.2)]
+        full = samples(cpu_percent=99)
+        return diagnosed(config=config, worker={"ranks": ranks}, sampled=full)
+
+    [cause] = found(0.45).disturbances
+    assert (cause.code, cause.share, cause.by_conditions) == (
+        "other-processes",
+        0.45,
+        True,
+    )
+    assert found(0.2).disturbances == []
+    [late] = found(0.2, data_wait=0.2).disturbances
+    assert (late.share, late.by_conditions) == (0.2, False)
+
+
 def test_jobs_that_were_to_run_at_once_are_not_told_to_leave(diagnosed):
     alone = on_cpus(rank(0, communication_exposed=0.0, cpu=30, cpu_queue=0.45))
     files = {"worker": alone, "sampled": samples(cpu_percent=99)}
@@ -135,6 +170,16 @@ def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
     assert "is not known" in advice(cpu=1.0, cpus=())
     assert "is not known" in advice(nnodes=2)
     assert "decode less" in advice(cpus=(), sampled=full)
+
+
+def test_of_a_short_run_the_ranks_know_that_the_cpus_were_full(diagnosed):
+    full = {"host_cpu_seconds": 64 * 30.0, "counted_seconds": 30.0}
+    ranks = [rank(n, data_wait=0.5, cpu=1.0, **full) for n in (0, 1)]
+
+    found = diagnosed(worker={"ranks": ranks}, sampled=[])
+
+    [advice] = [cause.change for cause in found if cause.code == "input"]
+    assert advice.startswith("let the CPUs decode less")
 
 
 def test_more_loading_processes_are_no_help_on_full_cpus(diagnosed):

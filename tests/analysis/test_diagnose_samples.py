@@ -74,6 +74,16 @@ def test_a_stranger_has_the_share_of_its_hosts_samples(write):
     assert sorted(load.strangers) == [0.25, 0.5]
 
 
+def test_processes_on_other_instances_of_a_gpu_are_no_strangers(write):
+    def load(*others):
+        own = GpuProcess(1, mig_uuid="MIG-a")
+        read = [sample(t, processes=(own, *others)) for t in range(4)]
+        return read_load(write(*read), [(0, 9)], 8, [1])
+
+    assert load(GpuProcess(7, mig_uuid="MIG-b")).strangers == []
+    assert load(GpuProcess(7, mig_uuid="MIG-a")).strangers == [1.0]
+
+
 def test_two_seconds_are_the_least(write):
     folder = write(*(sample(t) for t in range(10)))
 

@@ -21,7 +21,7 @@ def run(tmp_path):
     def write(data_wait=0.0, **files):
         ranks = [rank(number, data_wait=data_wait) for number in (0, 1)]
         store = tmp_path / str(next(STORES))
-        return write_run(store, worker={"ranks": ranks}, **files)
+        return write_run(store, **{"worker": {"ranks": ranks}, **files})
 
     return write
 
@@ -68,3 +68,15 @@ def test_disturbed_runs_do_not_tell_what_bounds_an_arm(run):
     assert few.notes() == ["What bounds fp32: nothing stands out."]
     [note] = starved.notes()
     assert "input (30 % of the time), in 2 of 3 undisturbed runs. " in note
+
+
+def test_jobs_at_once_disturb_each_others_cpus_and_not_their_gpus(run):
+    strangers = samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1))
+    starved = {"ranks": [rank(n, data_wait=0.3, cpu_queue=0.45) for n in (0, 1)]}
+    arms = {
+        "gpus": [run(sampled=strangers)],
+        "cpus": [run(worker=starved, sampled=samples(cpu_percent=99))],
+    }
+
+    assert set(ArmsBoundBy(arms).disturbed()) == {"gpus", "cpus"}
+    assert set(ArmsBoundBy(arms, at_once=arms).disturbed()) == {"gpus"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbkit
+from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.errors import ConfigError, RunError, RunNotFoundError
 from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.record import write_json
@@ -18,6 +19,10 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     small, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)  # in no checkout, whose files might change meanwhile
+    causes = []
+    monkeypatch.setattr(
+        "nbkit.study.bound_by.diagnose", lambda run: Diagnosis("a run", causes)
+    )
     run = nbkit.launch(small(steps=6)).wait()
     other = nbkit.launch(small(steps=6, learning_rate=0.2)).wait()
 
@@ -38,6 +43,10 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     # Whoever only reads a run has no handle to stop it.
     read = StoredRun(run.paths.root)
     assert nbkit.compare(read, [other]).sentence == comparison.sentence
+    causes.append(Cause("throttled", 0.4, "Clocks were held down.", "Cool.", None))
+    assert nbkit.compare(run, other).sentence.startswith(
+        "These runs cannot support an answer: clocks were held down (1 of 1 runs of "
+    )
     with pytest.raises(ConfigError, match="is in both arms"):
         nbkit.compare([run, other], run)
     _refuses_what_cannot_be_compared(run)

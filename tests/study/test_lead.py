@@ -35,14 +35,16 @@ def diagnosed(monkeypatch):
     )
 
 
-def bound(*runs):
-    """Return an arm of some runs; of each, the codes of what disturbed it."""
+def bound(*runs, **arms):
+    """Return arms, or one of some runs; of each run, the codes of what disturbed it."""
     config = SimpleNamespace(has_steps=True)
-    told = [
-        [Cause(code, 0.4, EVIDENCE[code], "leave.", None) for code in codes]
-        for codes in runs
-    ]
-    return ArmsBoundBy({"a": [SimpleNamespace(config=config, causes=c) for c in told]})
+
+    def run(codes):
+        causes = [Cause(code, 0.4, EVIDENCE[code], "leave.", None) for code in codes]
+        return SimpleNamespace(config=config, causes=causes)
+
+    arms = arms or {"a": runs}
+    return ArmsBoundBy({arm: [*map(run, told)] for arm, told in arms.items()})
 
 
 def made():
@@ -107,6 +109,16 @@ def test_who_is_on_the_gpus_is_a_doubt_only_where_the_control_does_not_clear_it(
     assert len(doubts([noise_floor([100.0], [50.0])], there)) == 2
 
 
+def test_a_process_that_was_there_in_one_arm_alone_is_not_cleared_by_the_control():
+    quiet, there = [[], []], [["other-gpu-processes"], ["other-gpu-processes"]]
+    cleared = [noise_floor(QUIET, QUIET[::-1])]
+
+    assert [one.code for one in doubts(cleared, bound(a=quiet, b=there))] == [
+        "other-gpu-processes"
+    ]
+    assert doubts(cleared, bound(a=there, b=there)) == []
+
+
 def test_a_process_that_the_control_clears_does_not_hide_what_else_disturbed_runs():
     both = ["other-gpu-processes", "throttled"]
     busy = ["other-gpu-processes", "other-processes"]
@@ -136,6 +148,7 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
         "runs cannot support an answer."
     )
     assert goes.notes == ["Doubt: clocks were held down. Cool it.", missing]
+    assert goes.below == goes.notes
     # Runs that an answer can do without are no reason to take it back.
     both = told_first(made(), lost, [], missing).answer
     assert both.startswith("No verdict on fp16: loss not finite at step 9; 1 more rem")

@@ -124,3 +124,20 @@ def test_a_report_says_what_the_starts_that_were_replaced_would_have_given(
     *_, instead = make(study).method
     assert "These runs cannot support an answer: " in instead
     assert "3.000" not in instead
+
+
+@pytest.mark.parametrize("by_conditions", [True, False])
+def test_what_a_run_has_measured_is_no_reason_to_repeat_it(
+    by_conditions, store, monkeypatch
+):
+    base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
+    study = Study.create("late images", {"a": base}, repeats=3)
+    write_runs(study, {"a": 100.0})
+    late = study.runs_by_arm()["a"][1].run_id
+    waited = Cause("other-processes", 0.2, "Others.", "Leave.", None, by_conditions)
+    monkeypatch.setattr(
+        "nbkit.study.repeats.diagnose",
+        lambda run: Diagnosis("a run", [waited] * (run.run_id == late)),
+    )
+
+    assert [slot.repeat for slot in study.disturbed] == [1] * by_conditions

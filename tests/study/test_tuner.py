@@ -6,7 +6,7 @@ import pytest
 
 import nbkit
 from nbkit.analysis.tuning import Grid, Setting
-from nbkit.errors import RunFailedError
+from nbkit.errors import RunFailedError, StoreError
 from nbkit.store.record import RunState
 from nbkit.study.tuner import tune_loading
 
@@ -39,3 +39,18 @@ def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
         tune_loading(loading, grid, Setting(1, 2, "tfrecord"))
 
     assert "tuner: 1 run in" in capsys.readouterr().out
+
+
+def test_a_trial_ends_with_a_search_that_cannot_show_its_progress(loading, monkeypatch):
+    shown = []
+
+    def poll(progress, run):
+        shown.append(run)
+        raise StoreError
+
+    monkeypatch.setattr("nbkit.study.tuner.Progress.poll", poll)
+    with pytest.raises(StoreError):
+        tune_loading(loading, Grid(["torch"], [1], [2]), Setting(1, 2, "torch"))
+
+    [run] = shown
+    assert run.state is RunState.STOPPED
