@@ -28,13 +28,15 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
-from nbkit.errors import StoreError
+from nbkit.errors import ConfigError, StoreError
 
 __all__ = [
     "ID",
     "JSON_BYTES",
     "LINE_BYTES",
+    "can_enter",
     "descriptor_of",
+    "expanded",
     "lines_of",
     "open_regular",
     "parse_object",
@@ -65,6 +67,39 @@ _TRIES = 3
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _DROP = "remove its folder if it is of no use"
+
+
+def expanded(path: str | os.PathLike[str], name: str) -> Path:
+    """Return an absolute path, with the home folder that a ``~`` stands for.
+
+    Parameters
+    ----------
+    path
+        As a user has written it.
+    name
+        The parameter that it is, for the message.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such user, or no such home folder.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        user, shown = Path(path).parts[0], str(path)
+        message = (
+            f"{name}={shown!r}: {user} is not a user with a home folder here; name "
+            "the folder in full."
+        )
+        raise ConfigError(message) from error
+
+
+def can_enter(folder: Path) -> bool:
+    """Return whether this is a folder, and this process may work in it."""
+    # Path.is_dir raises where a folder above is closed, up to Python 3.13.
+    is_folder = os.path.isdir(folder)  # noqa: PTH112
+    return is_folder and os.access(folder, os.X_OK)
 
 
 def open_regular(path: Path) -> io.BufferedReader:

@@ -68,7 +68,8 @@ def add_to(commands: Commands) -> None:
         "--grace",
         type=float,
         metavar="SECONDS",
-        help="grace time before force (default: the grace time of each run)",
+        help="grace time before force, 0 to 86,400 (default: the grace time of each "
+        "run)",
     )
 
     parser = add_command(
@@ -157,8 +158,11 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _stop(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.requests import checked_grace
     from nbkit.launch.run import attach, runs
 
+    if arguments.grace is not None:
+        checked_grace(arguments.grace)
     if bool(arguments.run) == arguments.all:
         given = "both" if arguments.run else "neither"
         message = f"nbkit stop needs either runs or --all; {given} was given."

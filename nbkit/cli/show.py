@@ -54,7 +54,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
     run = attach(arguments.run)
     if arguments.json:
-        write_json({"run_id": run.run_id, "state": str(run.state), **run.record})
+        # Last: the record of a run whose supervisor has died says what was.
+        write_json({**run.record, "run_id": run.run_id, "state": str(run.state)})
         return 0
     with damage_told(run.paths.root):
         write_lines(_lines(run, arguments.lines))

@@ -7,12 +7,15 @@ import errno
 import signal
 from typing import Any
 
-from nbkit.errors import StoreError
+from nbkit.errors import ConfigError, StoreError
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
 
-__all__ = ["StopRequests", "deadline"]
+__all__ = ["LONGEST_GRACE_SECONDS", "StopRequests", "checked_grace", "deadline"]
+
+LONGEST_GRACE_SECONDS = 86_400.0
+"""As ``stop_grace_seconds`` of a configuration may be."""
 
 _OWNER_EXIT = "owner exit"
 
@@ -72,7 +75,28 @@ class StopRequests:
         self._terminated_by = "a signal to the supervisor (SIGTERM)"
 
 
+def checked_grace(grace_seconds: float) -> float:
+    """Return a time for a graceful stop.
+
+    Raises
+    ------
+    ConfigError
+        If it is below 0, not finite, or longer than a day.
+    """
+    if not 0 <= grace_seconds <= LONGEST_GRACE_SECONDS:
+        message = (
+            f"grace_seconds={grace_seconds:g} is not from 0 to "
+            f"{LONGEST_GRACE_SECONDS:,.0f} (a day); use a number of seconds in between."
+        )
+        raise ConfigError(message)
+    return grace_seconds
+
+
 def deadline(request: dict[str, Any]) -> datetime.datetime:
     """Return when a request to stop turns to force."""
     asked = datetime.datetime.fromisoformat(request["time"])
-    return asked + datetime.timedelta(seconds=request["grace_seconds"])
+    try:
+        return asked + datetime.timedelta(seconds=request["grace_seconds"])
+    except (OverflowError, ValueError):
+        # Earlier versions wrote any number: any other request ends the run sooner.
+        return datetime.datetime.max.replace(tzinfo=asked.tzinfo)

@@ -19,6 +19,7 @@ from nbkit import registry
 from nbkit.errors import RunError, StoreError
 from nbkit.launch.submit import check_owner_exit, submit
 from nbkit.launch.trust import permit_run
+from nbkit.reading import can_enter
 from nbkit.store.metrics import store_error
 from nbkit.store.network import age_seconds, see_anew
 from nbkit.store.ownership import FOLDER_MODE, make_folder
@@ -154,8 +155,11 @@ def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
     if not run.config.has_entry:
         return None
     cwd = Path(submission["cwd"])
-    if not cwd.is_dir():
-        message = f"{cwd}, where run {run.run_id} ran, does not exist; create it."
+    if not can_enter(cwd):
+        message = (
+            f"{cwd}, where run {run.run_id} ran, does not exist, or you may not enter "
+            "it; create it, or ask its owner."
+        )
         raise RunError(message)
     return cwd
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
-from nbkit.launch.requests import deadline
+from nbkit.launch.requests import checked_grace, deadline
 from nbkit.launch.run_progress import shown
 from nbkit.launch.run_rows import run_row
 from nbkit.launch.trust import permit_run
@@ -115,6 +115,8 @@ class Run(StoredRun):
 
         Raises
         ------
+        ConfigError
+            If `grace_seconds` is not from 0 to 86,400.
         RunError
             If torchrun started the run, not nbkit; if its configuration has no
             ``stop_grace_seconds``; if it is unknown whether the run still runs: if it
@@ -128,13 +130,12 @@ class Run(StoredRun):
             raise RunError(message)
         if grace_seconds is None:
             grace_seconds = float(self._as_launched("stop_grace_seconds"))
-        me = ProcessIdentity.of().to_dict()
         request = {
             "attempt": self.attempt,
             "by": by,
-            "grace_seconds": grace_seconds,
+            "grace_seconds": checked_grace(grace_seconds),
             "time": utc_now(),
-            "process": me,
+            "process": ProcessIdentity.of().to_dict(),
         }
         self._ask_to_stop(request)
         self._engine().nudge(self.paths)
@@ -154,9 +155,8 @@ class Run(StoredRun):
 
     def _raise_if_unknown(self, state: RunState) -> None:
         if state is RunState.UNKNOWN:
-            cause = self.cause or {}
-            message = f"run {self.run_id} is unknown: {cause.get('message')}."
-            raise RunError(visible(message))
+            why = (self.cause or {}).get("message")
+            raise RunError(visible(f"run {self.run_id} is unknown: {why}."))
 
     def resume(
         self, *, on_owner_exit: str = "keep", trust: bool = False, force: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from nbkit.launch.engine import Engine
 from nbkit.launch.local import detach
 from nbkit.launch.sweep import kill
 from nbkit.launch.trust import Permit
+from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, pidfd_problem
@@ -75,18 +77,25 @@ def existing_data(data: str) -> str:
     Raises
     ------
     ConfigError
-        If it is a path that leads nowhere.
+        If it is a path that leads nowhere, or where this user may not look.
     """
     named = ("synthetic", *NAMED)
     if data in named:
         return data
-    path = Path(data).expanduser().resolve()
-    if not path.is_dir() and not (path.is_file() and path.suffix.lower() == ".csv"):
+    path = expanded(data, "data").resolve()
+    mode, what = 0, "is not a folder or CSV file"
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if isinstance(error, PermissionError):
+            what = "may not be read: a folder above it is closed to you"
+    is_csv = stat.S_ISREG(mode) and path.suffix.lower() == ".csv"
+    if not stat.S_ISDIR(mode) and not is_csv:
         shown = redacted(data)
         where = f" ({path})" if shown == data else ""
         message = (
-            f"data={shown!r} is not a folder or CSV file{where}; name a folder of "
-            f"images, the CSV file of a multi-label set, or one of {', '.join(named)}."
+            f"data={shown!r} {what}{where}; name a folder of images, the CSV file of "
+            f"a multi-label set, or one of {', '.join(named)}."
         )
         raise ConfigError(message)
     return str(path)

@@ -17,6 +17,7 @@ from nbkit.errors import (
     RunNotFoundError,
     StoreError,
 )
+from nbkit.launch.requests import LONGEST_GRACE_SECONDS
 from nbkit.launch.run import Run
 from nbkit.server.handler import ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
@@ -31,7 +32,6 @@ from nbkit.study.notebooks import notebook
 __all__ = ["ROUTES"]
 
 _MOST_RUNS = 1000
-_LONGEST_GRACE_SECONDS = 24 * 3600.0
 _READ_ONLY = (
     "This server's sidebar is read-only: it cannot stop runs or copy notebooks. Ask "
     "the administrator."
@@ -220,11 +220,11 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
     if grace is None:
         return None
     number = isinstance(grace, int | float) and not isinstance(grace, bool)
-    fits = number and 0 <= grace <= _LONGEST_GRACE_SECONDS
+    fits = number and 0 <= grace <= LONGEST_GRACE_SECONDS
     if not fits:
         message = (
             f"grace_seconds={grace!r:.60} is not a number from 0 to "
-            f"{_LONGEST_GRACE_SECONDS:g}; use one, or null for the run's own."
+            f"{LONGEST_GRACE_SECONDS:g}; use one, or null for the run's own."
         )
         raise ValueError(message)
     return float(grace)

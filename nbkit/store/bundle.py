@@ -24,8 +24,9 @@ from typing import Annotated, Any, BinaryIO, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
-from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
 from nbkit.packages import version
+from nbkit.reading import expanded
 from nbkit.store.bundle_files import ODD, files_of_run
 from nbkit.store.bundle_secrets import open_own, warn_of_secrets, without_arguments
 from nbkit.store.paths import (
@@ -37,7 +38,7 @@ from nbkit.store.paths import (
 )
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
-from nbkit.store.runs import StoredRun, find_run_folder
+from nbkit.store.runs import StoredRun, find_run_folder, list_run_names
 from nbkit.store.signs import SILENT_SECONDS
 from nbkit.visible import encodable, visible
 
@@ -116,7 +117,7 @@ def export(
     Parameters
     ----------
     run_or_study
-        A run, a study, or the id of one. Every run must have ended.
+        A run, a study, or the id of one, or the end of it. Every run must have ended.
     path
         The file to write, such as ``"x.zip"``; one that is there is replaced when the
         new one is whole.
@@ -138,7 +139,7 @@ def export(
     RunError
         If a run has not ended, or has no final record.
     RunNotFoundError
-        If there is no run or study with that id.
+        If there is no run or study with that id, or both a run and a study end so.
     StoreError
         If the file cannot be written, or only its owner may read one of the run's.
 
@@ -164,7 +165,7 @@ def export(
         folders = _runs_of_study(study, left_out)
     else:
         folders = [_run(run_or_study).paths.root]
-    target = Path(path).expanduser().absolute()
+    target = expanded(path, "path")
     try:
         fd, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         temporary = Path(name)
@@ -212,7 +213,14 @@ def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, s
 def _study(what: InStore | str) -> StudyPaths | None:
     if isinstance(what, str):
         found = study_folders(what) if what else []
-        return StudyPaths(found[0]) if len(found) == 1 else None
+        runs = [name for name in list_run_names() if found and name.endswith(what)]
+        if runs and what not in (*runs, *(path.name for path in found)):
+            message = (
+                f"{what!r} is the end of both run {runs[0]} and study {found[0].name}; "
+                "pass the whole id of the one that you mean."
+            )
+            raise RunNotFoundError(message)
+        return StudyPaths(found[0]) if len(found) == 1 and what not in runs else None
     paths = getattr(what, "paths", None)
     return paths if isinstance(paths, StudyPaths) else None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbkit.errors import RunError, StoreError
-from nbkit.reading import open_regular
+from nbkit.reading import expanded, open_regular
 from nbkit.store.bundle import (
     BundledFile,
     Manifest,
@@ -114,7 +114,7 @@ def unpack_bundle(
     path: str | os.PathLike[str], store: Path, *, large: bool = False
 ) -> ImportedBundle:
     """Take a bundle into a store that need not be this user's, as `import_bundle`."""
-    source = Path(path).expanduser().absolute()
+    source = expanded(path, "path")
     try:
         with open_regular(source) as file, zipfile.ZipFile(file) as archive:
             return _take(archive, source, store, large=large)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def cache_file(kind: str, key: str) -> Path | None:
     key
         What it is of.
     """
-    digest = hashlib.sha256(f"{hostname()}:{key}".encode()).hexdigest()
+    # A path in it may have any bytes.
+    digest = hashlib.sha256(os.fsencode(f"{hostname()}:{key}")).hexdigest()
     with suppress(RuntimeError):  # this user has no home folder
         folder = platformdirs.user_cache_path("nbkit", appauthor=False)
         if folder.is_absolute():

@@ -17,6 +17,7 @@ from typing import Any
 
 from nbkit.errors import RunError
 from nbkit.launch.entry import Entry
+from nbkit.reading import can_enter
 from nbkit.store.ownership import make_folder
 from nbkit.store.runs import StoredRun
 
@@ -46,7 +47,7 @@ class Checkout:
         """Return where the code of a run is.
 
         Looked for in the folder in which the run was launched; where that is not on
-        this machine, in the current one.
+        this machine, or closed to this user, in the current one.
 
         Raises
         ------
@@ -64,7 +65,7 @@ class Checkout:
             )
             raise RunError(message)
         launched_in = Path(run.submission.get("cwd") or ".")
-        here = launched_in if launched_in.is_dir() else Path.cwd()
+        here = launched_in if can_enter(launched_in) else Path.cwd()
         top = _git(here, "rev-parse", "--show-toplevel", run=run)
         below = _git(here, "rev-parse", "--show-prefix", run=run).rstrip("/")
         if code.get("folder") is not None:  # earlier records do not have it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,15 @@ Arm = StoredRun | str | Sequence[StoredRun]
 
 _LARGEST_SOURCE_BYTES = 1 << 20
 """The differences of a larger file are too many to read."""
+
+_OF_ONE_JOB = re.compile(
+    r"SLURM\w*(ID|GTIDS|NODENAME|NODELIST|NODE_ALIASES|ADDR|_HOST|_PORTS?|_TIME"
+    r"|JOB_(NAME|USER|GROUP)|SUBMIT_DIR|RESTART_COUNT|_PTY_WIN_(COL|ROW))"
+)
+"""Variables that name a job of Slurm, its user, nodes, processes or times; the others
+say what it was given:
+https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
+"""
 
 
 def compare(a: Arm, b: Arm) -> Comparison:
@@ -207,14 +217,14 @@ def code_facts(code: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's environment without what nbkit sets itself.
+    """Return a record's environment without what nbkit sets, and what names a job.
 
-    That is in the configuration already.
+    The one is in the configuration already; the other differs between any two jobs.
     """
     variables = environment.get("variables") or {}
     own = {
         name: value
         for name, value in variables.items()
-        if not name.startswith("NBKIT_")
+        if not name.startswith("NBKIT_") and not _OF_ONE_JOB.fullmatch(name)
     }
     return {**environment, "variables": own}

@@ -24,6 +24,7 @@ from nbkit.analysis.source_statistics import SourceStatistic, source_statistics
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, ParameterError, StoreError
 from nbkit.launch.run import Run, attach
+from nbkit.reading import expanded
 from nbkit.statistics import NoiseFloor
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import StudyPaths, is_study, runs_folder, studies_folder
@@ -253,7 +254,7 @@ def _study(run: Run) -> str:
 
 
 def _read(entry: str, store: Path, reading: Reading) -> None:
-    path = Path(entry).expanduser()
+    path = expanded(entry, "entry")
     if path.suffix == ".zip" or path.is_file() or "/" in entry:
         bundle = unpack_bundle(path, store)
         runs = {one: Run(runs_folder(store) / one) for one in bundle.run_ids}

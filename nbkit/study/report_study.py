@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from nbkit.errors import ConfigError, NotEnoughDataError, RunNotFoundError
+from nbkit.reading import expanded
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
@@ -73,8 +73,8 @@ def report(
     >>> nbkit.report(study).page  # doctest: +SKIP
     """
     opened = _opened(study)
-    target = opened.paths.root if folder is None else Path(folder).expanduser()
-    return make(opened).save(target.absolute())
+    target = opened.paths.root if folder is None else expanded(folder, "folder")
+    return make(opened).save(target)
 
 
 def _opened(study: object) -> Study:

@@ -235,8 +235,12 @@ def _differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
         "machine": record.get("machine") or {},
     }
     if plan.config.engine != "local":
-        # The machine of a job is known once that has run.
-        del now["machine"], then["machine"]
+        # The machine of a job, and what Slurm gives it, is known once that has run.
+        for facts in (now, then):
+            del facts["machine"]
+            given = facts["environment"]["variables"]
+            rest = {k: v for k, v in given.items() if not k.startswith("SLURM")}
+            facts["environment"]["variables"] = rest
     found = differences(
         [RunFacts(plan.original.run_id, None, then)], [RunFacts("now", None, now)]
     )

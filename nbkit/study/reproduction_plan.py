@@ -13,7 +13,7 @@ from nbkit.launch.entry import Entry
 from nbkit.launch.run import Run
 from nbkit.launch.submit import existing_data
 from nbkit.launch.trust import Permit
-from nbkit.reading import read_file
+from nbkit.reading import can_enter, read_file
 from nbkit.store.private import private_part
 from nbkit.store.record import RunState, read_json
 from nbkit.study.checkout import Checkout
@@ -46,7 +46,7 @@ class ReproductionPlan:
         config = config.replace(data=existing_data(config.data), name=title)
         checkout = Checkout.of(original) if code == "original" else None
         launched_in = Path(original.submission.get("cwd") or ".").absolute()
-        cwd = launched_in if launched_in.is_dir() else Path.cwd()
+        cwd = launched_in if can_enter(launched_in) else Path.cwd()
         entry = _kept_entry(original) if config.has_entry else None
         return cls(original, permit, config, entry, checkout, cwd)
 

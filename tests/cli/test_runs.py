@@ -232,6 +232,33 @@ def test_show_for_programs_is_the_record(study, nbkit_command):
     assert told["machine"] == run.record["machine"]
 
 
+def test_show_for_programs_says_of_a_run_without_supervisor_that_it_is_lost(
+    written, capsys
+):
+    submission = json.loads(written.run.paths.submission.read_text())
+    gone = {**submission["supervisor"], "start_ticks": -1}
+    written.run.paths.submission.write_text(
+        json.dumps({**submission, "supervisor": gone})
+    )
+    written.record("running", supervisor=gone)
+
+    assert main(["show", "aaaa", "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["state"] == "lost"
+
+
+def test_runs_of_a_store_whose_path_is_not_utf8_are_listed(
+    tmp_path, monkeypatch, capsys
+):
+    store = tmp_path / os.fsdecode(b"caf\xe9")
+    monkeypatch.setenv("NBKIT_HOME", str(store))
+    WrittenRun(store)
+
+    assert main(["runs"]) == 0
+
+    assert "20200101-000000-written-aaaa" in capsys.readouterr().out
+
+
 def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
     written.record("finished")
     damaged = written.run.paths.root.with_name("20200102-000000-damaged-bbbb")
@@ -324,6 +351,12 @@ def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):
     assert taken.stdout.startswith("imported 2 runs: ")
     assert f"study {study.study_id}" in taken.stdout
     assert again.stdout.startswith("nothing to do for 2 runs: ")
+
+
+def test_a_path_of_a_user_that_is_not_there_is_refused(capsys):
+    assert main(["import", "~nosuchuser/x.zip"]) == 2
+
+    assert "~nosuchuser is not a user with a home folder" in capsys.readouterr().err
 
 
 def test_a_study_is_reported(study, nbkit_command, tmp_path):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import signal
 
 import pytest
 
-from nbkit.errors import StoreError
+from nbkit.cli.main import main
+from nbkit.errors import ConfigError, StoreError
 from nbkit.launch.journal import Journal
 from nbkit.launch.requests import StopRequests
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
+from tests.widgets.stored_run import WrittenRun
 
 STOP = {"by": "ann", "grace_seconds": 5.0}
 SUBMISSION = {
@@ -85,3 +89,24 @@ def test_a_sign_is_given_while_the_file_server_does_not_answer(paths, fail):
     journal.give_sign()
     journal.close()
     assert paths.record.stat().st_mtime > 1
+
+
+def test_a_grace_time_out_of_range_is_refused_and_one_that_stands_is_replaced(
+    store, capsys
+):
+    run = WrittenRun(store, engine="local").run
+
+    for grace_seconds in (math.inf, math.nan, 1e12, -1):
+        with pytest.raises(ConfigError, match="is not from 0 to 86,400"):
+            run.stop(grace_seconds, wait=False)
+    assert main(["stop", "aaaa", "--grace", "inf"]) == 2
+    assert capsys.readouterr().err.startswith("nbkit: grace_seconds=inf is not from 0")
+    assert not run.paths.stop.exists()
+
+    for grace_seconds in (math.inf, math.nan, 1e12):
+        standing = {"by": "ann", "time": "2020-01-01T00:00:00.000Z"}
+        standing |= {"grace_seconds": grace_seconds}
+        run.paths.stop.write_text(json.dumps(standing))
+        run.stop(1, wait=False)
+        told = json.loads(run.paths.stop.read_text())
+        assert (told["grace_seconds"], told["by"]) == (1, "ann")

@@ -137,12 +137,23 @@ def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsew
     assert {"path": f"runs/{ids[2]}", "why": "its folder was removed"} in left_out
 
 
-def _study_of(*runs, executor=None):
-    study = StudyPaths(studies_folder() / "20200101-000000-study-aaaa")
+def _study_of(*runs, executor=None, name="study-aaaa"):
+    study = StudyPaths(studies_folder() / f"20200101-000000-{name}")
     study.root.mkdir(parents=True)
     entries = [{"run_id": run.run_id} for run in runs]
     write_json(study.study, {"runs": entries, "executor": executor})
     return study
+
+
+def test_an_ending_of_a_run_and_of_a_study_exports_neither(tmp_path):
+    run = _run()
+    ending = run.run_id[-4:]
+    study = _study_of(run, name=f"study-{ending}")
+
+    with pytest.raises(RunNotFoundError, match=f"{run.run_id} and study "):
+        nbkit.export(ending, tmp_path / "x.zip")
+    for whole in (run.run_id, study.root.name):
+        assert nbkit.export(whole, tmp_path / f"{whole}.zip").is_file()
 
 
 def test_a_study_of_a_host_that_is_silent_is_exported_from_another(tmp_path):

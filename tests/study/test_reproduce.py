@@ -12,6 +12,8 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
+from nbkit.launch.provenance import describe_environment
+from nbkit.launch.variables import rank_variables
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
 from nbkit.study.reproduce import _differences_now
@@ -124,23 +126,53 @@ def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
         nbkit.reproduce(moved, trust=True)
 
 
-def test_a_job_is_not_compared_with_the_machine_that_it_is_started_from(tmp_path):
+def _differences_of(folder, engine, record):
+    """Return parts and names of what differs now from a run with this record."""
+    config = ExperimentConfig(device="cpu", engine=engine)
     original = SimpleNamespace(
         run_id="then",
-        config=ExperimentConfig(device="cpu"),
-        paths=RunPaths(tmp_path),
-        record={"machine": {"num_cpus": 96_000}},
+        config=config,
+        paths=RunPaths(folder),
+        record=record,
         submission={},
     )
+    given = {"permit": None, "entry": None, "checkout": None, "cwd": folder}
+    plan = ReproductionPlan(original, config=config, **given)
+    return {(one.part, one.name) for one in _differences_now(plan)}
 
-    def parts(engine):
-        config = ExperimentConfig(device="cpu", engine=engine)
-        given = {"permit": None, "entry": None, "checkout": None, "cwd": tmp_path}
-        plan = ReproductionPlan(original, config=config, **given)
-        return {one.part for one in _differences_now(plan)}
 
-    assert "machine" in parts("local")
-    assert "machine" not in parts("slurm")
+def test_a_job_is_not_compared_with_the_machine_that_it_is_started_from(tmp_path):
+    record = {"machine": {"num_cpus": 96_000}}
+
+    found = _differences_of(tmp_path, "local", record)
+
+    assert ("machine", "num_cpus") in found
+    assert "machine" not in dict(_differences_of(tmp_path, "slurm", record))
+
+
+def test_the_names_of_another_job_of_slurm_are_no_difference(tmp_path):
+    paths = RunPaths(tmp_path)
+    variables = rank_variables(ExperimentConfig(device="cpu"), paths)
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOBID": "7",
+        "SLURM_JOB_NAME": "night",
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_JOB_START_TIME": "1577836800",
+        "SLURM_TASK_PID": "77",
+        "SLURMD_NODENAME": "node1",
+    }
+
+    def found(engine, **more):
+        environment = describe_environment(paths, {**variables, **more})
+        every = _differences_of(tmp_path, engine, {"environment": environment})
+        return {name for part, name in every if part == "environment"}
+
+    assert found("local", **job) == set()
+    # What it was given may make a difference, and a login node was given nothing.
+    given = {"SLURM_CPUS_ON_NODE": "8"}
+    assert found("local", **job, **given) == {"variables.SLURM_CPUS_ON_NODE"}
+    assert found("slurm", **job, **given) == set()
 
 
 def test_a_study_moves_with_its_runs_and_one_is_reproduced_within_its_arm(

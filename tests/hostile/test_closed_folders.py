@@ -1,0 +1,69 @@
+"""Folders of code and of data below one that another user has closed."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbkit.errors import ConfigError, RunError
+from nbkit.launch.resume import _folder_of_code
+from nbkit.launch.submit import existing_data
+from nbkit.launch.trust import permit_run
+from nbkit.store.record import write_json
+from nbkit.study.checkout import Checkout
+from nbkit.study.reproduction_plan import ReproductionPlan
+from tests.hostile.strangers import as_stranger, needs_root
+from tests.hostile.written import write_run
+
+
+@pytest.fixture
+def closed(tmp_path):
+    """Return a folder below one that its owner alone may enter."""
+    folder = tmp_path / "home" / "work"
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o700)
+    return folder
+
+
+@pytest.fixture
+def launched_in_closed(closed):
+    """Return a maker of runs that were launched there."""
+
+    def make(task):
+        run = write_run("finished", task=task)
+        write_json(run.paths.submission, {**run.submission, "cwd": str(closed)})
+        return run
+
+    return make
+
+
+@needs_root
+def test_a_run_from_a_closed_folder_is_repeated_in_the_current_one(
+    tmp_path, store, launched_in_closed, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run = launched_in_closed("train")
+    write_json(run.paths.record, {**run.record, "code": {"commit": "a" * 40}})
+    permit = permit_run(run.paths, trust=True)
+
+    with as_stranger(store):
+        assert ReproductionPlan.of(run, "current", permit).cwd == tmp_path
+        with pytest.raises(RunError, match=f"cannot be restored from {tmp_path}:"):
+            Checkout.of(run)
+
+
+@needs_root
+def test_a_function_is_not_resumed_in_a_folder_that_is_closed(
+    store, launched_in_closed
+):
+    run = launched_in_closed("function")
+
+    with as_stranger(store), pytest.raises(RunError, match="you may not enter it"):
+        _folder_of_code(run, run.submission)
+
+
+@needs_root
+def test_data_in_a_closed_folder_are_refused_and_not_taken_for_missing(store, closed):
+    store.mkdir()
+
+    with as_stranger(store), pytest.raises(ConfigError, match="may not be read"):
+        existing_data(str(closed))
