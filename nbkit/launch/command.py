@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RankPlan",
     "rank_environment",
+    "run_markers",
     "supervisor_argv",
     "torchrun_line",
     "worker_argv",
@@ -27,6 +28,9 @@ __all__ = [
 
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
 """Marker of every process of a run; see `nbkit.launch.sweep`."""
+
+FOLDER_VARIABLE = "NBKIT_RUN_FOLDER"
+"""Second marker: a copy of a run in another store has the same id."""
 
 NODE_VARIABLE = "NBKIT_NODE"
 """Marker of every process of a run's node: one host may play several."""
@@ -88,6 +92,11 @@ def worker_argv(root: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "nbkit.worker", str(root)]
 
 
+def run_markers(paths: RunPaths) -> dict[str, str]:
+    """Return the variables by which the processes of a run are found."""
+    return {RUN_ID_VARIABLE: paths.run_id, FOLDER_VARIABLE: str(paths.root)}
+
+
 def rank_environment(
     config: ExperimentConfig,
     paths: RunPaths,
@@ -120,7 +129,7 @@ def rank_environment(
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_ERROR_FILE": str(paths.rank(plan.attempt, rank).error),
         "PYTHONUNBUFFERED": "1",
-        RUN_ID_VARIABLE: paths.run_id,
+        **run_markers(paths),
         "NBKIT_ATTEMPT": str(plan.attempt),
         "NBKIT_DEVICE_TYPE": plan.device_type,
         "NBKIT_LIFELINE_FD": str(plan.lifeline_fd),

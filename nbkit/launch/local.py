@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from nbkit.config import ExperimentConfig
 from nbkit.config.tf32 import tf32_problem
 from nbkit.errors import ConfigError, DeviceError, LaunchError, StoreError
-from nbkit.launch.command import RUN_ID_VARIABLE, supervisor_argv
+from nbkit.launch.command import run_markers, supervisor_argv
 from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.meeting import loopback_problem
@@ -121,7 +121,7 @@ class LocalEngine:
         claim = Claim.enter(paths.run_id, wanted["request"])
         argv = [*self.prefix, *supervisor_argv(paths.root, claim.descriptor)]
         try:
-            supervisor = detach(argv, paths.run_id, log, [claim.descriptor])
+            supervisor = detach(argv, paths, log, [claim.descriptor])
         except BaseException:
             claim.close()  # or all later claims would wait for this process
             raise
@@ -142,9 +142,9 @@ def _refuse_tf32_without_effect(device_type: str) -> None:
 
 
 def detach(
-    argv: Sequence[str], run_id: str, log: Path, pass_fds: Sequence[int] = ()
+    argv: Sequence[str], paths: RunPaths, log: Path, pass_fds: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Start a supervisor in its own session; return who it is.
+    """Start a run's supervisor in its own session; return who it is.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def detach(
     open_to_append(log).close()  # the shell's own would follow the umask
     shell = subprocess.run(
         ["/bin/sh", "-c", _DETACH, str(log), *argv],
-        env={**passed_on(), RUN_ID_VARIABLE: run_id},
+        env={**passed_on(), **run_markers(paths)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         pass_fds=pass_fds,

@@ -142,7 +142,7 @@ class ManualEngine:
         log = paths.supervisor_log(attempt)
         make_folder(log.parent)
         argv = [sys.executable, "-P", "-m", "nbkit.launch.manual_job", str(paths.root)]
-        supervisor = detach(argv, paths.run_id, log)
+        supervisor = detach(argv, paths, log)
         hosts = f"each of {config.nnodes} hosts" if config.nnodes > 1 else "a host"
         sys.stdout.write(f"Paste this line on {hosts}:\n\n{line}\n\n")
         return {"supervisor": supervisor, "job": None, "torchrun_line": line}

@@ -28,7 +28,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.errors import DeviceError, LaunchError, NbkitError
-from nbkit.launch.command import NODE_VARIABLE, RUN_ID_VARIABLE, worker_argv
+from nbkit.launch.command import NODE_VARIABLE, run_markers, worker_argv
 from nbkit.launch.container import in_container
 from nbkit.launch.devices import visible_gpus
 from nbkit.launch.local_ranks import LocalRanks, Node
@@ -36,7 +36,7 @@ from nbkit.launch.meeting import Meeting
 from nbkit.launch.node_messages import beats_lines, line, parse
 from nbkit.launch.ranks import collect_orphans
 from nbkit.launch.supervisor import become_supervisor
-from nbkit.launch.sweep import end_processes, marked_processes
+from nbkit.launch.sweep import end_processes, is_elsewhere, marked_processes
 from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.processes import ProcessIdentity
@@ -198,8 +198,9 @@ class Agent:
         me = ProcessIdentity.of()
         mine = f"{NODE_VARIABLE}={self._node.name}".encode()
         found: list[ProcessIdentity] = []
-        for run_id, process in marked_processes():
-            if run_id == self._paths.run_id and process != me:
+        for run_id, folder, process in marked_processes():
+            is_mine = run_id == self._paths.run_id
+            if is_mine and process != me and not is_elsewhere(folder, self._paths):
                 try:
                     environment = Path(f"/proc/{process.pid}/environ").read_bytes()
                 except OSError:
@@ -276,7 +277,7 @@ def main() -> None:
     become_supervisor()
     paths = RunPaths(Path(sys.argv[1]))
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    os.environ.update({RUN_ID_VARIABLE: paths.run_id, NODE_VARIABLE: name})
+    os.environ.update({**run_markers(paths), NODE_VARIABLE: name})
     rank = int(os.environ.get("SLURM_NODEID", "0"))
     agent = Agent(paths, Node(name, rank, name))
     # Slurm sends SIGTERM to every process of a job that it ends, and any other signal

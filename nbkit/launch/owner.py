@@ -53,7 +53,8 @@ def _is_over(run: Run, attempt: int) -> bool:
     if run.submission.get("attempt") != attempt or request.get("attempt") == attempt:
         return True
     record = run.record
-    ended = record.get("attempt") == attempt and RunState(record["state"]).is_final
+    # Slurm, or max_restarts, may have started it again as a later attempt.
+    ended = record.get("attempt", -1) >= attempt and RunState(record["state"]).is_final
     return ended and not may_go_on(record)
 
 

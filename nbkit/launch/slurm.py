@@ -15,7 +15,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError, LaunchError
-from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.launch.command import run_markers
 from nbkit.launch.local import passed_on
 from nbkit.launch.partitions import refuse_too_many_nodes
 from nbkit.launch.sbatch import sbatch_script, submission_environment
@@ -23,7 +23,7 @@ from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_file
 from nbkit.store.jobs import Job
 from nbkit.store.metrics import store_error
-from nbkit.store.ownership import make_folder, write_file
+from nbkit.store.ownership import make_folder, was_submitted_elsewhere, write_file
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.record import RunState, read_json
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
@@ -114,7 +114,7 @@ class SlurmEngine:
             raise store_error(paths.job_script, error) from error
         variables = submission_environment(passed_on(), text) | {
             "NBKIT_HOME": str(store_folder()),
-            RUN_ID_VARIABLE: paths.run_id,
+            **run_markers(paths),
             # What its own setup lines do not choose is as it is here.
             "PATH": f"{here.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
@@ -182,7 +182,7 @@ def _job(paths: RunPaths) -> list[str] | None:
     """
     job = (read_json(paths.submission) or {}).get("job")
     # Another cluster's number is another job here.
-    if job is None or paths.imported.exists():
+    if job is None or was_submitted_elsewhere(paths.submission, paths.imported):
         return None
     named = [*_clusters(job["cluster"]), "--", job["id"]]
     which = (*_clusters(job["cluster"]), f"--jobs={job['id']}")

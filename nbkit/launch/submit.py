@@ -191,7 +191,7 @@ def _watch_owner(paths: RunPaths) -> None:
     """Stop a job when this process ends, which its supervisor elsewhere cannot see."""
     argv = [sys.executable, "-P", "-m", "nbkit.launch.owner", str(paths.root)]
     try:
-        detach(argv, paths.run_id, Path(os.devnull))
+        detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
         message = f"nbkit cannot watch for this process's end ({error}); try again."
         raise LaunchError(message) from error

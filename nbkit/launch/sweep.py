@@ -3,7 +3,8 @@
 Killing a process group or a tree of children does not reach all of them: ranks lead
 their own sessions, and the orphans of a killed process have a new parent. Every
 process of a run carries ``NBKIT_RUN_ID`` in its environment instead, and every rank
-records its pid and start time before it does anything else.
+records its pid and start time before it does anything else. Processes of a copy of the
+run, in another store, name another folder in ``NBKIT_RUN_FOLDER``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbkit.errors import StoreError
-from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.launch.command import FOLDER_VARIABLE, RUN_ID_VARIABLE
 from nbkit.store.ownership import imported_from, what_others_own
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
@@ -24,9 +25,15 @@ from nbkit.store.record import damage_told, read_json
 from nbkit.store.runs import list_run_folders
 from nbkit.store.signs import is_supervised
 
-__all__ = ["Leftover", "end_processes", "kill", "processes_of_run", "sweep"]
-
-_MARKER = f"\0{RUN_ID_VARIABLE}=".encode()
+__all__ = [
+    "Leftover",
+    "end_processes",
+    "is_elsewhere",
+    "kill",
+    "marked_processes",
+    "processes_of_run",
+    "sweep",
+]
 
 
 @dataclass(frozen=True)
@@ -41,20 +48,39 @@ class Leftover:
     """Whether it no longer runs, or is gone."""
 
 
-def marked_processes() -> Iterator[tuple[str, ProcessIdentity]]:
-    """Yield (run id, process) for every living process that carries the marker."""
+def marked_processes() -> Iterator[tuple[str, str, ProcessIdentity]]:
+    """Yield (run id, folder, process) for every living process that carries the marker.
+
+    The folder is empty if an earlier version has started the process.
+    """
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         try:
-            environment = b"\0" + Path(entry.path, "environ").read_bytes()
-            _, found, rest = environment.partition(_MARKER)
-            if found:
-                run_id = rest.partition(b"\0")[0].decode(errors="replace")
-                yield run_id, ProcessIdentity.of(int(entry.name))
+            environment = os.fsdecode(Path(entry.path, "environ").read_bytes())
+            if run_id := _variable(environment, RUN_ID_VARIABLE):
+                folder = _variable(environment, FOLDER_VARIABLE)
+                yield run_id, folder, ProcessIdentity.of(int(entry.name))
         except OSError:
             # It ended meanwhile, or it is another user's.
             continue
+
+
+def _variable(environment: str, name: str) -> str:
+    """Return a variable's value; empty without it."""
+    return f"\0{environment}".partition(f"\0{name}=")[2].partition("\0")[0]
+
+
+def is_elsewhere(folder: str, paths: RunPaths) -> bool:
+    """Tell whether a process of that folder belongs to a copy of a run."""
+    if folder in ("", str(paths.root)):
+        return False
+    try:
+        return not paths.root.samefile(folder)
+    except FileNotFoundError:
+        return False  # the store was moved, or a container has it at another place
+    except OSError:
+        return True  # what cannot be known is not ended
 
 
 def processes_of_run(paths: RunPaths) -> list[ProcessIdentity]:
@@ -62,14 +88,19 @@ def processes_of_run(paths: RunPaths) -> list[ProcessIdentity]:
 
     Zombies have no environment left; they are found by the ranks' files.
     """
-    found = {
-        process for run_id, process in marked_processes() if run_id == paths.run_id
-    }
+    found, elsewhere = set(), set()
+    for run_id, folder, process in marked_processes():
+        if run_id == paths.run_id:
+            found.add(process)
+            if is_elsewhere(folder, paths):
+                elsewhere.add(process.pid)
     for file in _own_process_files(paths):
         identity = read_json(file)
         if identity and (process := ProcessIdentity.from_dict(identity)).exists():
             found.add(process)
-    return sorted(found, key=lambda process: process.pid)
+    # A copied folder has the files of the ranks, too.
+    mine = (process for process in found if process.pid not in elsewhere)
+    return sorted(mine, key=lambda process: process.pid)
 
 
 def _own_process_files(paths: RunPaths) -> list[Path]:
@@ -120,7 +151,7 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
         If `run_id` is damaged; of all runs, damaged ones are skipped.
     """
     if run_id is None:
-        wanted = {run for run, _ in marked_processes()}
+        wanted = {run for run, *_ in marked_processes()}
         folders = [runs_folder() / run for run in sorted(wanted)]
         folders += [path for path in list_run_folders()[:200] if path not in folders]
     else:

@@ -9,6 +9,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -264,8 +265,9 @@ def _mark(root: Path, place: str, manifest: Manifest, source: Path) -> None:
     left_out = [
         one.model_dump() for one in manifest.left_out if one.path.startswith(place)
     ]
+    paths = RunPaths(root)
     write_json(
-        RunPaths(root).imported,
+        paths.imported,
         {
             "time": utc_now(),
             "bundle": str(source),
@@ -275,6 +277,11 @@ def _mark(root: Path, place: str, manifest: Manifest, source: Path) -> None:
             "left_out": left_out,
         },
     )
+    # The other machine's clock may be ahead: see `was_submitted_elsewhere`.
+    with suppress(FileNotFoundError):
+        times = (path.stat().st_mtime_ns for path in (paths.submission, paths.imported))
+        newest = max(times)
+        os.utime(paths.imported, ns=(newest, newest))
 
 
 def _below(manifest: Manifest, prefix: str) -> dict[str, BundledFile]:

@@ -25,6 +25,7 @@ from nbkit.store.jobs import (
     why_unknown,
 )
 from nbkit.store.network import see_anew
+from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, of_newest_attempt, read_json
@@ -181,7 +182,8 @@ def _submitted_at(submission: Line) -> float | None:
 def _can_ask(paths: RunPaths) -> bool:
     # Of other users Slurm may tell nothing, which must not look like an end; and
     # another cluster's number is another job here.
-    return bool(_is_own(paths)) and not paths.imported.exists()
+    is_elsewhere = was_submitted_elsewhere(paths.submission, paths.imported)
+    return bool(_is_own(paths)) and not is_elsewhere
 
 
 def _is_own(paths: RunPaths) -> bool | None:

@@ -26,6 +26,7 @@ __all__ = [
     "make_folder",
     "open_new",
     "open_to_append",
+    "was_submitted_elsewhere",
     "what_others_own",
     "write_file",
 ]
@@ -160,6 +161,23 @@ def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
     except StoreError:
         host = ""  # whatever is in it, it is there
     return "".join(filter(str.isprintable, host))[:_LONGEST_HOST] or "another machine"
+
+
+def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
+    """Tell whether a run's last attempt came with an import, not from here.
+
+    A resume writes a submission that is newer than the mark.
+
+    Parameters
+    ----------
+    submission
+        Its ``submission.json``.
+    mark
+        Its ``imported.json``.
+    """
+    with suppress(FileNotFoundError):
+        return mark.stat().st_mtime_ns >= submission.stat().st_mtime_ns
+    return False
 
 
 def _marks_around(mark: Path) -> Iterator[Path]:

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 
@@ -29,10 +30,10 @@ def is_supervised(paths: RunPaths, supervisor: dict[str, Any]) -> bool | None:
 
 
 def _is_own(paths: RunPaths) -> bool:
-    """Return whether this user launched a run."""
+    """Return whether this user launched a run, or resumed one that was imported."""
     with suppress(OSError):
         is_own = paths.submission.stat().st_uid == os.geteuid()
-        return is_own and not paths.imported.exists()
+        return is_own and not was_submitted_elsewhere(paths.submission, paths.imported)
     return False
 
 

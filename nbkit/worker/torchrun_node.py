@@ -135,6 +135,7 @@ class NodeLogs(LogsSpecs):
             "PYTHONUNBUFFERED": "1",
             "NBKIT_HOME": str(self._paths.root.parents[1]),
             "NBKIT_RUN_ID": self._paths.run_id,
+            "NBKIT_RUN_FOLDER": str(self._paths.root),
             "NBKIT_ATTEMPT": str(self._attempt),
             "NBKIT_DEVICE_TYPE": device_type,
             "NBKIT_NODE": name,

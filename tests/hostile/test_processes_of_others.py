@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from nbkit.launch.sweep import sweep
+from nbkit.launch.command import run_markers
+from nbkit.launch.sweep import processes_of_run, sweep
+from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from tests.hostile.written import write_run
@@ -39,3 +42,33 @@ def test_a_process_that_anothers_run_names_is_not_ended(process, way):
     assert sweep(run.run_id) == []
 
     assert process.poll() is None
+
+
+@pytest.mark.parametrize("folder", ["a copy", "a link", "where it was before"])
+def test_a_process_of_a_copy_in_another_store_is_not_ended(tmp_path, folder):
+    run = write_run()
+    there = tmp_path / "there" / run.run_id
+    if folder == "a copy":
+        shutil.copytree(run.paths.root, there)
+    elif folder == "a link":
+        there.parent.symlink_to(run.paths.root.parent)
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **run_markers(RunPaths(there))},
+        stdin=-1,
+        stdout=-1,
+    ) as process:
+        process.stdout.readline()
+        identity = ProcessIdentity.of(process.pid)
+        # What was copied names it as its own rank, too.
+        file = run.paths.rank(0, 0).process
+        file.parent.mkdir(parents=True)
+        write_json(file, identity.to_dict())
+
+        ended = [one.process for one in sweep()]
+
+        assert ended == ([] if folder == "a copy" else [identity])
+        if folder == "a copy":
+            assert process.poll() is None
+            assert processes_of_run(RunPaths(there)) == [identity]

@@ -44,6 +44,7 @@ def test_a_rank_gets_torchruns_contract(small):
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "NBKIT_DEVICE_TYPE": "cuda",
         "NBKIT_RUN_ID": "a b'; echo foo",
+        "NBKIT_RUN_FOLDER": str(PATHS.root),
         "OMP_NUM_THREADS": "3",
         "PATH": "/bin",
     }

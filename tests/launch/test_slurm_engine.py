@@ -12,7 +12,7 @@ from nbkit.launch import slurm as engine_module
 from nbkit.launch.slurm import SlurmEngine
 from nbkit.launch.submit import submit
 from nbkit.launch.trust import permit_new
-from nbkit.store.record import write_json
+from nbkit.store.record import RunState, write_json
 from nbkit.store.runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
@@ -75,6 +75,18 @@ def test_a_job_of_that_number_that_is_not_the_runs_is_left_alone(
     act(run.paths)
 
     assert slurm.calls("scancel") == []
+
+
+def test_the_job_of_a_resume_is_this_clusters_though_the_run_was_imported(run, slurm):
+    slurm.tell("squeue", f"PENDING|{run.paths.job_script}")
+    run.paths.imported.write_text("{}")
+    os.utime(run.paths.imported, (1, 1))
+
+    SlurmEngine().nudge(run.paths)
+
+    assert "--state=PENDING -- 7" in slurm.calls("scancel")
+    slurm.tell("squeue", "7|CANCELLED|N/A||None")
+    assert run.state is RunState.STOPPED
 
 
 def test_where_slurm_is_silent_a_run_that_has_begun_is_still_asked_to_stop(run, slurm):

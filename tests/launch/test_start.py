@@ -15,6 +15,7 @@ from nbkit.errors import ConfigError, LaunchError
 from nbkit.launch import local
 from nbkit.launch.health import findings
 from nbkit.launch.submit import existing_data, refusals
+from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from tests.waiting import wait_until
 
@@ -74,11 +75,12 @@ def test_the_output_of_a_supervisor_that_ends_immediately_is_in_the_error(
         raise ProcessLookupError
 
     monkeypatch.setattr(local, "ProcessIdentity", SimpleNamespace(of=looked_for_late))
+    paths = RunPaths(tmp_path / "r")
 
     with pytest.raises(LaunchError, match=r"printed: .*no-such-program: .*not found$"):
-        local.detach(["no-such-program"], "r", tmp_path / "supervisor.log")
+        local.detach(["no-such-program"], paths, tmp_path / "supervisor.log")
     with pytest.raises(LaunchError, match=r"immediately; it printed: nothing$"):
-        local.detach(["true"], "r", tmp_path / "other.log")
+        local.detach(["true"], paths, tmp_path / "other.log")
 
 
 def test_other_systems_are_refused_and_leave_no_folder(tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
-from nbkit.store.paths import StudyPaths, runs_folder, studies_folder
+from nbkit.store.ownership import was_submitted_elsewhere
+from nbkit.store.paths import RunPaths, StudyPaths, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.run_list import list_runs
@@ -111,6 +112,19 @@ def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
 
     with pytest.raises(RunError, match=r"is in the store already and differs \(config"):
         nbkit.import_bundle(bundle)
+
+
+def test_a_run_of_a_machine_whose_clock_is_ahead_was_submitted_there(
+    tmp_path, elsewhere
+):
+    run = _run()
+    os.utime(run.paths.submission, (2**32, 2**32))
+    bundle = nbkit.export(run, tmp_path / "x.zip")
+    elsewhere()
+    nbkit.import_bundle(bundle)
+    there = RunPaths(runs_folder() / run.run_id)
+
+    assert was_submitted_elsewhere(there.submission, there.imported)
 
 
 def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsewhere):
