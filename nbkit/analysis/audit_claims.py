@@ -231,9 +231,14 @@ def cache_evidence(
     if data_bytes >= CACHE_FACTOR * memory:
         return None
     return (
-        f"{data_bytes / 1e9:,.3g} GB of data are {data_bytes / memory:.2g} times the "
-        f"memory ({memory / 1e9:,.4g} GB); {CACHE_FACTOR} are required"
+        f"{data_bytes / 1e9:,.3g} GB of data are {times_in_words(data_bytes / memory)} "
+        f"times the memory ({memory / 1e9:,.4g} GB); {CACHE_FACTOR} are required"
     )
+
+
+def times_in_words(times: float) -> str:
+    """Return how many times the memory data are: ``1.1``, or ``less than 0.01``."""
+    return f"{times:.2g}" if times >= 0.01 else "less than 0.01"
 
 
 def _demand(values: Values) -> Iterator[Outcome]:

@@ -44,7 +44,9 @@ class ExperimentChecks(Model):
     def _is_registered(cls, value: str, info: ValidationInfo) -> str:
         known = names(cls._REGISTERED[str(info.field_name)])
         if value not in known and not reads_store.get():
-            shown = ", ".join(known if len(known) < 12 else [*known[:10], "..."])
+            shown = ", ".join(known if len(known) < 12 else known[:10])
+            if len(known) >= 12:
+                shown += f" and {len(known) - 10} others"
             message = f"not registered; known: {shown}"
             if near := suggest(value, known):
                 message += f".{near}"

@@ -6,7 +6,7 @@ import os
 import platform
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from nbkit import registry
@@ -66,20 +66,21 @@ def refusals(config: ExperimentConfig) -> list[NbkitError]:
     return found
 
 
-def existing_data(data: str) -> str:
+def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
     """Return a configuration's ``data`` so that it means the same in any folder.
 
     Parameters
     ----------
     data
         A name, or the path of a folder or of a multi-label set's CSV file.
+    named
+        The names that may be used.
 
     Raises
     ------
     ConfigError
         If it is a path that leads nowhere, or where this user may not look.
     """
-    named = ("synthetic", *NAMED)
     if data in named:
         return data
     path = expanded(data, "data").resolve()
@@ -92,7 +93,7 @@ def existing_data(data: str) -> str:
     is_csv = stat.S_ISREG(mode) and path.suffix.lower() == ".csv"
     if not stat.S_ISDIR(mode) and not is_csv:
         shown = redacted(data)
-        where = f" ({path})" if shown == data else ""
+        where = f" ({path})" if shown == data != str(path) else ""
         message = (
             f"data={shown!r} {what}{where}; name a folder of images, the CSV file of "
             f"a multi-label set, or one of {', '.join(named)}."

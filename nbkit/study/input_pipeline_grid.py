@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nbkit.analysis.tuning import Grid, Setting, guide_rule_workers
+from nbkit.plural import plural
 
 __all__ = [
     "MOST_WORKERS",
@@ -85,7 +86,10 @@ def rule_note(cores: float, gpus: int) -> str:
     found = guide_rule_workers(cores, gpus)
     text = (
         "Rule of Dell's guide, read as 4 cores of each GPU's share kept free: "
-        f"{cores:g} cores for {gpus} {'rank' if gpus == 1 else 'ranks'} give {found} "
-        "loading processes a rank"
+        f"{cores:g} cores for {plural(gpus, 'rank')}"
     )
-    return f"{text}." if found > 0 else f"{text}, so 1 is measured."
+    if found < 1:
+        return f"{text} leave none for loading, so 1 process a rank is measured."
+    return (
+        f"{text} give {plural(found, 'loading process', 'loading processes')} a rank."
+    )

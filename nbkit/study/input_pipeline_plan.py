@@ -280,7 +280,6 @@ class _Arms:
         return ExperimentConfig(
             **task,
             **{name: v[name] for name in _CONFIG_FIELDS},
-            name=f"input pipeline {loader}",
             loader=loader,
             gpus=gpus,
             device=devices.device_type,

@@ -215,7 +215,9 @@ def cores_table(
         numbers.append(needed)
         enough = None
         if needed is not None and cores is not None:
-            enough = "yes" if needed <= cores else "no"
+            # A lower bound that the cores reach does not show that they are enough.
+            fits = "yes" if trains else None
+            enough = fits if needed <= cores else "no"
         rows.append(
             [
                 arm,
@@ -250,8 +252,9 @@ _OF_A_TRAINING = (
     "caches, or one physical core, do less each."
 )
 _OF_LOADING = (
-    "It includes the normalisation that a GPU would do. Cores needed is a lower bound: "
-    "cores that share caches, or one physical core, do less each."
+    "It includes the normalisation that a GPU would do. Cores needed is a lower bound, "
+    "which may show that cores are too few, not that they are enough: cores that share "
+    "caches, or one physical core, do less each."
 )
 
 

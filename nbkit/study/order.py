@@ -84,7 +84,11 @@ def arms_and_order(
             message = f"control={control!r} is not an arm; use one of {listed}."
             raise ConfigError(message)
         names = [control, *(arm for arm in arms if arm != control), twin(control)]
-        compared[twin(control)] = arms[control]
+        again = arms[control]
+        # Without a name, a study calls its runs by the arm.
+        compared[twin(control)] = (
+            again.replace(name=twin(again.name)) if again.name else again
+        )
     first = dict(once or {})
     twice = [name for name, count in Counter([*first, *names]).items() if count > 1]
     if twice:

@@ -152,7 +152,8 @@ def plan(parameters: Parameters) -> PrecisionPlan:
 def _check_numbers(p: Parameters) -> None:
     lines = [
         f"{name}={p[name]} is below 1; use 1 or more."
-        for name in ("gpus", "repeats")
+        # The learning rate follows from the batch and would be refused too.
+        for name in ("gpus", "repeats", "batch_size_per_gpu")
         if p[name] is not None and p[name] < 1
     ]
     if not 0 < p.loss_tolerance < 1:

@@ -19,7 +19,7 @@ from nbkit.launch.run_progress import (
     plain,
     result,
 )
-from nbkit.study.wording import duration
+from nbkit.statistics import duration_in_words
 from nbkit.visible import visible
 
 __all__ = ["Progress"]
@@ -82,7 +82,7 @@ class Progress:
             # By start: several that started together end here one by one.
             self._seconds[self._number] = seconds = time.monotonic() - self._run_began
             left = fmean(self._seconds.values()) * (self._total - self._number)
-            rest = f"; about {duration(left)} left" if left >= 1 else ""
+            rest = f"; about {duration_in_words(left)} left" if left >= 2 else ""
             _print(f"{self._head()}: {result(run)} ({seconds:.0f} s{rest})")
 
     def say(self, sentence: str) -> None:

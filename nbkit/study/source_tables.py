@@ -94,7 +94,7 @@ def statistics_table(
     ]
     notes += [f"{row[0].label}: {row[0].difference}." for row in lines]
     if absent:
-        notes.append(f"Unknown for these runs: {', '.join(absent)}.")
+        notes.append(f"Unknown for these runs: {'; '.join(absent)}.")
     if len(names) > 1:
         columns.append("ratio")
         notes.append(

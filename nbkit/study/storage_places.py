@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.cache import cache_path
+from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.datasets.listing import IMAGE_SUFFIXES
 from nbkit.datasets.recordio import is_recordio
 from nbkit.datasets.tfrecord import is_tfrecord
@@ -151,7 +151,14 @@ def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
 
 def _data_set(text: str) -> Wanted:
     name, path = name_and_path(text)
-    data = existing_data(path)
+    if path == "synthetic":
+        message = (
+            f"data={text!r}: synthetic images are made in memory, not read from "
+            f"storage; name a data set, such as a folder of images or 'photos', or "
+            "leave data out and name folders for photographs with paths."
+        )
+        raise ParameterError(message)
+    data = existing_data(path, NAMED)
     where = _below(data)
     source = Source(name=name, data=data, **described_data(data))
     return Wanted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbkit import statistics
-from nbkit.analysis.audit_claims import cache_evidence
+from nbkit.analysis.audit_claims import cache_evidence, times_in_words
 from nbkit.analysis.storage import UTILIZATION_NEEDED, Demand, Supply
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Summary
 from nbkit.study import wording
@@ -224,7 +224,9 @@ def supply_table(
                 one.place,
                 one.what,
                 wording.rate(one.images_per_second.median),
-                f"{wording.rate(one.images_per_second.minimum)} to "
+                None
+                if one.images_per_second.n == 1
+                else f"{wording.rate(one.images_per_second.minimum)} to "
                 f"{wording.rate(one.images_per_second.maximum)}",
                 f"{one.images_per_second.n}",
                 f"{one.bytes_per_second.median / 1e9:.3g}",
@@ -255,7 +257,7 @@ def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
                     f"{source.images:,} images in {source.files:,} "
                     f"file{'s' * (source.files != 1)}",
                     wording.size(source.bytes),
-                    None if times is None else f"{times:.2g}",
+                    None if times is None else times_in_words(times),
                     name_of_test(source, memory_bytes),
                     storage.get("file_system"),
                     storage.get("source"),

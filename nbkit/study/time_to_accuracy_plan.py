@@ -10,6 +10,7 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.study.devices import Devices, find_devices, why_cpus
 from nbkit.study.estimate import GPUS, elsewhere, workload
 from nbkit.study.parameters import Parameters
@@ -318,6 +319,6 @@ def _estimated(recipe: TrainingRecipe, once: Mapping[str, Any]) -> str:
             f"Projected: {recipe.name}, from published rates alone (estimate_steps=0)."
         )
     return (
-        f"Projected: {recipe.name} as a whole, from {len(once)} short runs here, of "
-        "synthetic images, which read no files, and from published rates."
+        f"Projected: {recipe.name} as a whole, from {plural(len(once), 'short run')} "
+        "here, of synthetic images, which read no files, and from published rates."
     )

@@ -11,6 +11,7 @@ from nbkit.analysis.estimate import Estimate
 from nbkit.analysis.published import PublishedRow, published
 from nbkit.analysis.time_to_target import RecipeTimes, TimeToTarget, cost
 from nbkit.config import ExperimentConfig
+from nbkit.plural import plural
 from nbkit.statistics import Ratio, interval_in_words
 from nbkit.study import wording
 from nbkit.study.report_parts import Table
@@ -254,8 +255,8 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
             cells = [
                 f"MLPerf, {one.where}",
                 wording.duration(60 * median_low(minutes)),
-                _ends(60 * minutes[0], 60 * minutes[-1]),
-                f"{len(minutes)} submissions, olympic mean of 5 runs each",
+                _ends(60 * minutes[0], 60 * minutes[-1]) if len(minutes) > 1 else None,
+                f"{plural(len(minutes), 'submission')}, olympic mean of 5 runs each",
                 wording.rate(one.images_per_second),
                 "ImageNet",
             ]

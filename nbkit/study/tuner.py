@@ -88,7 +88,7 @@ def tune_loading(
     Parameters
     ----------
     config
-        What is run; loader, workers and prefetch are replaced.
+        What is run; loader, workers and prefetch are replaced, and the name.
     grid, start, most_trials
         As for `nbkit.analysis.tuning.tune`.
     environment
@@ -110,7 +110,8 @@ def tune_loading(
     def measure(setting: Setting, why: str) -> Trial:
         shown.start(f"{setting_words(setting)} ({why})")
         with variables_set(environment or {}):
-            run = launch(with_setting(config, setting), on_owner_exit="stop", tags=tags)
+            named = config.replace(name=f"tuner {setting.loader}")
+            run = launch(with_setting(named, setting), on_owner_exit="stop", tags=tags)
         try:
             run.wait(on_poll=shown.poll)
         except RunFailedError as error:

@@ -7,6 +7,7 @@ import pytest
 from nbkit.analysis.audit_claims import (
     CHECKS,
     Claim,
+    cache_evidence,
     claim_findings,
     claims,
     claims_about,
@@ -82,6 +83,13 @@ def test_epochs_come_from_memory_only_if_the_data_fit():
     assert finding.evidence == (
         "9 GB of data are 1.1 times the memory (8 GB); 5 are required"
     )
+
+
+def test_very_small_data_are_less_than_a_hundredth_of_the_memory():
+    evidence = cache_evidence(1e6, 1e12, 1)
+
+    assert evidence is not None
+    assert "0.001 GB of data are less than 0.01 times the memory" in evidence
 
 
 def test_time_and_rate_cannot_be_more_than_the_work():

@@ -118,6 +118,7 @@ def test_a_config_without_a_length_is_short():
         ({"devices": (0,), "gpus": 2}, r"use gpus=1 or oversubscribe=True"),
         ({"device": "cpu", "devices": (0,)}, r"remove one of the two"),
         ({"loader": "tourch"}, r"Did you mean 'torch'"),
+        ({"model": "resnet5"}, r"known: .*, \w+ and \d+ others\. Did you mean"),
         ({"engine": "slrum"}, r"not registered; known: .*local"),
         (
             {"presicion": "fp16"},

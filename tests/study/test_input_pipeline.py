@@ -17,7 +17,7 @@ from nbkit.store.summary import summarise_run
 from nbkit.study.arm_rows import ArmRun
 from nbkit.study.arms import Arms
 from nbkit.study.input_pipeline_result import PipelineResult
-from nbkit.study.input_pipeline_tables import tuning_table
+from nbkit.study.input_pipeline_tables import cores_table, tuning_table
 
 DEMAND = 432.0
 """Images/s of one emulated GPU."""
@@ -167,7 +167,7 @@ def test_cores_needed_are_demand_over_the_rate_of_a_core():
 def test_cores_of_a_job_are_those_its_runs_recorded_and_not_those_of_the_login_node(
     of_job, said, enough
 ):
-    here = measured()
+    here = measured(emulated=False)
     queued = replace(
         here,
         configs={arm: one.replace(engine="slurm") for arm, one in here.configs.items()},
@@ -175,6 +175,15 @@ def test_cores_of_a_job_are_those_its_runs_recorded_and_not_those_of_the_login_n
     )
 
     assert cells(queued.cores_table, "naive, 2 ranks")[said] == enough
+
+
+def test_a_lower_bound_never_shows_that_cores_are_enough():
+    of_two = {"naive": (1000.0, 1.0), "slow": (1000.0, 3.0)}
+
+    loading, training = (cores_table(of_two, 2, trains=t).rows for t in (False, True))
+
+    assert [row[-1] for row in loading] == [None, "no"]
+    assert [row[-1] for row in training] == ["yes", "no"]
 
 
 def test_only_what_loads_and_nothing_else_bounds_the_cores_from_below():

@@ -120,7 +120,11 @@ def test_all_arms_are_the_ladder_from_old_to_new_one_change_an_arm(parameters):
 
 @pytest.mark.parametrize(
     ("count", "gpus", "workers", "said"),
-    [(2, 2, 1, "give -3 loading processes a rank, so 1 is measured"), (40, 4, 6, "6")],
+    [
+        (2, 2, 1, "2 ranks leave none for loading, so 1 process a rank is measured."),
+        (5, 1, 1, "5 cores for 1 rank give 1 loading process a rank."),
+        (40, 4, 6, "give 6 loading processes a rank."),
+    ],
 )
 def test_the_rule_of_the_guide_is_an_arm(
     parameters, monkeypatch, count, gpus, workers, said
@@ -129,7 +133,7 @@ def test_the_rule_of_the_guide_is_an_arm(
 
     planned = plan(parameters(gpus=gpus))
 
-    rule = planned.arms[f"rule, {gpus} ranks"]
+    rule = planned.arms[f"rule, {gpus} {'rank' if gpus == 1 else 'ranks'}"]
     assert (rule.loader, rule.loader_config.num_workers) == ("torch", workers)
     assert any("Rule of Dell's guide" in n and said in n for n in planned.notes)
 

@@ -152,6 +152,13 @@ def test_every_bad_number_is_named_at_once():
     assert "loss_tolerance=5.0 is not between 0 and 1" in said
 
 
+def test_a_batch_of_nothing_is_the_only_thing_that_is_said():
+    with pytest.raises(ConfigError) as raised:
+        plan(parameters(batch_size_per_gpu=0))
+
+    assert str(raised.value) == "batch_size_per_gpu=0 is below 1; use 1 or more."
+
+
 def test_a_short_run_still_has_steps_to_measure():
     config = plan(parameters(steps=4)).arms["fp32, channels_last"]
 

@@ -26,7 +26,7 @@ def test_the_time_left_counts_runs_and_not_what_comes_between_them(monkeypatch, 
 
     lines = [one for one in capsys.readouterr().out.splitlines() if "finished" in one]
     assert lines == [
-        "[1/4] one: finished (10 s; about 30.0 s left)",
-        "[2/4] two: finished (20 s; about 30.0 s left)",
-        "[2/4] three: finished (20 s; about 30.0 s left)",
+        "[1/4] one: finished (10 s; about 30 seconds left)",
+        "[2/4] two: finished (20 s; about 30 seconds left)",
+        "[2/4] three: finished (20 s; about 30 seconds left)",
     ]

@@ -55,6 +55,15 @@ def test_two_arms_stand_beside_each_other_with_their_ratio_by_each_statistic():
     assert "bf16 over fp32" in table.notes[-1]
 
 
+def test_statistics_whose_names_have_commas_are_listed_apart():
+    lacking = replace(UNKNOWN, label="mean of step rates, last step in")
+
+    table = statistics_table({"fp32": [OURS, UNKNOWN, lacking]})
+
+    unknown = "mean GPU utilization; mean of step rates, last step in."
+    assert f"Unknown for these runs: {unknown}" in table.notes
+
+
 def test_one_arm_has_no_ratio_and_what_one_side_lacks_is_a_dash():
     alone = statistics_table({"fp32": [OURS, UNKNOWN]})
     beside = statistics_table(

@@ -142,6 +142,13 @@ def test_demand_is_a_published_rate_and_supply_a_measured_one(result):
     assert not any("warm" in one[1] for one in table.rows)
 
 
+def test_one_run_has_no_lowest_and_no_highest_rate(result):
+    table = replace(result, rows=[row("load", runs=1)]).supply
+
+    of_loader = [one[3:5] for one in table.rows if one[1].startswith("loader")]
+    assert of_loader == [[None, "1"], [None, "1"]]
+
+
 def two_sources(result):
     """Return the same of two data sets, one of which has images ten times as large."""
     [place] = result.places

@@ -113,6 +113,20 @@ def test_what_cannot_be_measured_is_refused(nas, given, said):
         plan(parameters(data=str(nas), **given))
 
 
+@pytest.mark.parametrize("data", ["synthetic", "nas=synthetic"])
+def test_synthetic_images_are_refused_because_they_are_not_read_from_storage(data):
+    with pytest.raises(ConfigError, match=f"data='{data}': .* not read .*'photos'"):
+        plan(parameters(data=data))
+
+
+def test_a_missing_data_set_is_not_to_be_replaced_by_synthetic_images():
+    with pytest.raises(ConfigError, match="or one of photos") as caught:
+        plan(parameters(data="/nowhere/data"))
+
+    assert "synthetic" not in str(caught.value)
+    assert str(caught.value).count("/nowhere/data") == 1
+
+
 @pytest.fixture
 def place(tmp_path, nas, monkeypatch):
     """Return an empty folder that would get few photographs."""

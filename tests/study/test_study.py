@@ -150,6 +150,16 @@ def test_an_arm_and_its_control_stand_at_the_ends_of_every_repeat(small):
     assert study.arms["b again"] == study.arms["b"]
 
 
+def test_the_runs_of_a_control_are_not_called_like_those_of_its_arm(small):
+    arms = {"a": small(name="nas load"), "b": small()}
+
+    named = nbkit.Study.create("demo", arms, control="a").arms
+    unnamed = nbkit.Study.create("demo", arms, control="b").arms
+
+    assert named["a again"] == named["a"].replace(name="nas load again")
+    assert unnamed["b again"].name == ""  # then the study calls them by the arm
+
+
 def test_what_is_measured_once_comes_first_and_is_not_repeated(small):
     study = nbkit.Study.create(
         "demo", {"a": small()}, repeats=2, once={"links": small(task="allreduce")}

@@ -62,6 +62,7 @@ def test_a_short_run_of_the_whole_recipe_is_measured_once():
     planned = plan(parameters())
 
     assert list(planned.once) == ["short run 1 of netapp_lars"]
+    assert "from 1 short run here" in " ".join(planned.notes)
     config = planned.once["short run 1 of netapp_lars"]
     assert (config.model, config.image_size) == ("resnet50", 224)
     assert (config.steps, config.warmup_steps, config.data) == (5, 2, "synthetic")

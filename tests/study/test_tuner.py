@@ -27,6 +27,8 @@ def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(loading, ca
     assert (failed.images_per_second, done.cause) == (0.0, None)
     assert found.chosen == Setting(1, 2, "torch")
     assert nbkit.attach(failed.run_id).state is RunState.FAILED
+    names = [nbkit.attach(one.run_id).config.name for one in found.trials]
+    assert names == ["tuner tfrecord", "tuner torch"]
     assert "tuner: 2 runs in" in capsys.readouterr().out
 
 
