@@ -37,6 +37,8 @@ __all__ = [
     "can_enter",
     "descriptor_of",
     "expanded",
+    "is_gone",
+    "is_passing",
     "lines_of",
     "open_regular",
     "parse_object",
@@ -63,6 +65,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _OWN = re.compile(rf"/(?:runs|studies)/{ID}/")
 """Where the path of a file leads into the folder of a run or study."""
+_PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN)
 _TRIES = 3
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -93,6 +96,20 @@ def expanded(path: str | os.PathLike[str], name: str) -> Path:
             "the folder in full."
         )
         raise ConfigError(message) from error
+
+
+def is_passing(error: OSError) -> bool:
+    """Return whether it is the error of a file server that does not answer now."""
+    return error.errno in _PASSING
+
+
+def is_gone(folder: Path) -> bool:
+    """Return whether a folder was removed, which a silent file server does not say."""
+    try:
+        folder.stat()
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
+    return False
 
 
 def can_enter(folder: Path) -> bool:

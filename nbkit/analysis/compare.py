@@ -87,8 +87,8 @@ class Comparison:
     a_name: str
     b_name: str
     ratio: Ratio | None
-    """A's throughput over B's; None where a run has measured none, or was not
-    finite."""
+    """A's throughput over B's; None where a run has measured none, was not finite, or
+    was disturbed."""
     differences: tuple[Difference, ...]
     code_diff: str = ""
     """From A's code to B's as a unified diff, of the first run of each; empty where

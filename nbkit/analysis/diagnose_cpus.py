@@ -77,6 +77,9 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
         # In a moment, its own processes take turns, too.
         compete = compete and is_full and _has_waited(facts.ranks)
     waits, lost = facts.least_data_wait, _lost_to_cpus(facts)
+    # They may have been on CPUs that this run may not use.
+    is_near = others - _elsewhere(facts) >= WORTH_A_WORD * within_reach
+    lost = lost if waits >= WORTH_A_WORD or is_near else None
     matters = not facts.on_gpus or lost is not None
     if not (compete and matters) or share < WORTH_A_WORD:
         return
@@ -142,14 +145,22 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
 def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
     """Find the rank that waited longest for a CPU which others of its node had."""
     found: list[tuple[float, str, float, float]] = []
+    machine = facts.record.get("machine") or {}
+    total, granted = machine.get("num_cpus"), machine.get("usable_cpus")
     for name in sorted({rank.node for rank in facts.ranks if rank.node}):
         ranks = [rank for rank in facts.ranks if rank.node == name]
         used = [rank.share(rank.cpu_seconds) for rank in ranks]
         own = sum(share or 0.0 for share in used)
         busy = max(rank.host_busy_cpus or 0.0 for rank in ranks)
         queued = max(rank.share(rank.cpu_queue_seconds) or 0.0 for rank in ranks)
-        is_known = None not in used and _has_waited(ranks)
-        if is_known and queued >= NO_CPU_SHARE and busy - own > WORTH_A_WORD * busy:
+        if None in used or not _has_waited(ranks) or queued < NO_CPU_SHARE:
+            continue
+        reach = len(set().union(*(rank.cpus or () for rank in ranks)))
+        # Of a run that fills its CPUs, or its quota, that may be its own doing; others
+        # may be on CPUs that it may not use.
+        is_own = own >= SATURATED * min(reach, granted or reach)
+        others = busy - own - max(0, (total or reach) - reach)
+        if not is_own and others > WORTH_A_WORD * busy:
             found.append((queued, name, busy - own, own))
     if found:
         queued, name, others, own = max(found)
@@ -215,8 +226,7 @@ def filled_share(facts: Facts) -> float | None:
         return host if host is not None and host >= SATURATED else None
     if host is None or not total:
         return demand / allowed
-    elsewhere = max(0, total - reach)
-    return max(demand / allowed, (host * total - elsewhere) / reach)
+    return max(demand / allowed, (host * total - _elsewhere(facts)) / reach)
 
 
 def _demand(facts: Facts) -> float | None:
@@ -236,6 +246,12 @@ def _reach(facts: Facts) -> int | None:
     if not facts.num_cpus or not own or len(own) < len(facts.ranks):
         return None
     return len(set().union(*own))
+
+
+def _elsewhere(facts: Facts) -> int:
+    """Return the number of the host's CPUs that the ranks may not use."""
+    total, reach = facts.num_cpus, _reach(facts)
+    return max(0, total - reach) if total and reach else 0
 
 
 def _allowed(facts: Facts) -> float | None:

@@ -19,6 +19,7 @@ from nbkit.launch.hang import hang_cause
 from nbkit.launch.journal import Journal
 from nbkit.launch.ranks import LookClock, WatchedRank
 from nbkit.launch.requests import StopRequests
+from nbkit.reading import is_gone, is_passing
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun
@@ -265,7 +266,7 @@ class Attempt:
         starting = self._journal.state is RunState.STARTING
         if starting and self._worker().get("attempt") == self.number:
             self._journal.set_state(RunState.RUNNING)
-        if not self._paths.root.is_dir():
+        if is_gone(self._paths.root):
             gone = StoreError(f"{self._paths.root} was removed.")
             self._journal.error = self._journal.error or gone
         if self._journal.error is not None:
@@ -319,5 +320,6 @@ class Attempt:
         try:
             return read_json(self._paths.worker) or {}
         except StoreError as error:
-            self._journal.error = self._journal.error or error
+            if not is_passing(error):
+                self._journal.error = self._journal.error or error
             return {}

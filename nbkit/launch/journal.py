@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from nbkit.errors import StoreError
+from nbkit.reading import is_passing
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -24,6 +25,7 @@ __all__ = ["Journal"]
 
 _RESERVE_BYTES = 256 * 1024
 _SIGN_SECONDS = 30.0
+_TRIES, _PAUSE_SECONDS = 5, 1.0
 _DESCRIBED = ("code", "environment", "machine", "storage", "worker", "system")
 _FROM_SUBMISSION = (
     "engine",
@@ -146,7 +148,7 @@ class Journal:
         """Write; a full disk costs the reserve first, and the run only then."""
         try:
             try:
-                write()
+                self._patiently(write)
             except StoreError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -157,6 +159,17 @@ class Journal:
             self.error = self.error or error
             sys.stderr.write(f"{error}\n")
             sys.stderr.flush()
+
+    def _patiently(self, write: Callable[[], None]) -> None:
+        """Write, again if the file server does not answer for a moment."""
+        for _ in range(_TRIES - 1):
+            try:
+                return write()
+            except StoreError as error:
+                if not is_passing(error):
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+        return write()
 
 
 def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from nbkit.launch.journal import Journal
 from nbkit.launch.manual_ranks import ManualRanks, TorchrunNodes, give_orders
 from nbkit.launch.requests import StopRequests
 from nbkit.launch.supervisor import become_supervisor, end_before_ranks, supervise
+from nbkit.reading import is_gone
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, utc_now
 from nbkit.store.runs import StoredRun
@@ -134,7 +135,7 @@ def _wait_for_torchrun(
     while not nodes.started:
         if standing := requests.look():
             return standing[0]
-        if not root.is_dir():
+        if is_gone(root):
             message = f"{root} was removed."
             raise StoreError(message)
         _tell(journal, wanted, nodes.ready, since)

@@ -11,6 +11,7 @@ from nbkit.errors import DeviceError, NvmlUnavailableError, StoreError
 from nbkit.launch.gpu_pool import Claim, Lease, Look, Waiting
 from nbkit.launch.journal import Journal
 from nbkit.launch.requests import StopRequests
+from nbkit.reading import is_gone
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
@@ -108,7 +109,7 @@ def _wait(
             journal.record["queue"] = None
             return Place(claim, answer)
         journal.give_sign()
-        if not root.is_dir():
+        if is_gone(root):
             message = f"{root} was removed."
             raise StoreError(message)
         if answer is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import signal
 from typing import Any
 
 from nbkit.errors import ConfigError, StoreError
+from nbkit.reading import is_passing
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
@@ -18,9 +18,6 @@ LONGEST_GRACE_SECONDS = 86_400.0
 """As ``stop_grace_seconds`` of a configuration may be."""
 
 _OWNER_EXIT = "owner exit"
-
-_PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN)
-"""Errors of a file server that does not answer for some time."""
 
 
 class StopRequests:
@@ -63,7 +60,7 @@ class StopRequests:
         try:
             standing = read_json(self._paths.stop)
         except StoreError as error:
-            if error.errno not in _PASSING:
+            if not is_passing(error):
                 raise
         found = [] if standing is None else [standing]
         if self._terminated_by is not None:

@@ -29,6 +29,7 @@ from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.journal import Journal
 from nbkit.launch.queue import Place, wait_for_devices
 from nbkit.launch.requests import StopRequests
+from nbkit.reading import is_gone
 from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -157,7 +158,7 @@ def _await_submission(
         submission = read_json(paths.submission) or {}
         if is_mine(submission):
             return submission
-        if not paths.root.is_dir():
+        if is_gone(paths.root):
             break
         is_brisk = waited < _BRISK_SECONDS
         time.sleep(_BRISK_POLL_SECONDS if is_brisk else _POLL_SECONDS)

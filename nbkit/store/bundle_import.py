@@ -9,7 +9,6 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Sized
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from nbkit.store.bundle import (
 from nbkit.store.bundle_checks import checked_manifest, refused
 from nbkit.store.bundle_files import files_of_run
 from nbkit.store.metrics import store_error
-from nbkit.store.ownership import make_folder
+from nbkit.store.ownership import make_folder, submitted
 from nbkit.store.paths import (
     RunPaths,
     StudyPaths,
@@ -275,13 +274,9 @@ def _mark(root: Path, place: str, manifest: Manifest, source: Path) -> None:
             "host": manifest.host,
             "nbkit": manifest.nbkit,
             "left_out": left_out,
+            "submitted": submitted(paths.submission),
         },
     )
-    # The other machine's clock may be ahead: see `was_submitted_elsewhere`.
-    with suppress(FileNotFoundError):
-        times = (path.stat().st_mtime_ns for path in (paths.submission, paths.imported))
-        newest = max(times)
-        os.utime(paths.imported, ns=(newest, newest))
 
 
 def _below(manifest: Manifest, prefix: str) -> dict[str, BundledFile]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from nbkit.errors import StoreError
 from nbkit.store.record import OWNERS, read_json
@@ -26,6 +26,7 @@ __all__ = [
     "make_folder",
     "open_new",
     "open_to_append",
+    "submitted",
     "was_submitted_elsewhere",
     "what_others_own",
     "write_file",
@@ -166,18 +167,33 @@ def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
 def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
     """Tell whether a run's last attempt came with an import, not from here.
 
-    A resume writes a submission that is newer than the mark.
-
     Parameters
     ----------
     submission
-        Its ``submission.json``.
+        Its ``submission.json``, which a resume replaces.
     mark
         Its ``imported.json``.
     """
-    with suppress(FileNotFoundError):
-        return mark.stat().st_mtime_ns >= submission.stat().st_mtime_ns
-    return False
+    try:
+        imported = read_json(mark)
+        if imported is None:
+            return False
+        # Imports of earlier versions have not noted it.
+        return imported.get("submitted") in (None, submitted(submission))
+    except StoreError:
+        return True
+
+
+def submitted(submission: Path) -> list[Any]:
+    """Return number and time of a run's last attempt, as ``submission.json`` has them.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be read.
+    """
+    found = read_json(submission) or {}
+    return [found.get("attempt"), found.get("time")]
 
 
 def _marks_around(mark: Path) -> Iterator[Path]:

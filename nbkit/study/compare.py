@@ -81,8 +81,9 @@ def compare(a: Arm, b: Arm) -> Comparison:
     if names[0] == names[1]:
         names = ["A", "B"]
     of_a, of_b = ([run_facts(run) for run in arm] for arm in arms)
-    doubt = lead_of_runs(dict(zip(names, arms, strict=True)))
-    return replace(compare_arms(of_a, of_b, *names), doubt=doubt)
+    found = compare_arms(of_a, of_b, *names)
+    doubt = lead_of_runs(dict(zip(names, arms, strict=True)), found.not_finite)
+    return replace(found, doubt=doubt, ratio=None) if doubt else found
 
 
 def _runs(name: str, arm: Arm) -> list[StoredRun]:

@@ -132,9 +132,25 @@ def lead_of(study: StoredStudy, controls: Sequence[NoiseFloor]) -> str:
     return _in_full(instead_of_answer(study, controls))
 
 
-def lead_of_runs(runs_by_arm: Mapping[str, Sequence[StoredRun]]) -> str:
-    """Return what takes back what runs without a study say; empty if it stands."""
-    return _in_full(told_first(_EMPTY, {}, doubts([], ArmsBoundBy(runs_by_arm))))
+def lead_of_runs(
+    runs_by_arm: Mapping[str, Sequence[StoredRun]], lost: Mapping[str, NonFinite]
+) -> str:
+    """Return what takes back what runs without a study say; empty if it stands.
+
+    Parameters
+    ----------
+    runs_by_arm
+        Finished runs by the name of their arm.
+    lost
+        By arm, where one of its runs stopped being finite: the first reason.
+    """
+    at_once = {
+        arm
+        for arm, runs in runs_by_arm.items()
+        if any((run.record.get("tags") or {}).get("together") for run in runs)
+    }
+    found = doubts([], ArmsBoundBy(runs_by_arm, at_once))
+    return _in_full(told_first(_EMPTY, lost, found)) if found else ""
 
 
 def _in_full(told: Report) -> str:

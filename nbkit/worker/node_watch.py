@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 
 from nbkit.errors import NvmlUnavailableError, StoreError
+from nbkit.reading import is_gone
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
@@ -214,7 +215,7 @@ class NodeWatch:
         except StoreError as error:
             _say(str(error))  # such as a file server that is away for a moment
             return
-        if self._supervisor.is_alive() is False or not self._paths.root.is_dir():
+        if self._supervisor.is_alive() is False or is_gone(self._paths.root):
             orders = [*orders, "kill"]
         for order in orders:
             if order not in self._obeyed:

@@ -93,14 +93,21 @@ def test_others_on_the_cpus_of_one_node_are_named_with_it(diagnosed):
     def found(busy_cpus, queue=0.45, **values):
         counted = {"host_cpu_seconds": busy_cpus * 30.0, "counted_seconds": 30.0}
         quiet = rank(0, node="n1", **counted)
-        other = rank(1, node="n2", cpu_queue=queue, cpu=6.0, **counted, **values)
+        shares = {"cpu": 6.0, **values}
+        other = rank(1, node="n2", cpu_queue=queue, **counted, **shares)
         return diagnosed(config={"nnodes": 2}, worker={"ranks": [quiet, other]})
 
     [cause] = found(60.0).disturbances
     assert cause.code == "no-cpu"
     assert "A rank on n2 was ready and had no CPU in 45 % of the time" in cause.evidence
     assert "others kept 54.0 CPUs busy there, the run 6.0" in cause.evidence
-    for without in (found(6.0), found(60.0, queue=0.1)):
+    for without in (
+        found(6.0),
+        found(60.0, queue=0.1),
+        # It fills its own CPUs; others are on those that it may not use.
+        found(60.0, cpus=list(range(4)), cpu=3.9),
+        found(30.0, cpus=list(range(8)), cpu=3.0),
+    ):
         assert without.disturbances == []
 
 
@@ -120,6 +127,10 @@ def test_a_rank_on_a_gpu_that_has_no_cpu_is_disturbed_without_waiting_for_images
         True,
     )
     assert found(0.2).disturbances == []
+    few = {"cpu": 3.0, "cpus": [*range(8)], "cpu_queue": 0.3}
+    own = {"ranks": [rank(number, data_wait=0.0, **few) for number in (0, 1)]}
+    beside = diagnosed(config=config, worker=own, sampled=samples(cpu_percent=70))
+    assert beside.disturbances == []
     [late] = found(0.2, data_wait=0.2).disturbances
     assert (late.share, late.by_conditions) == (0.2, False)
 

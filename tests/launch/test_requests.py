@@ -14,6 +14,8 @@ from nbkit.cli.main import main
 from nbkit.errors import ConfigError, StoreError
 from nbkit.launch.journal import Journal
 from nbkit.launch.requests import StopRequests
+from nbkit.reading import is_gone
+from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
 from tests.widgets.stored_run import WrittenRun
@@ -39,17 +41,32 @@ def requests(paths):
 
 @pytest.fixture
 def fail(monkeypatch):
-    """Let the next file that is opened give an error of the system."""
-    opened = os.open
+    """Let the next calls of the system give an error."""
 
-    def fail(number):
-        def fail_once(*arguments, **options):
-            monkeypatch.setattr(os, "open", opened)
+    def fail(number, name="open", times=1):
+        call = getattr(os, name)
+        left = [times]
+
+        def fail_at_first(*arguments, **options):
+            if not left[0]:
+                return call(*arguments, **options)
+            left[0] -= 1
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(os, "open", fail_once)
+        monkeypatch.setattr(os, name, fail_at_first)
 
     return fail
+
+
+@pytest.fixture
+def journal(paths, monkeypatch):
+    monkeypatch.setattr("nbkit.launch.journal._PAUSE_SECONDS", 0.0)
+    names = "name time engine owner on_owner_exit device_type cpus_per_rank argv cwd"
+    request = {"request": {"kind": "cpu"}, "origins": {}, "tags": {}, "attempt": 0}
+    journal = Journal(paths, {**dict.fromkeys(names.split()), **request})
+    journal.write_record()
+    yield journal
+    journal.close()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT])
@@ -78,17 +95,34 @@ def test_a_damaged_request_is_an_error(paths, requests):
         requests.look()
 
 
-def test_a_sign_is_given_while_the_file_server_does_not_answer(paths, fail):
-    names = "name time engine owner on_owner_exit device_type cpus_per_rank argv cwd"
-    request = {"request": {"kind": "cpu"}, "origins": {}, "tags": {}, "attempt": 0}
-    journal = Journal(paths, {**dict.fromkeys(names.split()), **request})
-    journal.write_record()
+def test_a_sign_is_given_while_the_file_server_does_not_answer(paths, journal, fail):
     os.utime(paths.record, (1, 1))
 
     fail(errno.EIO)
     journal.give_sign()
-    journal.close()
     assert paths.record.stat().st_mtime > 1
+
+
+@pytest.mark.parametrize(
+    ("number", "times", "is_written"),
+    [(errno.EIO, 1, True), (errno.EIO, 99, False), (errno.EACCES, 1, False)],
+)
+def test_what_could_not_be_written_for_a_moment_is_written(
+    paths, journal, fail, number, times, is_written
+):
+    fail(number, "write", times)
+    journal.event("one")
+
+    assert (journal.error is None) is is_written
+    assert len(read_json_lines(paths.events)) == is_written
+
+
+def test_a_folder_is_gone_only_if_the_file_server_says_so(tmp_path, fail):
+    assert not is_gone(tmp_path)
+    assert is_gone(tmp_path / "none")
+    fail(errno.EIO, "stat")
+    assert not is_gone(tmp_path / "none")
+    assert is_gone(tmp_path / "none")
 
 
 def test_a_grace_time_out_of_range_is_refused_and_one_that_stands_is_replaced(

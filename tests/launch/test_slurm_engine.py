@@ -79,8 +79,7 @@ def test_a_job_of_that_number_that_is_not_the_runs_is_left_alone(
 
 def test_the_job_of_a_resume_is_this_clusters_though_the_run_was_imported(run, slurm):
     slurm.tell("squeue", f"PENDING|{run.paths.job_script}")
-    run.paths.imported.write_text("{}")
-    os.utime(run.paths.imported, (1, 1))
+    write_json(run.paths.imported, {"submitted": [0, "2020-01-01T00:00:00.000Z"]})
 
     SlurmEngine().nudge(run.paths)
 

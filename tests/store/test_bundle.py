@@ -17,7 +17,7 @@ from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
 from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths, StudyPaths, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, read_json, write_json
+from nbkit.store.record import RunState, read_json, utc_now, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
@@ -114,17 +114,21 @@ def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
         nbkit.import_bundle(bundle)
 
 
-def test_a_run_of_a_machine_whose_clock_is_ahead_was_submitted_there(
+def test_an_imported_run_was_submitted_elsewhere_until_it_is_resumed(
     tmp_path, elsewhere
 ):
     run = _run()
-    os.utime(run.paths.submission, (2**32, 2**32))
+    os.utime(run.paths.submission, (2**32, 2**32))  # a clock that is ahead
     bundle = nbkit.export(run, tmp_path / "x.zip")
     elsewhere()
     nbkit.import_bundle(bundle)
     there = RunPaths(runs_folder() / run.run_id)
 
     assert was_submitted_elsewhere(there.submission, there.imported)
+    again = {**read_json(there.submission), "attempt": 1, "time": utc_now()}
+    write_json(there.submission, again)
+    os.utime(there.submission, (1, 1))
+    assert not was_submitted_elsewhere(there.submission, there.imported)
 
 
 def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsewhere):

@@ -243,10 +243,10 @@ def test_a_supervisor_of_ones_own_whose_pid_is_a_hidden_process_is_gone(
     monkeypatch.setattr(processes, "_stat", _forbid)
     if whose == "another user's":
         monkeypatch.setattr(os, "geteuid", lambda: -1)
-    if whose in ("imported", "resumed here"):
+    if whose == "imported":
         run.paths.imported.write_text("{}")
     if whose == "resumed here":
-        os.utime(run.paths.imported, (1, 1))
+        write_json(run.paths.imported, {"submitted": [0, "2020-01-01"]})
 
     assert run.state == ("lost" if whose in ("own", "resumed here") else "starting")
 

@@ -44,9 +44,16 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     read = StoredRun(run.paths.root)
     assert nbkit.compare(read, [other]).sentence == comparison.sentence
     causes.append(Cause("throttled", 0.4, "Clocks were held down.", "Cool.", None))
-    assert nbkit.compare(run, other).sentence.startswith(
+    disturbed = nbkit.compare(run, other)
+    assert disturbed.ratio is None
+    assert disturbed.sentence.startswith(
         "These runs cannot support an answer: clocks were held down (1 of 1 runs of "
     )
+    causes[:] = [Cause("other-processes", 0.4, "Others.", "Leave.", None)]
+    assert nbkit.compare(run, other).ratio is None
+    for one in (run, other):
+        write_json(one.paths.record, {**one.record, "tags": {"together": "a; b"}})
+    assert nbkit.compare(run, other).ratio is not None
     with pytest.raises(ConfigError, match="is in both arms"):
         nbkit.compare([run, other], run)
     _refuses_what_cannot_be_compared(run)

@@ -13,7 +13,14 @@ from nbkit.statistics import noise_floor, ratio
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.headline import headline
-from nbkit.study.lead import Doubt, doubts, so_far, told_first, without_runs
+from nbkit.study.lead import (
+    Doubt,
+    doubts,
+    lead_of_runs,
+    so_far,
+    told_first,
+    without_runs,
+)
 from nbkit.study.order import Slot
 from nbkit.study.report import Figure, Report, SavedReport, Table
 
@@ -157,6 +164,17 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
         "These runs cannot support an answer: clocks were held down; 1 more reason "
         "below. Cool it."
     )
+
+
+def test_of_runs_without_a_study_what_is_not_finite_comes_first_too():
+    config = SimpleNamespace(has_steps=True)
+    [cause] = [Cause("throttled", 0.4, EVIDENCE["throttled"], "leave.", None)]
+    run = SimpleNamespace(config=config, causes=[cause], record={})
+
+    said = lead_of_runs({"fp16": [run]}, {"fp16": NonFinite("loss", 9)})
+
+    assert said.startswith("No verdict on fp16: loss not finite at step 9; 1 more reas")
+    assert "Doubt: the clocks were held down (1 of 1 runs of fp16)." in said
 
 
 def study_of(*finished):
