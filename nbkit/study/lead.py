@@ -16,6 +16,7 @@ from nbkit.analysis.usable import no_verdict_sentence
 from nbkit.plural import plural
 from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.record import damage_told
 from nbkit.store.runs import StoredRun
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.study.finite import not_finite
@@ -144,13 +145,15 @@ def lead_of_runs(
     lost
         By arm, where one of its runs stopped being finite: the first reason.
     """
-    at_once = {
-        arm
-        for arm, runs in runs_by_arm.items()
-        if any((run.record.get("tags") or {}).get("together") for run in runs)
-    }
+    at_once = {arm for arm, runs in runs_by_arm.items() if any(map(_shares, runs))}
     found = doubts([], ArmsBoundBy(runs_by_arm, at_once))
     return _in_full(told_first(_EMPTY, lost, found)) if found else ""
+
+
+def _shares(run: StoredRun) -> bool:
+    """Return whether a run was started together with others, to disturb each other."""
+    with damage_told(run.paths.root):
+        return bool((run.record.get("tags") or {}).get("together"))
 
 
 def _in_full(told: Report) -> str:

@@ -125,8 +125,7 @@ def test_an_imported_run_was_submitted_elsewhere_until_it_is_resumed(
     there = RunPaths(runs_folder() / run.run_id)
 
     assert was_submitted_elsewhere(there.submission, there.imported)
-    again = {**read_json(there.submission), "attempt": 1, "time": utc_now()}
-    write_json(there.submission, again)
+    write_json(there.submission, {"attempt": 1, "time": utc_now()})
     os.utime(there.submission, (1, 1))
     assert not was_submitted_elsewhere(there.submission, there.imported)
 

@@ -169,7 +169,8 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
 def test_of_runs_without_a_study_what_is_not_finite_comes_first_too():
     config = SimpleNamespace(has_steps=True)
     [cause] = [Cause("throttled", 0.4, EVIDENCE["throttled"], "leave.", None)]
-    run = SimpleNamespace(config=config, causes=[cause], record={})
+    paths = SimpleNamespace(root=Path())
+    run = SimpleNamespace(config=config, causes=[cause], record={}, paths=paths)
 
     said = lead_of_runs({"fp16": [run]}, {"fp16": NonFinite("loss", 9)})
 
