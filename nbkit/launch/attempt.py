@@ -264,7 +264,7 @@ class Attempt:
 
     def _note_progress(self) -> None:
         starting = self._journal.state is RunState.STARTING
-        if starting and self._worker().get("attempt") == self.number:
+        if starting and self._have_met():
             self._journal.set_state(RunState.RUNNING)
         if is_gone(self._paths.root):
             gone = StoreError(f"{self._paths.root} was removed.")
@@ -316,10 +316,18 @@ class Attempt:
             for rank, log, size in zip(self.ranks, logs, sizes, strict=True)
         }
 
+    def _have_met(self) -> bool:
+        """Return whether the ranks have met, as far as a file server answers."""
+        try:
+            return (read_json(self._paths.worker) or {}).get("attempt") == self.number
+        except StoreError as error:
+            if not is_passing(error):
+                self._journal.error = self._journal.error or error
+            return False
+
     def _worker(self) -> dict[str, Any]:
         try:
             return read_json(self._paths.worker) or {}
         except StoreError as error:
-            if not is_passing(error):
-                self._journal.error = self._journal.error or error
+            self._journal.error = self._journal.error or error
             return {}

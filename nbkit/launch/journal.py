@@ -162,7 +162,8 @@ class Journal:
 
     def _patiently(self, write: Callable[[], None]) -> None:
         """Write, again if the file server does not answer for a moment."""
-        for _ in range(_TRIES - 1):
+        # A run that has failed with it must not be kept from ending.
+        for _ in range(_TRIES - 1 if self.error is None else 0):
             try:
                 return write()
             except StoreError as error:

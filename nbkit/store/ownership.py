@@ -178,9 +178,11 @@ def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
         imported = read_json(mark)
         if imported is None:
             return False
+        if "submitted" in imported:
+            return imported["submitted"] == submitted(submission)
         # Imports of earlier versions have not noted it.
-        return imported.get("submitted") in (None, submitted(submission))
-    except StoreError:
+        return mark.stat().st_mtime_ns >= submission.stat().st_mtime_ns
+    except OSError:
         return True
 
 

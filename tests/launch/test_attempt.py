@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import time
 from types import SimpleNamespace
@@ -128,3 +129,30 @@ def test_a_supervisor_that_was_suspended_takes_no_rank_for_one_that_hangs(
 
     assert "rank_ended" in journal.events
     assert "hang" not in journal.events
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_file_server_that_is_silent_for_a_moment_is_asked_again_for_the_ranks(
+    small, monkeypatch, number
+):
+    run = StoredRun(create_run_folder(small()).root)
+    journal = _Journal(None)
+    journal.state = RunState.STARTING
+    attempt = Attempt(run, journal, _StuckRanks(), SimpleNamespace(look=list), list)
+    unread = StoreError("cannot be read")
+    unread.errno = number
+    answers = iter([unread, {"attempt": 0}])
+
+    def read(path):
+        if isinstance(answer := next(answers), StoreError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(attempts, "read_json", read)
+
+    attempt._note_progress()
+
+    assert (journal.error is None) is (number == errno.EIO)
+    if journal.error is None:
+        attempt._note_progress()
+        assert journal.state is RunState.RUNNING

@@ -117,6 +117,19 @@ def test_what_could_not_be_written_for_a_moment_is_written(
     assert len(read_json_lines(paths.events)) == is_written
 
 
+def test_a_run_that_has_failed_with_its_file_server_is_not_kept_waiting(
+    journal, fail, monkeypatch
+):
+    pauses = []
+    monkeypatch.setattr("nbkit.launch.journal.time.sleep", pauses.append)
+
+    fail(errno.EIO, "write", 999)
+    for _ in range(9):
+        journal.event("one")
+
+    assert len(pauses) == 4
+
+
 def test_a_folder_is_gone_only_if_the_file_server_says_so(tmp_path, fail):
     assert not is_gone(tmp_path)
     assert is_gone(tmp_path / "none")
