@@ -29,7 +29,7 @@ from nbkit.datasets.manifest import read_manifest, write_manifest
 from tests.bench.rows import Row, ratio_row, row
 
 DATA = os.environ.get("NBKIT_BENCH_DATA", "photos")
-PASSES = int(os.environ.get("NBKIT_BENCH_PASSES", "9"))
+PASSES = int(os.environ.get("NBKIT_BENCH_PASSES", "15"))
 # An epoch begins and ends with processors that wait; a short one would show no more.
 EPOCH_IMAGES = 1500
 BATCH_SIZE = 50

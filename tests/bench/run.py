@@ -63,7 +63,7 @@ def main() -> None:
             *worker_against_plain_ddp(),
             ending_row(PAIRS),
             finiteness_row(),
-            *binding_rows(PAIRS),
+            *binding_rows(),
             supervisor_memory(),
             *queue_rows(),
         ]

@@ -39,17 +39,25 @@ def nbkit_fields(**changes: Any) -> dict[str, Any]:
     return {**SETTINGS, **fixed, **same, **changes}
 
 
-def run_loop(script: str) -> dict[str, float]:
-    """Run a loop of this folder to its end and return the line that it prints."""
+def run_loop(script: str, **more: Any) -> dict[str, Any]:
+    """Run a loop of this folder to its end and return the line that it prints.
+
+    Parameters
+    ----------
+    script
+        Its file.
+    more
+        What it is told besides the settings.
+    """
     starter = [sys.executable]
-    if script == "plain_ddp.py":
+    if script in ("plain_ddp.py", "bound_loop.py"):
         torchrun = str(Path(sys.executable).with_name("torchrun"))
         starter = [torchrun, "--standalone", f"--nproc-per-node={RANKS}"]
     done = subprocess.run(
         [
             *starter,
             str(Path(__file__).with_name(script)),
-            json.dumps({**SETTINGS, "ranks": RANKS}),
+            json.dumps({**SETTINGS, "ranks": RANKS, **more}),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
