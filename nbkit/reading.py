@@ -21,6 +21,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +43,7 @@ __all__ = [
     "lines_of",
     "open_regular",
     "parse_object",
+    "patiently",
     "read_end",
     "read_file",
     "read_newer",
@@ -67,6 +69,7 @@ _OWN = re.compile(rf"/(?:runs|studies)/{ID}/")
 """Where the path of a file leads into the folder of a run or study."""
 _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN)
 _TRIES = 3
+_PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _DROP = "remove its folder if it is of no use"
@@ -101,6 +104,27 @@ def expanded(path: str | os.PathLike[str], name: str) -> Path:
 def is_passing(error: OSError) -> bool:
     """Return whether it is the error of a file server that does not answer now."""
     return error.errno in _PASSING
+
+
+def patiently(do: Callable[[], T], tries: int = 5) -> T:
+    """Read or write, again while a file server does not answer for a moment.
+
+    Parameters
+    ----------
+    do
+        What raises `StoreError`: an error that does not pass is raised immediately,
+        one that does after the last try.
+    tries
+        How often, with a pause of a second after each.
+    """
+    for _ in range(tries - 1):
+        try:
+            return do()
+        except StoreError as error:
+            if not is_passing(error):
+                raise
+        time.sleep(_PAUSE_SECONDS)
+    return do()
 
 
 def is_gone(folder: Path) -> bool:

@@ -145,21 +145,21 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
 def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
     """Find the rank that waited longest for a CPU which others of its node had."""
     found: list[tuple[float, str, float, float]] = []
-    machine = facts.record.get("machine") or {}
-    total, granted = machine.get("num_cpus"), machine.get("usable_cpus")
     for name in sorted({rank.node for rank in facts.ranks if rank.node}):
         ranks = [rank for rank in facts.ranks if rank.node == name]
         used = [rank.share(rank.cpu_seconds) for rank in ranks]
         own = sum(share or 0.0 for share in used)
         busy = max(rank.host_busy_cpus or 0.0 for rank in ranks)
         queued = max(rank.share(rank.cpu_queue_seconds) or 0.0 for rank in ranks)
-        if None in used or not _has_waited(ranks) or queued < NO_CPU_SHARE:
+        total = ranks[0].num_cpus  # an earlier version has not written it
+        if None in used or not _has_waited(ranks) or queued < NO_CPU_SHARE or not total:
             continue
         reach = len(set().union(*(rank.cpus or () for rank in ranks)))
+        granted = ranks[0].cpu_quota or reach
         # Of a run that fills its CPUs, or its quota, that may be its own doing; others
         # may be on CPUs that it may not use.
-        is_own = own >= SATURATED * min(reach, granted or reach)
-        others = busy - own - max(0, (total or reach) - reach)
+        is_own = own >= SATURATED * min(reach, granted)
+        others = busy - own - max(0, total - reach)
         if not is_own and others > WORTH_A_WORD * busy:
             found.append((queued, name, busy - own, own))
     if found:

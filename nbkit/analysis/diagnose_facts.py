@@ -38,6 +38,10 @@ class RankTimes:
     """How long the training thread was ready and had no CPU."""
     cpus: Sequence[int] | None = None
     """CPUs that it may use, by number."""
+    num_cpus: int | None = None
+    """Of its host."""
+    cpu_quota: float | None = None
+    """CPU time that its control groups grant, in CPUs."""
     host_busy_cpus: float | None = None
     """CPUs of its host that were busy on average, with whatever."""
     node: str | None = None
@@ -266,6 +270,8 @@ def _told(rank: Line) -> RankTimes:
         cpu_seconds=rank.get("cpu_seconds"),
         cpu_queue_seconds=rank.get("cpu_queue_seconds"),
         cpus=rank.get("cpus"),
+        num_cpus=rank.get("num_cpus"),
+        cpu_quota=rank.get("cpu_quota"),
         host_busy_cpus=_mean(rank.get("host_cpu_seconds"), rank.get("counted_seconds")),
         node=rank.get("node"),
     )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.reading import is_passing
+from nbkit.reading import patiently
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -25,7 +25,6 @@ __all__ = ["Journal"]
 
 _RESERVE_BYTES = 256 * 1024
 _SIGN_SECONDS = 30.0
-_TRIES, _PAUSE_SECONDS = 5, 1.0
 _DESCRIBED = ("code", "environment", "machine", "storage", "worker", "system")
 _FROM_SUBMISSION = (
     "engine",
@@ -51,10 +50,10 @@ class Journal:
 
     def __init__(self, paths: RunPaths, submission: dict[str, Any]) -> None:
         self._paths = paths
-        self.record = _first_record(paths, submission)
+        self.record = patiently(lambda: _first_record(paths, submission))
         self.error: StoreError | None = None
         """Why something could not be written or read, once; the run ends with it."""
-        self._events = JsonLinesWriter(paths.events)
+        self._events = patiently(lambda: JsonLinesWriter(paths.events))
         self._next_sign = 0.0
         try:
             paths.reserve.write_bytes(b"\0" * _RESERVE_BYTES)
@@ -148,7 +147,8 @@ class Journal:
         """Write; a full disk costs the reserve first, and the run only then."""
         try:
             try:
-                self._patiently(write)
+                # A run that has failed must not be kept from ending.
+                write() if self.error else patiently(write)
             except StoreError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -159,18 +159,6 @@ class Journal:
             self.error = self.error or error
             sys.stderr.write(f"{error}\n")
             sys.stderr.flush()
-
-    def _patiently(self, write: Callable[[], None]) -> None:
-        """Write, again if the file server does not answer for a moment."""
-        # A run that has failed with it must not be kept from ending.
-        for _ in range(_TRIES - 1 if self.error is None else 0):
-            try:
-                return write()
-            except StoreError as error:
-                if not is_passing(error):
-                    raise
-            time.sleep(_PAUSE_SECONDS)
-        return write()
 
 
 def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]:

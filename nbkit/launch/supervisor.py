@@ -29,7 +29,7 @@ from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.journal import Journal
 from nbkit.launch.queue import Place, wait_for_devices
 from nbkit.launch.requests import StopRequests
-from nbkit.reading import is_gone
+from nbkit.reading import is_gone, patiently
 from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -155,7 +155,7 @@ def _await_submission(
     began = time.monotonic()
     while (waited := time.monotonic() - began) < _SUBMISSION_SECONDS:
         see_anew(paths.root)
-        submission = read_json(paths.submission) or {}
+        submission = patiently(lambda: read_json(paths.submission)) or {}
         if is_mine(submission):
             return submission
         if is_gone(paths.root):

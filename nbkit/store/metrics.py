@@ -45,6 +45,8 @@ class JsonLinesWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._is_torn = False
+        """Whether a write has failed, and its half line may be there."""
         try:
             path.parent.mkdir(0o755, parents=True, exist_ok=True)
             # Not through a link, which others may have made in an older folder.
@@ -64,10 +66,13 @@ class JsonLinesWriter:
             return
         data = "".join(map(to_json_line, objects)).encode()
         try:
-            size = os.fstat(self._fd).st_size
+            if self._is_torn:
+                _cut_half_line(self._fd)
+            size, self._is_torn = os.fstat(self._fd).st_size, True
             try:
                 while data:
                     data = data[os.write(self._fd, data) :]
+                self._is_torn = False
             except OSError:
                 with suppress(OSError):  # what went wrong first is what matters
                     os.ftruncate(self._fd, size)

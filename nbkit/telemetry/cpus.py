@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 from nbkit.telemetry.control_groups import group_folders
 
-__all__ = ["usable_cpus"]
+__all__ = ["cpu_quota", "usable_cpus"]
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
@@ -31,13 +32,16 @@ def usable_cpus(root: Path = Path("/")) -> float:
         cpus = len(os.sched_getaffinity(0))
     else:
         cpus = os.cpu_count() or 1
-    return min([float(cpus), *_quotas(root)])
+    return min(float(cpus), cpu_quota(root) or math.inf)
 
 
-def _quotas(root: Path) -> list[float]:
-    """Return the quotas, in CPUs, of this process's control group and all above it."""
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Return the CPU time that this process's control groups grant, in CPUs.
+
+    None where neither its own nor one above it sets a limit.
+    """
     quotas = [_quota(folder) for folder in group_folders("cpu", root)]
-    return [quota for quota in quotas if quota is not None]
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _quota(folder: Path) -> float | None:

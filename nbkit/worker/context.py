@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
+from nbkit.reading import patiently
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.worker.rank import Rank
@@ -280,9 +281,9 @@ class Context:
             self._tensorboard.close()
 
     def _write(self, kind: str, step: int, **values: Any) -> None:
-        if self._writer is not None:
+        if (writer := self._writer) is not None:
             line = {"kind": kind, "attempt": self.attempt, "step": step}
-            self._writer.write({**line, "t": time.time(), **values})
+            patiently(lambda: writer.write({**line, "t": time.time(), **values}))
 
     def _host_group(self) -> Any:
         """Return a group for flags on the host; None for ranks that have none."""

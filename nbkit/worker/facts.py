@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError
+from nbkit.reading import patiently
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import write_json
+from nbkit.telemetry.cpus import cpu_quota
 from nbkit.telemetry.machine import cpu_model
 from nbkit.worker.rank import Rank
 from nbkit.worker.usage import peak_memory
@@ -84,6 +86,8 @@ def write_facts(
         "binding": rank.binding and rank.binding.to_dict(),
         "device": _device(device),
         "cpus": sorted(os.sched_getaffinity(0)),
+        "num_cpus": os.cpu_count(),
+        "cpu_quota": cpu_quota(),
     }
     if device is not None and window is not None:
         mine |= {"threads": sys.modules["torch"].get_num_threads()}
@@ -109,29 +113,27 @@ def write_facts(
         if (binding := entry.pop("binding"))
     ]
     per_step = (batch_size_per_gpu or 0) * config.gradient_accumulation_steps
-    write_json(
-        rank.paths.worker,
-        {
-            "attempt": rank.attempt,
-            "completed": completed,
-            "task": config.task,
-            "world_size": rank.world_size,
-            "device_type": "cpu" if device is None else device.type,
-            "devices": [{"rank": entry["rank"], **entry["device"]} for entry in ranks],
-            "bindings": bindings,
-            "batch_size_per_gpu": batch_size_per_gpu,
-            "global_batch_size": per_step * rank.world_size or None,
-            "steps_per_epoch": data.steps_per_epoch if data else None,
-            "data": {**data.describe(), **(source or {})} if data else None,
-            "ranks": ranks if window is not None else None,
-            "weights_finite": weights_finite,
-            "nonfinite": None if nonfinite is None else nonfinite.to_dict(),
-            "weights": weights,
-            "numbers": numbers,
-            **({"answers_stop": True} if answers_stop else {}),
-            **_software(device),
-        },
-    )
+    facts = {
+        "attempt": rank.attempt,
+        "completed": completed,
+        "task": config.task,
+        "world_size": rank.world_size,
+        "device_type": "cpu" if device is None else device.type,
+        "devices": [{"rank": entry["rank"], **entry["device"]} for entry in ranks],
+        "bindings": bindings,
+        "batch_size_per_gpu": batch_size_per_gpu,
+        "global_batch_size": per_step * rank.world_size or None,
+        "steps_per_epoch": data.steps_per_epoch if data else None,
+        "data": {**data.describe(), **(source or {})} if data else None,
+        "ranks": ranks if window is not None else None,
+        "weights_finite": weights_finite,
+        "nonfinite": None if nonfinite is None else nonfinite.to_dict(),
+        "weights": weights,
+        "numbers": numbers,
+        **({"answers_stop": True} if answers_stop else {}),
+        **_software(device),
+    }
+    patiently(lambda: write_json(rank.paths.worker, facts))
 
 
 def _device(device: torch.device | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
+from nbkit.reading import patiently
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.worker import context
 from nbkit.worker.rank import Rank
@@ -229,8 +230,8 @@ class MetricsLog:
         }
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
-        if self._writer is not None:
-            self._writer.write(*lines)
+        if (writer := self._writer) is not None:
+            patiently(lambda: writer.write(*lines))
 
 
 def _scalars(line: Mapping[str, Any]) -> dict[str, float | None]:

@@ -95,7 +95,10 @@ def test_others_on_the_cpus_of_one_node_are_named_with_it(diagnosed):
         quiet = rank(0, node="n1", **counted)
         shares = {"cpu": 6.0, **values}
         other = rank(1, node="n2", cpu_queue=queue, **counted, **shares)
-        return diagnosed(config={"nnodes": 2}, worker={"ranks": [quiet, other]})
+        # Where it was launched from has other CPUs than its nodes.
+        head = {"machine": {"num_cpus": 4, "usable_cpus": 4}}
+        ranks = {"ranks": [quiet, other]}
+        return diagnosed(config={"nnodes": 2}, worker=ranks, record=head)
 
     [cause] = found(60.0).disturbances
     assert cause.code == "no-cpu"
@@ -104,6 +107,8 @@ def test_others_on_the_cpus_of_one_node_are_named_with_it(diagnosed):
     for without in (
         found(6.0),
         found(60.0, queue=0.1),
+        # It has had all the CPU time that its job was granted.
+        found(60.0, cpu_quota=6.2),
         # It fills its own CPUs; others are on those that it may not use.
         found(60.0, cpus=list(range(4)), cpu=3.9),
         found(30.0, cpus=list(range(8)), cpu=3.0),

@@ -82,6 +82,8 @@ def rank(number: int, **shares: Any) -> dict[str, Any]:
     return {
         "rank": number,
         "cpus": list(range(64)),
+        "num_cpus": 64,
+        "cpu_quota": None,
         "threads": 32,
         "steps": STEPS,
         "images": STEPS * 128,

@@ -94,7 +94,7 @@ def planted(host: Host, folder: Path) -> Iterator[Planted]:
         capability = "pynvml.nvmlDeviceGetCudaComputeCapability"
         patch.setattr(capability, lambda _: host.capability)
         patch.setattr("os.sched_getaffinity", lambda _: set(cpus))
-        patch.setattr("nbkit.telemetry.cpus._quotas", lambda _: [])
+        patch.setattr("nbkit.telemetry.cpus.cpu_quota", lambda _: None)
         patch.setattr("nbkit.study.concurrent_plan.read_cpus", lambda: each)
         patch.setattr(
             "nbkit.study.storage_plan.describe_machine", lambda **_: host.machine

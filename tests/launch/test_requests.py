@@ -14,6 +14,7 @@ from nbkit.cli.main import main
 from nbkit.errors import ConfigError, StoreError
 from nbkit.launch.journal import Journal
 from nbkit.launch.requests import StopRequests
+from nbkit.launch.supervisor import supervise
 from nbkit.reading import is_gone
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import RunPaths
@@ -59,11 +60,16 @@ def fail(monkeypatch):
 
 
 @pytest.fixture
-def journal(paths, monkeypatch):
-    monkeypatch.setattr("nbkit.launch.journal._PAUSE_SECONDS", 0.0)
+def submission(monkeypatch):
+    monkeypatch.setattr("nbkit.reading._PAUSE_SECONDS", 0.0)
     names = "name time engine owner on_owner_exit device_type cpus_per_rank argv cwd"
     request = {"request": {"kind": "cpu"}, "origins": {}, "tags": {}, "attempt": 0}
-    journal = Journal(paths, {**dict.fromkeys(names.split()), **request})
+    return {**dict.fromkeys(names.split()), **request}
+
+
+@pytest.fixture
+def journal(paths, submission):
+    journal = Journal(paths, submission)
     journal.write_record()
     yield journal
     journal.close()
@@ -117,11 +123,30 @@ def test_what_could_not_be_written_for_a_moment_is_written(
     assert len(read_json_lines(paths.events)) == is_written
 
 
+@pytest.mark.parametrize("times", range(1, 5))
+def test_a_run_begins_though_its_file_server_fails_again_and_again_at_first(
+    paths, submission, fail, times
+):
+    write_json(paths.submission, submission)
+    begun = []
+
+    def is_mine(found):
+        # Its configuration, earlier record and events are opened now.
+        fail(errno.EIO, times=times)
+        return True
+
+    fail(errno.EIO, times=times)
+    supervise(paths, is_mine, lambda journal, found: begun.append(found))
+
+    assert begun == [submission]
+    assert json.loads(paths.record.read_text())["state"] == "starting"
+
+
 def test_a_run_that_has_failed_with_its_file_server_is_not_kept_waiting(
     journal, fail, monkeypatch
 ):
     pauses = []
-    monkeypatch.setattr("nbkit.launch.journal.time.sleep", pauses.append)
+    monkeypatch.setattr("nbkit.reading.time.sleep", pauses.append)
 
     fail(errno.EIO, "write", 999)
     for _ in range(9):

@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import nbkit
 from nbkit.errors import ConfigError, RunFailedError
 from nbkit.store.record import RunState
+from nbkit.telemetry.cpus import cpu_quota
 from tests.training import train_here
 from tests.waiting import wait_until
 
@@ -274,6 +275,8 @@ def test_ranks_bound_to_cores_say_which(trained):
     usable = os.sched_getaffinity(0)
     assert len(first) == len(second) == max(1, len(usable) // 2)
     assert len(usable) == 1 or first.isdisjoint(second)
+    told = {(rank["num_cpus"], rank["cpu_quota"]) for rank in trained.worker["ranks"]}
+    assert told == {(os.cpu_count(), cpu_quota())}
 
 
 def test_sgd_lowers_the_loss(trained):

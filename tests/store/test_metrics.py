@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import shutil
 from pathlib import Path
@@ -102,3 +104,32 @@ def test_a_disk_that_fills_leaves_no_half_line_behind(tmp_path):
         writer.write({"step": 2})
 
     assert read_json_lines(path) == [{"step": 1}, {"step": 2}]
+
+
+def test_half_a_line_that_could_not_be_cut_off_is_cut_off_by_the_next_one(
+    tmp_path, monkeypatch
+):
+    path, write, cut, failed = tmp_path / "events.jsonl", os.write, os.ftruncate, []
+
+    def write_half(fd, data):
+        if failed:
+            return write(fd, data)
+        if len(data) == len(b'{"step":1}\n'):
+            return write(fd, data[:4])
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def cut_later(fd, length):
+        if failed:
+            return cut(fd, length)
+        failed.append(length)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "write", write_half)
+    monkeypatch.setattr(os, "ftruncate", cut_later)
+    with JsonLinesWriter(path) as writer:
+        with pytest.raises(StoreError):
+            writer.write({"step": 1})
+        assert path.read_bytes() == b'{"st'
+        writer.write({"step": 1})
+
+    assert read_json_lines(path) == [{"step": 1}]

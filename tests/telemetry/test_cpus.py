@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.cpus import cpu_quota, usable_cpus
 
 V2 = "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 V1 = "32 31 0:29 {root} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct"
@@ -44,6 +44,7 @@ def test_a_group_without_a_quota_limits_nothing(system):
     root = system("0::/user.slice", V2, **{"user.slice/cpu.max": "max 100000"})
 
     assert usable_cpus(root) == AFFINITY
+    assert cpu_quota(root) is None
 
 
 def test_a_quota_of_version_2_limits(system):
@@ -70,6 +71,7 @@ def test_a_quota_larger_than_the_affinity_gives_no_more_cpus(system):
     root = system("0::/", V2, **{"cpu.max": "100000000 100000"})
 
     assert usable_cpus(root) == AFFINITY
+    assert cpu_quota(root) == 1000
 
 
 @pytest.mark.parametrize(

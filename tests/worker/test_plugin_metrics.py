@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -49,6 +51,23 @@ def test_numbers_belong_to_the_step_that_is_being_computed(rank, log):
         (7, 2),
         (3, None),
     ]
+
+
+def test_a_number_that_could_not_be_written_for_a_moment_is_written(
+    rank, log, monkeypatch
+):
+    monkeypatch.setattr("nbkit.reading._PAUSE_SECONDS", 0.0)
+    write, errors = os.write, [OSError(errno.EIO, os.strerror(errno.EIO))]
+
+    def fail_once(fd, data):
+        if errors:
+            raise errors.pop()
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", fail_once)
+    nbkit.log({"spread": 2}, step=1)
+
+    assert [line["step"] for line in read_json_lines(rank.paths.metrics)] == [1]
 
 
 def test_step_and_loss_of_the_run_stay_those_of_its_training(rank, log):
