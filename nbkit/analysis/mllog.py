@@ -17,7 +17,6 @@ import json
 import os
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Literal
 
 from nbkit.analysis.time_to_target import (
@@ -27,6 +26,7 @@ from nbkit.analysis.time_to_target import (
 )
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.record import replace_file
 from nbkit.store.runs import StoredRun
@@ -143,14 +143,7 @@ def mllog(
 
 
 def _write(file: str | os.PathLike[str], text: str) -> None:
-    try:
-        path = Path(file).expanduser()
-    except RuntimeError as error:
-        message = (
-            f"file={str(file)!r} is in the home of a user that is not known here; "
-            "give a path without ~."
-        )
-        raise ConfigError(message) from error
+    path = expanded(file, "file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.encode())

@@ -65,6 +65,8 @@ class Trial:
     """Why it was tried."""
     cause: str | None = None
     """Why it failed; None if it did not."""
+    disturbed: str | None = None
+    """What took time from it and is none of its setting's doing."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from nbkit.datasets.tfrecord import is_tfrecord, list_tfrecord
 from nbkit.datasets.webdataset import is_webdataset, list_webdataset
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
+from nbkit.reading import expanded
 
 __all__ = ["find"]
 
@@ -60,7 +61,7 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
     """
     if data in NAMED:
         return _built_in(data, on_wait)
-    root = Path(data).expanduser()
+    root = expanded(data, "data")
     if root.is_file() and root.suffix.lower() == ".csv":
         return list_nih(root) if is_nih(root) else list_multi_label(root)
     if not root.is_dir():

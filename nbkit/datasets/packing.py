@@ -27,6 +27,7 @@ from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
 from nbkit.datasets.when_packed import WhenPacked
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
+from nbkit.reading import expanded
 from nbkit.visible import encodable
 
 __all__ = ["Format", "pack"]
@@ -93,7 +94,7 @@ def pack(
     StoreError
         If the folder cannot be written.
     """
-    folder = Path(folder).expanduser().absolute()
+    folder = expanded(folder, "folder")
     if folder.is_symlink():
         folder = _led_to(folder)  # nothing can be renamed to a link's name
     _check_arguments(folder, format, shard_megabytes)

@@ -29,6 +29,7 @@ from typing import Any
 
 from nbkit.errors import ConfigError
 from nbkit.local_modules import is_local
+from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths
@@ -109,7 +110,7 @@ def script_entry(
     ConfigError
         If there is no such file, or if it is not Python.
     """
-    path = Path(script).expanduser().absolute()
+    path = expanded(script, "script")
     try:
         content = path.read_bytes()
         compile(content, str(path), "exec", dont_inherit=True)

@@ -90,8 +90,12 @@ def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
     except OSError as error:
         if isinstance(error, PermissionError):
             what = "may not be read: a folder above it is closed to you"
-    is_csv = stat.S_ISREG(mode) and path.suffix.lower() == ".csv"
-    if not stat.S_ISDIR(mode) and not is_csv:
+    is_folder = stat.S_ISDIR(mode)
+    is_data = is_folder or (stat.S_ISREG(mode) and path.suffix.lower() == ".csv")
+    use = os.R_OK | (os.X_OK if is_folder else 0)
+    if is_data and not os.access(path, use, effective_ids=True):
+        is_data, what = False, "may not be read: it is closed to you"
+    if not is_data:
         shown = redacted(data)
         where = f" ({path})" if shown == data != str(path) else ""
         message = (

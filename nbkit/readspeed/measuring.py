@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit import statistics
 from nbkit.errors import ConfigError
+from nbkit.reading import expanded
 from nbkit.readspeed import fio, reader
 from nbkit.readspeed.cache import Coldness, check_warm, make_cold
 from nbkit.readspeed.made_file import made_file
@@ -206,7 +207,7 @@ def measure(
     --------
     >>> nbkit.readspeed.measure("/scratch", pattern="random")  # doctest: +SKIP
     """
-    place = Path(path).expanduser().absolute()
+    place = expanded(path, "path")
     is_random = pattern == "random"
     if operation_bytes is None:
         operation_bytes = _RANDOM_BYTES if is_random else _SEQUENTIAL_BYTES

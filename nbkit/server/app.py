@@ -10,6 +10,7 @@ from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.services.contents.fileio import FileManagerMixin
 from traitlets import Bool, Float, List, TraitType, Unicode, validate
 
+from nbkit.reading import expanded
 from nbkit.server.monitor import FEED_COMMAND, Monitor, Settings
 from nbkit.server.rest import ROUTES
 from nbkit.server.runs import RunTable
@@ -106,7 +107,7 @@ class NbkitServer(ExtensionApp):
     def initialize_handlers(self) -> None:
         """Add the routes; nothing runs before the first viewer."""
         if self.store:
-            os.environ["NBKIT_HOME"] = str(Path(self.store).expanduser().absolute())
+            os.environ["NBKIT_HOME"] = str(expanded(self.store, "NbkitServer.store"))
         settings = self.settings
         contents = settings["contents_manager"]
         root, allow_hidden = contents.root_dir, bool(contents.allow_hidden)

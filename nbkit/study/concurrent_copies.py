@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nbkit.errors import ConfigError, StoreError
+from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
@@ -56,7 +57,7 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
         raise ConfigError(message)
     each = [*folders] * jobs if len(folders) == 1 else [*folders]
     copies = tuple(
-        Path(folder).expanduser().resolve() / f"{source.name}-job-{number}"
+        expanded(folder, "copies").resolve() / f"{source.name}-job-{number}"
         for number, folder in enumerate(each, start=1)
     )
     for copy in copies:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nbkit import registry
@@ -12,6 +11,7 @@ from nbkit.analysis.audit_rows import has_convolutions
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
+from nbkit.reading import expanded
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
 from nbkit.study.devices import Devices, find_devices
@@ -160,7 +160,7 @@ def _weights(values: Mapping[str, Any]) -> str:
         return named
     if is_id(named) and (runs_folder() / named).is_dir():
         return named
-    path = Path(named).expanduser().resolve()
+    path = expanded(named, "weights").resolve()
     if not path.exists():
         message = (
             f"weights={named!r} is not a run of the store, a file or a folder "

@@ -13,6 +13,7 @@ from nbkit.datasets.cache import cache_path
 from nbkit.datasets.find import find
 from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError, StoreError
+from nbkit.reading import expanded
 from nbkit.study.storage_data import check_room, num_photos, photos_in, put_photos
 
 __all__ = ["check_images", "copies_for", "files_folder", "put_files"]
@@ -41,7 +42,7 @@ def copies_for(data: str, batch_size: int, gpus: int) -> int:
 def files_folder(data: str, copies: int) -> Path:
     """Return where the TFRecord files are, or will be."""
     if data != _PHOTOS:
-        return Path(data).expanduser().absolute()
+        return expanded(data, "data")
     folder = cache_path(_PHOTOS)
     if copies == 1:
         return folder.with_name(f"{folder.name}-tfrecord")

@@ -133,6 +133,7 @@ def tuning_table(tuning: Tuning) -> Table:
         ],
         rows,
         [
+            *_disturbed_words(trials),
             f"Chosen: {setting_words(tuning.chosen)}, {tuning.why}.",
             f"One run each, images of the measured window over its time; "
             f"{_noise_words(tuning)} The chosen setting is measured again among the "
@@ -272,6 +273,22 @@ def _what_became_of(trial: Trial, chosen: Setting) -> str:
     if trial.cause is not None:
         return "failed"
     return "chosen" if trial.setting == chosen else ""
+
+
+def _disturbed_words(trials: Sequence[Trial]) -> list[str]:
+    """Return that the choice is not reliable, and why; nothing where it is."""
+    found = [
+        (number, trial.disturbed)
+        for number, trial in enumerate(trials, start=1)
+        if trial.disturbed is not None
+    ]
+    if not found:
+        return []
+    number, evidence = found[0]
+    return [
+        f"Not reliable: {len(found)} of {len(trials)} trials were disturbed. Trial "
+        f"{number}: {evidence} Tune again when nothing else uses this machine."
+    ]
 
 
 def _noise_words(tuning: Tuning) -> str:

@@ -99,7 +99,7 @@ def statistics_table(
         columns.append("ratio")
         notes.append(
             f"Ratio: {names[0]} over {names[1]}, by each statistic. Only nbkit's own "
-            "has an interval, in the first table."
+            "can have an interval, in the first table."
         )
     return Table(
         f"{about}{': t' if about else 'T'}he same runs by the statistics of others",

@@ -16,6 +16,7 @@ from nbkit.datasets.tfrecord import is_tfrecord
 from nbkit.datasets.webdataset import is_webdataset
 from nbkit.errors import ParameterError
 from nbkit.launch.submit import existing_data
+from nbkit.reading import expanded
 from nbkit.readspeed.places import describe_place
 from nbkit.study.parameters import Parameters
 from nbkit.study.storage_data import (
@@ -175,7 +176,7 @@ def _data_set(text: str) -> Wanted:
 def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
     name, path = name_and_path(text)
     # As a launch will name the data in it.
-    folder = Path(path).expanduser().resolve()
+    folder = expanded(path, "paths").resolve()
     if not folder.is_dir():
         message = (
             f"paths={text!r}: {folder} is not a folder; create it, or name a data "

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from nbkit.analysis.diagnose import diagnose
 from nbkit.analysis.tuning import Grid, Setting, Trial, Tuning, tune
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError, RunFailedError
@@ -135,6 +136,7 @@ def tune_loading(
             data_wait_share=summary.data_wait_share,
             cpu_ms_per_image=summary.cpu_ms_per_image,
             run_id=run.run_id,
+            disturbed=next((one.evidence for one in diagnose(run).disturbances), None),
         )
 
     try:

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nbkit.reading import expanded
+
 __all__ = ["Mount", "describe_storage", "read_mounts"]
 
 
@@ -40,7 +42,7 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
         ``total_bytes``, ``free_bytes`` (for ordinary users), and of a local disk
         ``device_model`` and ``rotational`` (whether it turns).
     """
-    found, space = _nearest(Path(path).expanduser().absolute())
+    found, space = _nearest(expanded(path, "path"))
     description: dict[str, Any] = {
         "path": str(found),
         "mount_point": None,

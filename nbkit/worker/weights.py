@@ -17,6 +17,7 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
+from nbkit.reading import expanded
 from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths, is_id
 from nbkit.store.record import read_json
@@ -209,7 +210,7 @@ def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
         found = {"source": "run", "run_id": named, "step": checkpoint.step_of(newest)}
         model = (read_json(paths.config) or {}).get("model")
         return newest / "state.pt", {**found, "model": model}
-    path = Path(named).expanduser()
+    path = expanded(named, "weights")
     file = path / "state.pt" if path.is_dir() else path
     if not file.is_file():
         message = (

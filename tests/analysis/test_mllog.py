@@ -267,7 +267,7 @@ def test_a_log_that_cannot_be_written_leaves_the_earlier_one_as_it_was(tmp_path)
 def test_the_home_of_an_unknown_user_is_no_place_for_a_log(tmp_path):
     run = trained_run(tmp_path, {1: 0.8})
 
-    with pytest.raises(ConfigError, match="'~nobody-by-this-name/log' is in the home"):
+    with pytest.raises(ConfigError, match="~nobody-by-this-name is not a user"):
         nbkit.mllog(run, "~nobody-by-this-name/log")
 
 

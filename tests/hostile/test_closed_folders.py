@@ -65,5 +65,10 @@ def test_a_function_is_not_resumed_in_a_folder_that_is_closed(
 def test_data_in_a_closed_folder_are_refused_and_not_taken_for_missing(store, closed):
     store.mkdir()
 
-    with as_stranger(store), pytest.raises(ConfigError, match="may not be read"):
-        existing_data(str(closed))
+    table = store / "labels.csv"
+    table.write_text("")
+    table.chmod(0o600)
+
+    for data in (closed, closed.parent, table):
+        with as_stranger(store), pytest.raises(ConfigError, match="may not be read"):
+            existing_data(str(data))

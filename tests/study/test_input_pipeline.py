@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.analysis.tuning import Grid, Setting, Trial, tune
+from nbkit.analysis.tuning import Grid, Setting, Trial, Tuning, tune
 from nbkit.config import ExperimentConfig
 from nbkit.config.pipeline import PIPELINES
 from nbkit.store.nonfinite import NonFinite
@@ -225,6 +225,26 @@ def test_what_failed_and_whether_noise_was_measured_stand_below_the_trials():
     assert "measured twice, differed from itself by 0.0 %" in measured_twice.notes[1]
     assert measured_twice.values["images_per_second"][2] is None
     assert "noise not measured, differences up to 2.0 % are ignored" in once.notes[1]
+
+
+def test_a_choice_by_disturbed_trials_is_said_to_be_not_reliable():
+    others = "Others kept 1.0 of 2 CPUs busy, the run 1.0."
+    grid, first = Grid(["torch"], [1, 2], [2]), Setting(1, 2, "torch")
+
+    def noted(disturbed):
+        trials = tune(
+            grid,
+            first,
+            lambda s, _: Trial(s, 1.0, disturbed=others if s in disturbed else None),
+            most_trials=2,
+        )
+        return tuning_table(Tuning.from_dict(trials.to_dict())).notes[0]
+
+    assert noted([]).startswith("Chosen: ")
+    assert noted([Setting(2, 2, "torch")]) == (
+        "Not reliable: 1 of 2 trials were disturbed. Trial 2: Others kept 1.0 of 2 "
+        "CPUs busy, the run 1.0. Tune again when nothing else uses this machine."
+    )
 
 
 def test_the_report_keeps_measured_emulated_and_published_apart():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbkit
+from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.analysis.tuning import Grid, Setting
 from nbkit.errors import RunFailedError, StoreError
 from nbkit.store.record import RunState
@@ -17,7 +18,12 @@ def loading(small):
     return small(task="load", data="photos", gpus=1, steps=3, warmup_steps=1)
 
 
-def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(loading, capsys):
+def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(
+    loading, capsys, monkeypatch
+):
+    cause = Cause("other-processes", 0.5, "Others were there.", "wait.", None)
+    told = Diagnosis("a trial", [cause])
+    monkeypatch.setattr("nbkit.study.tuner.diagnose", lambda run: told)
     grid = Grid(["tfrecord", "torch"], [1], [2])
 
     found = tune_loading(loading, grid, Setting(1, 2, "tfrecord"), most_trials=2)
@@ -25,6 +31,7 @@ def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(loading, ca
     failed, done = found.trials
     assert "reads TFRecord files" in failed.cause
     assert (failed.images_per_second, done.cause) == (0.0, None)
+    assert (failed.disturbed, done.disturbed) == (None, "Others were there.")
     assert found.chosen == Setting(1, 2, "torch")
     assert nbkit.attach(failed.run_id).state is RunState.FAILED
     names = [nbkit.attach(one.run_id).config.name for one in found.trials]

@@ -1,0 +1,44 @@
+"""A path in the home folder of a user whom this machine does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbkit
+from nbkit.datasets.find import find
+from nbkit.datasets.packing import pack
+from nbkit.errors import ConfigError
+from nbkit.launch.entry import script_entry
+from nbkit.readspeed import measure
+from nbkit.study.concurrent_copies import copies_of
+from nbkit.study.input_pipeline_data import files_folder
+from nbkit.telemetry.storage import describe_storage
+from nbkit.worker.weights import _find
+
+UNKNOWN = "~nosuchuser/x"
+
+
+CALLS = [
+    ("data", lambda folder: nbkit.launch(data=UNKNOWN)),
+    ("data", lambda folder: find(UNKNOWN)),
+    ("data", lambda folder: files_folder(UNKNOWN, 1)),
+    ("copies", lambda folder: copies_of(str(folder), [UNKNOWN], 2)),
+    ("weights", lambda folder: _find(UNKNOWN, folder)),
+    ("folder", lambda folder: pack(folder, UNKNOWN, "tfrecord")),
+    ("path", lambda folder: measure(UNKNOWN)),
+    ("path", lambda folder: describe_storage(UNKNOWN)),
+    ("script", lambda folder: script_entry(UNKNOWN, [], {})),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    CALLS,
+    ids=[f"{place} {name}" for place, (name, _) in enumerate(CALLS)],
+)
+def test_it_is_named_with_what_it_was_given_for(tmp_path, name, call):
+    with pytest.raises(ConfigError) as caught:
+        call(tmp_path)
+
+    said = f"{name}={UNKNOWN!r}: ~nosuchuser is not a user with a home folder here"
+    assert str(caught.value).startswith(said)
