@@ -197,8 +197,16 @@ def _new_threads(before: set[threading.Thread]) -> list[str]:
 
 def _new_processes(before: set[int], lasting: Collection[int]) -> list[str]:
     deadline = time.monotonic() + patient(GRACE_SECONDS)
-    while (new := _started_since(before, lasting)) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    new, seen = set[psutil.Process](), set(before)
+    while True:
+        pids = _pids()
+        # What it is, a process says once: to ask again takes the tests' CPU time.
+        new = {process for process in new if process.is_running()}
+        new |= _ours(pids - seen, lasting)
+        seen |= pids
+        if not new or time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
     described = [_describe(process) for process in new]
     for process in new:
         # Only a child can be waited for; another's end is seen by its own parent.
@@ -212,11 +220,11 @@ def _pids() -> set[int]:
     return set(psutil.pids())
 
 
-def _started_since(before: set[int], lasting: Collection[int]) -> set[psutil.Process]:
-    """Return new children, zombies too, and all that is new and carries the mark."""
+def _ours(pids: set[int], lasting: Collection[int]) -> set[psutil.Process]:
+    """Return which are children of this process, zombies too, or carry the mark."""
     mark = f"{MARK}={os.environ[MARK]}".encode()
     found = set()
-    for pid in _pids() - before:
+    for pid in pids:
         # It may end meanwhile, or belong to another user.
         with suppress(OSError, psutil.Error):
             process = psutil.Process(pid)

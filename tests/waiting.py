@@ -14,6 +14,7 @@ __all__ = ["load", "patience", "patient", "stalled", "wait_until"]
 T = TypeVar("T")
 
 _MOST_PATIENCE = 8.0
+_LONGEST_PAUSE_SECONDS = 0.1
 _PRESSURE = Path("/proc/pressure/cpu")
 
 
@@ -38,7 +39,8 @@ def wait_until(look: Callable[[], T], what: str, limit_seconds: float = 60) -> T
         if waited > limit_seconds and waited > patient(limit_seconds):
             message = f"waited {waited:.0f} s for: {what}"
             raise AssertionError(message)
-        time.sleep(0.02)
+        # A look takes CPU time from the tests beside this one.
+        time.sleep(min(_LONGEST_PAUSE_SECONDS, max(0.02, waited / 20)))
 
 
 def patient(seconds: float) -> float:
