@@ -19,7 +19,7 @@ from nbkit.launch.hang import hang_cause
 from nbkit.launch.journal import Journal
 from nbkit.launch.ranks import LookClock, WatchedRank
 from nbkit.launch.requests import StopRequests
-from nbkit.reading import is_gone, is_passing
+from nbkit.reading import is_gone, is_passing, patiently
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun
@@ -327,7 +327,7 @@ class Attempt:
 
     def _worker(self) -> dict[str, Any]:
         try:
-            return read_json(self._paths.worker) or {}
+            return patiently(lambda: read_json(self._paths.worker)) or {}
         except StoreError as error:
             self._journal.error = self._journal.error or error
             return {}

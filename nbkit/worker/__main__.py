@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nbkit.config import ExperimentConfig
 from nbkit.config.determinism import DETERMINISTIC_VARIABLES
-from nbkit.reading import read_file
+from nbkit.reading import patiently, read_file
 from nbkit.worker.binding import bind
 from nbkit.worker.ending import Ending, print_redacted
 from nbkit.worker.rank import Rank, device_kind, keep_to_cpus
@@ -30,7 +30,8 @@ def main() -> None:
     rank = Rank.enter(Path(sys.argv[1]))
     is_users = False
     try:
-        config = ExperimentConfig.from_json(read_file(rank.paths.config))
+        text = patiently(lambda: read_file(rank.paths.config))
+        config = ExperimentConfig.from_json(text)
         if config.deterministic:
             for name, value in DETERMINISTIC_VARIABLES.items():
                 os.environ.setdefault(name, value)

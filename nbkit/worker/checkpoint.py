@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 
 from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.reading import patiently
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, open_new
@@ -192,7 +193,7 @@ def load(
     StoreError
         If it is not complete.
     """
-    complete = read_json(path / "complete.json")
+    complete = _read_complete(path)
     if complete is None or not _is_complete(path):
         message = f"{path} is not a complete checkpoint; resume from an older one."
         raise StoreError(message)
@@ -306,7 +307,7 @@ def _complete(folder: Path) -> list[Path]:
 
 
 def _is_complete(path: Path) -> bool:
-    complete = read_json(path / "complete.json")
+    complete = _read_complete(path)
     return complete is not None and all(
         (path / name).exists() and (path / name).stat().st_size == size
         for name, size in complete["files"].items()
@@ -333,7 +334,11 @@ def _wait_for(path: Path, rank: Rank, limit_seconds: float) -> None:
 
 def _is_finite(path: Path) -> bool:
     """Return whether nothing says of a complete checkpoint that it is not finite."""
-    return (read_json(path / "complete.json") or {}).get("finite") is not False
+    return (_read_complete(path) or {}).get("finite") is not False
+
+
+def _read_complete(path: Path) -> dict[str, Any] | None:
+    return patiently(lambda: read_json(path / "complete.json"))
 
 
 def _prune(folder: Path, newest: Path, kept: int) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nbkit import reading
 from nbkit.errors import StoreError
 from nbkit.launch import attempt as attempts
 from nbkit.launch.attempt import Attempt
@@ -156,3 +157,29 @@ def test_a_file_server_that_is_silent_for_a_moment_is_asked_again_for_the_ranks(
     if journal.error is None:
         attempt._note_progress()
         assert journal.state is RunState.RUNNING
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_file_server_that_is_silent_at_the_end_of_a_run_is_asked_again(
+    small, monkeypatch, number
+):
+    run = StoredRun(create_run_folder(small()).root)
+    journal, ended = _Journal(None), _StuckRanks()
+    ended.ranks = []
+    attempt = Attempt(run, journal, ended, SimpleNamespace(look=list), list)
+    unread = StoreError("cannot be read")
+    unread.errno = number
+    answers = iter([unread, {"attempt": 0, "completed": True}])
+
+    def read(path):
+        if isinstance(answer := next(answers), StoreError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(attempts, "read_json", read)
+    monkeypatch.setattr(reading, "_PAUSE_SECONDS", 0.0)
+
+    state, cause = attempt.verdict()
+
+    assert (state is RunState.FINISHED) is (number == errno.EIO)
+    assert (cause is None) is (number == errno.EIO)
