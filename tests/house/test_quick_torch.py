@@ -41,15 +41,33 @@ print(tuple(picked.shape), flush=True)
 """
 
 
+COMPILES = """
+import torch
+torch.use_deterministic_algorithms(True)
+import torch._inductor.config as settings
+settings.max_autotune = True
+compiled = torch.compile(lambda x: x + 1, backend="eager")
+print(compiled(torch.ones(1)).item())
+print(torch._inductor.config.deterministic, torch._inductor.config.max_autotune)
+"""
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_training_loads_the_compiler_only_where_torch_says_that_it_must(
+def test_a_training_does_not_load_the_compiler(
     deterministic: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("WHOLE_TORCH", raising=False)
     program = PROGRAM.format(deterministic=deterministic)
 
-    # torch tells its compiler what is deterministic, and it has to be there for that.
-    assert printed(program) == f"{[deterministic] * 3}\n"
+    assert printed(program) == f"{[False] * 3}\n"
+
+
+def test_the_compiler_knows_once_it_is_there_what_is_deterministic_and_was_set(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.delenv("WHOLE_TORCH", raising=False)
+
+    assert printed(COMPILES) == "2.0\nTrue True\n"
 
 
 def test_who_exports_or_asks_for_shapes_gets_all_of_torch(

@@ -222,7 +222,7 @@ def test_a_run_ends_once_it_reaches_its_target(small, images):
 
 @pytest.fixture(scope="module")
 def trained(shared_store, small):
-    """Forty steps that leave checkpoints and curves, its ranks bound to cores.
+    """Forty deterministic steps that leave checkpoints, its ranks bound to cores.
 
     Its target is reached by the first of many epochs. The ranks have all of torch.
     """
@@ -240,6 +240,7 @@ def trained(shared_store, small):
         checkpoint_at_end=True,
         tensorboard=True,
         cpu_binding="cores",
+        deterministic=True,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WHOLE_TORCH", "1")

@@ -1,9 +1,10 @@
 """Spares ranks of the suite the import of torch's compiler: 2 seconds of CPU each.
 
-torch imports it with the first step of an optimizer and with DDP, torchvision with its
-operators, and both import at their start what only the compiler and exports ask for.
-Only code that compiles has a use for it. Here modules stand in their place that know
-the few names which they ask for. Whoever asks for another gets the module itself.
+torch imports it with the first step of an optimizer, with DDP and where algorithms are
+to be deterministic, torchvision with its operators, and both import at their start what
+only the compiler and exports ask for. Only code that compiles has a use for it. Modules
+that know the few names asked for replace it here. Code that asks for another gets the
+module itself.
 
 Python imports this file at its start where the folder is in PYTHONPATH. No rank of a
 user has it, nor has one of a test that sets WHOLE_TORCH.
@@ -21,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 NAME = "torch._dynamo"
+INDUCTOR = "torch._inductor"
 EXPORT = "torch.export"
 SHAPES = "torch._meta_registrations"
 ONNX = "torchvision.ops._register_onnx_ops"
@@ -62,6 +64,28 @@ def trace_rules() -> ModuleType:
     return module
 
 
+def inductor() -> ModuleType:
+    """Return the package of what follows."""
+    module = StandIn(INDUCTOR)
+    module.__path__ = []
+    return module
+
+
+class Settings(StandIn):
+    """The compiler's settings; what torch notes there, it also knows itself."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__"):
+            super().__setattr__(name, value)
+        elif name != "deterministic" or INDUCTOR not in MADE:
+            setattr(real(self.__name__), name, value)
+
+
+def inductor_config() -> ModuleType:
+    """Return where torch notes that algorithms are to be deterministic."""
+    return Settings(f"{INDUCTOR}.config")
+
+
 def export() -> ModuleType:
     """Return what torch makes a name of at its start."""
     module = StandIn(EXPORT)
@@ -87,13 +111,15 @@ MADE = {
     NAME: compiler,
     f"{NAME}.utils": utils,
     f"{NAME}.trace_rules": trace_rules,
+    INDUCTOR: inductor,
+    f"{INDUCTOR}.config": inductor_config,
     EXPORT: export,
     SHAPES: shapes,
     ONNX: onnx,
 }
 """What is replaced so far, by name."""
 
-PACKAGES = (NAME, EXPORT)
+PACKAGES = (NAME, INDUCTOR, EXPORT)
 
 
 def owner(name: str) -> str | None:
@@ -133,7 +159,12 @@ def real(name: str) -> ModuleType:
         if top == NAME:  # it asks for all that those know
             real(SHAPES)
             real(EXPORT)
+            real(INDUCTOR)
         module = importlib.import_module(top)
+        if top == INDUCTOR:
+            torch = sys.modules["torch"]
+            is_deterministic = torch.are_deterministic_algorithms_enabled()
+            real(f"{INDUCTOR}.config").deterministic = is_deterministic
         parent, _, last = top.rpartition(".")
         setattr(sys.modules[parent], last, module)
     return importlib.import_module(name)
