@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -80,3 +81,11 @@ def test_no_code_file_has_more_than_400_lines():
         if path.suffix in CODE
     }
     assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_what_is_shown_live_has_no_animation():
+    # With eight GPUs, meters whose width moved took two thirds of the browser's time.
+    sheets = [path for path in files() if path.suffix == ".css"]
+    assert sheets
+    moving = re.compile(r"\b(transition|animation)\b")
+    assert [path for path in sheets if moving.search(path.read_text())] == []
