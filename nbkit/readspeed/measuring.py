@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeAlias
 from nbkit import statistics
 from nbkit.errors import ConfigError
 from nbkit.reading import expanded
-from nbkit.readspeed import fio, reader
+from nbkit.readspeed import fio
 from nbkit.readspeed.cache import Coldness, check_warm, make_cold
 from nbkit.readspeed.made_file import made_file
 from nbkit.readspeed.meter import Interval, Meter
+from nbkit.readspeed.own_reader import OwnReader
 from nbkit.readspeed.places import describe_place
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern, Work, work_on
 from nbkit.statistics import Summary
@@ -84,6 +85,8 @@ class ReadSpeed:
     counted_by: str
     """Whose counters the intervals are: ``device nvme0n1p1``, ``reading process``."""
     readings: tuple[Reading, ...]
+    num_processes: int = 1
+    """Over which the own reader's threads are divided."""
 
     @property
     def bytes_per_second(self) -> Summary:
@@ -106,6 +109,15 @@ class ReadSpeed:
                 known.state == "client cold",
                 -1.0 if known.resident_share is None else known.resident_share,
             ),
+        )
+
+    @property
+    def engine_in_words(self) -> str:
+        """The engine, with its processes where these are several."""
+        if self.num_processes == 1:
+            return self.engine
+        return (
+            f"{self.engine}, {self.threads} threads in {self.num_processes} processes"
         )
 
     @property
@@ -235,7 +247,8 @@ def measure(
             f"{ALIGNMENT_BYTES}, which direct=True needs; use one, or direct=False."
         )
         raise ConfigError(message)
-    with _to_read(place, files, total_bytes) as (found, what):
+    with ExitStack() as stack:
+        found, what = stack.enter_context(_to_read(place, files, total_bytes))
         work = work_on(
             found,
             pattern,
@@ -245,13 +258,14 @@ def measure(
             direct=direct,
         )
         name, reason = _engine(engine, work)
+        own = stack.enter_context(OwnReader(work))
         readings = []
         meter = Meter(found[0])
         for number in range(repeats):
             if on_repeat is not None:
                 on_repeat(number)
             meter = Meter(found[0])
-            readings.append(_one(work, cache, name, number, meter))
+            readings.append(_one(work, own, cache, name, number, meter))
         return ReadSpeed(
             path=str(place),
             what=what,
@@ -268,6 +282,7 @@ def measure(
             storage=describe_place(found[0]),
             counted_by=meter.source,
             readings=tuple(readings),
+            num_processes=own.num_processes if name == "own reader" else 1,
         )
 
 
@@ -325,18 +340,22 @@ def _engine(asked: Engine, work: Work) -> tuple[str, str]:
     return "own reader", "fio is not installed"
 
 
-def _one(work: Work, cache: Cache, engine: str, seed: int, meter: Meter) -> Reading:
+def _one(
+    work: Work, own: OwnReader, cache: Cache, engine: str, seed: int, meter: Meter
+) -> Reading:
     extents = work.extents
+    if engine == "own reader":
+        own.start()  # what a start reads is in memory before it is made cold
     if cache == "cold":
         coldness = make_cold(list(extents))
     else:
         # Exactly what is timed: more might push it out again.
-        reader.read(work, seed)
+        own.read(seed)
         coldness = check_warm(list(extents), extents)
     started = utc_now()
     with meter:
         if engine == "own reader":
-            seconds = reader.read(work, seed)
+            seconds = own.read(seed, meter.watch)
         else:
             seconds = fio.read(work, seed, meter.watch)
     return Reading(

@@ -30,8 +30,8 @@ _SECTOR_BYTES = 512
 """The unit of the counters, whatever the device has."""
 
 
-_Look: TypeAlias = tuple[float, int, int, int]
-"""When, operations so far, bytes, and of which process; 0 is the device."""
+_Look: TypeAlias = tuple[float, int, int, tuple[int, ...]]
+"""When, operations so far, bytes, and of which processes; of none is the device."""
 _LOOK_BYTES = 4096
 
 
@@ -61,7 +61,7 @@ class Meter:
     def __init__(self, path: Path, period_seconds: float = 0.1) -> None:
         self._device = block_device(path)
         self._period_seconds = period_seconds
-        self._pid = os.getpid()
+        self._pids: tuple[int, ...] = (os.getpid(),)
         self._looks: list[_Look] = []
         self._own = 0, 0
         """Operations and bytes of this process with which its counters were read."""
@@ -85,7 +85,7 @@ class Meter:
         pairs = [
             (before, now)
             for before, now in itertools.pairwise(self._looks)
-            # The reading process may have changed between two looks.
+            # The reading processes may have changed between two looks.
             if now[0] > before[0] and now[1] >= before[1] and now[3] == before[3]
         ]
         busy = [n for n, (before, now) in enumerate(pairs) if now[1] > before[1]]
@@ -101,9 +101,9 @@ class Meter:
             return None
         return self._looks[-1][2] - self._looks[0][2]
 
-    def watch(self, pid: int) -> None:
-        """Say which process reads, if it is not this one."""
-        self._pid = pid
+    def watch(self, *pids: int) -> None:
+        """Say which processes read, if it is not this one."""
+        self._pids = pids
         self._look()
 
     def __enter__(self) -> Self:
@@ -130,25 +130,29 @@ class Meter:
         if counted is not None:
             self._looks.append((time.perf_counter(), *counted))
 
-    def _count(self) -> tuple[int, int, int] | None:
-        """Return operations and bytes of the device, or of a process, and its pid."""
-        pid = self._pid
+    def _count(self) -> tuple[int, int, tuple[int, ...]] | None:
+        """Return operations and bytes of the device, or of processes, and these."""
+        pids = self._pids
         try:
             if self._device is not None:
                 fields = (self._device / "stat").read_text().split()
-                return int(fields[0]), int(fields[2]) * _SECTOR_BYTES, 0
-            # One read, which the counters contain from the next time on.
-            with Path(f"/proc/{pid}/io").open("rb", buffering=0) as file:
-                text = file.read(_LOOK_BYTES)
+                return int(fields[0]), int(fields[2]) * _SECTOR_BYTES, ()
+            counted = [self._count_process(pid) for pid in pids]
         except OSError:
-            return None  # the process has ended, or is not ours to look at
+            return None  # a process has ended, or is not ours to look at
+        return sum(n for n, _ in counted), sum(size for _, size in counted), pids
+
+    def _count_process(self, pid: int) -> tuple[int, int]:
+        # One read, which the counters contain from the next time on.
+        with Path(f"/proc/{pid}/io").open("rb", buffering=0) as file:
+            text = file.read(_LOOK_BYTES)
         named = dict(line.split(": ") for line in text.decode().splitlines())
         operations, size = int(named["syscr"]), int(named["rchar"])
         if pid == os.getpid():
             own_operations, own_size = self._own
             self._own = own_operations + 1, own_size + len(text)
             operations, size = operations - own_operations, size - own_size
-        return operations, size, pid
+        return operations, size
 
 
 def _interval(before: _Look, now: _Look, began: float) -> Interval:

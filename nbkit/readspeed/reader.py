@@ -8,7 +8,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nbkit.errors import ConfigError
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Operation, Work
@@ -18,8 +18,10 @@ __all__ = ["read"]
 _MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 
-def read(work: Work, seed: int) -> float:
-    """Do the work once, and return how many seconds it took.
+def read(
+    work: Work, seed: int | str, when_ready: Callable[[], object] | None = None
+) -> tuple[float, float]:
+    """Do the work once, and return when it began and ended, by `time.perf_counter`.
 
     Parameters
     ----------
@@ -27,6 +29,8 @@ def read(work: Work, seed: int) -> float:
         What to read.
     seed
         Of the order, where that is left to chance.
+    when_ready
+        Called when every thread has its buffer; they begin when it returns.
 
     Raises
     ------
@@ -47,6 +51,9 @@ def read(work: Work, seed: int) -> float:
             thread.start()
         with contextlib.suppress(threading.BrokenBarrierError):
             begin.wait()  # a reader that fails breaks it; its error is raised below
+            if when_ready is not None:
+                when_ready()
+            begin.wait()
         for thread in threads:
             thread.join()
     except BaseException:
@@ -60,7 +67,7 @@ def read(work: Work, seed: int) -> float:
         if reader.error is not None:
             raise reader.error
     began = min(reader.began for reader in readers)
-    return max(reader.ended for reader in readers) - began
+    return began, max(reader.ended for reader in readers)
 
 
 class _Reader:
@@ -79,6 +86,7 @@ class _Reader:
             # Its pages are there before the clock runs.
             size = -(-self._work.operation_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             memory = mmap.mmap(-1, size, flags=_MEMORY)
+            begin.wait()  # every reader has its buffer
             begin.wait()
             self.began = time.perf_counter()
             self._read_all(memoryview(memory), is_over)

@@ -85,7 +85,7 @@ class Reads:
             f"{place}: {speed.coldness}" for place, speed in self.found
         )
         engines = dict.fromkeys(
-            f"{place}: read by {speed.engine} ({speed.engine_reason})"
+            f"{place}: read by {speed.engine_in_words} ({speed.engine_reason})"
             for place, speed in self.found
         )
         return [

@@ -69,6 +69,24 @@ def test_of_many_files_every_byte_is_read_to_the_end(files):
     assert found.total_bytes == sum(path.stat().st_size for path in files)
 
 
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_processes_share_the_threads_and_name_their_own_files_alone(files, count):
+    found = work(files, "random", threads=4)
+
+    shares = found.divided(count)
+
+    assert sum(share.threads for share in shares) == 4
+    assert all(share.threads == len(share.parts) for share in shares)
+    for share in shares:
+        assert set(share.extents) == set(share.files)
+    named = [part for share in shares for part in named_parts(share)]
+    assert sorted(named) == sorted(named_parts(found))
+
+
+def named_parts(work):
+    return [[(work.files[n], *where) for n, *where in part] for part in work.parts]
+
+
 def test_with_random_files_are_drawn_from_all_of_them(files):
     found = work(files, "random", operation_bytes=2 * BLOCK, total_bytes=5 * 2 * BLOCK)
 
