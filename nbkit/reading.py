@@ -112,15 +112,15 @@ def patiently(do: Callable[[], T], tries: int = 5) -> T:
     Parameters
     ----------
     do
-        What raises `StoreError`: an error that does not pass is raised immediately,
-        one that does after the last try.
+        What raises `OSError`: an error that does not pass is raised immediately, one
+        that does after the last try.
     tries
         How often, with a pause of a second after each.
     """
     for _ in range(tries - 1):
         try:
             return do()
-        except StoreError as error:
+        except OSError as error:
             if not is_passing(error):
                 raise
         time.sleep(_PAUSE_SECONDS)

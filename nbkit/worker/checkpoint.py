@@ -206,9 +206,11 @@ def load(
             f"{world_size}; resume with {written_by} ranks or start a new run."
         )
         raise RunError(message)
-    state = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
-    own = torch.load(path / f"rank_{rank}.pt", map_location="cpu", weights_only=True)
-    return state, own
+    return _load(path / "state.pt"), _load(path / f"rank_{rank}.pt")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    return patiently(lambda: torch.load(path, map_location="cpu", weights_only=True))
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
@@ -307,7 +309,11 @@ def _complete(folder: Path) -> list[Path]:
 
 
 def _is_complete(path: Path) -> bool:
-    complete = _read_complete(path)
+    return patiently(lambda: _has_all(path))
+
+
+def _has_all(path: Path) -> bool:
+    complete = read_json(path / "complete.json")
     return complete is not None and all(
         (path / name).exists() and (path / name).stat().st_size == size
         for name, size in complete["files"].items()

@@ -1,5 +1,7 @@
 """Checkpoints: what survives, what counts, what a failing disk leaves behind."""
 
+import errno
+import os
 import random
 import shutil
 import socket
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from nbkit import reading
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
@@ -294,6 +297,31 @@ def test_a_folder_that_cannot_be_made_is_a_store_error(tmp_path):
 
     with pytest.raises(StoreError, match="cannot be written"):
         save(tmp_path / "checkpoints", 1)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("asked", ["torch.load", "pathlib.Path.stat"])
+def test_a_file_server_that_is_silent_for_a_moment_is_asked_again(
+    tmp_path, monkeypatch, asked, number
+):
+    path = save(tmp_path, 7)
+    module, _, name = asked.rpartition(".")
+    owner = {"torch": torch, "pathlib.Path": Path}[module]
+    real, errors = getattr(owner, name), [OSError(number, os.strerror(number))]
+
+    def silent_first(file, **options):
+        if Path(file).name == "state.pt" and errors:
+            raise errors.pop()
+        return real(file, **options)
+
+    monkeypatch.setattr(owner, name, silent_first)
+    monkeypatch.setattr(reading, "_PAUSE_SECONDS", 0.0)
+
+    if number == errno.EIO:
+        assert checkpoint.load(path, 0)[0] == {"step": 7}
+    else:
+        with pytest.raises(PermissionError):
+            checkpoint.load(path, 0)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
