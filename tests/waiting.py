@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["load", "patience", "patient", "stalled", "wait_until"]
+__all__ = ["hang_limit", "load", "patience", "patient", "stalled", "wait_until"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,17 @@ def patient(seconds: float) -> float:
     For waits only, not for what must not take longer.
     """
     return seconds * patience()
+
+
+def hang_limit(seconds: float = 15.0) -> float:
+    """Return after how long ranks that do nothing hang: they import torch in that time.
+
+    Parameters
+    ----------
+    seconds
+        On an idle machine; three times as long on a busy one, since tests wait for it.
+    """
+    return min(patient(seconds), 3 * seconds)
 
 
 def patience() -> float:

@@ -14,7 +14,7 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState
-from tests.waiting import patient, wait_until
+from tests.waiting import hang_limit, patient, wait_until
 
 Make = Callable[..., ExperimentConfig]
 DETECTED_WITHIN_SECONDS = 10
@@ -53,7 +53,7 @@ def rank_crashes(make: Make) -> Outcome:
 def rank_hangs(make: Make) -> Outcome:
     config = make(model="sleeps", gpus=2, steps=1000)
     # Its clock runs while the ranks import torch.
-    config = config.replace(hang_timeout_seconds=patient(15))
+    config = config.replace(hang_timeout_seconds=hang_limit())
     run = nbkit.launch(config)
     run.wait(patient(120), raise_on_failure=False)
     # A rank that stands still is not a fault before the limit.

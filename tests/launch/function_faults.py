@@ -12,7 +12,7 @@ from nbkit.launch.run import Run
 from nbkit.launch.sweep import processes_of_run
 from nbkit.store.record import RunState, read_json
 from tests.notebooks.kernel import Kernel
-from tests.waiting import patient, wait_until
+from tests.waiting import hang_limit, patient, wait_until
 
 RANKS = 2
 
@@ -58,10 +58,6 @@ EXPECTED = {
 }
 
 
-PATIENCE_SECONDS = 15.0
-"""Of a hang: more than a machine takes to import torch, when nothing beats."""
-
-
 def launch_fault(kernel: Kernel, how: str, bad: int) -> Run:
     """Launch a function of which one rank will fail.
 
@@ -75,7 +71,7 @@ def launch_fault(kernel: Kernel, how: str, bad: int) -> Run:
         The rank.
     """
     # The others beat too, or they would seem to be as far behind as the hung one.
-    patience = patient(PATIENCE_SECONDS if how == "hang" else 60)
+    patience = hang_limit() if how == "hang" else patient(60)
     launch = (
         f"run = nbkit.launch(train, args=({how!r}, {bad}), gpus={RANKS}, device='cpu', "
         f"oversubscribe=True, hang_timeout_seconds={patience})"

@@ -17,7 +17,7 @@ from nbkit.launch.trust import permit_new
 from nbkit.store.record import RunState
 from nbkit.store.runs import create_run_folder
 from tests.launch import faults
-from tests.waiting import patient, wait_until
+from tests.waiting import hang_limit, patient, wait_until
 
 
 def test_a_rank_that_raises_is_named_with_its_traceback(small):
@@ -64,7 +64,7 @@ def test_the_stacks_of_loading_processes_are_told_where_images_do_not_come(small
         loader_config={"num_workers": 2},
         steps=1000,
         # Its clock runs while the rank imports torch.
-        hang_timeout_seconds=patient(15),
+        hang_timeout_seconds=hang_limit(),
     )
 
     run = nbkit.launch(config).wait(patient(120), raise_on_failure=False)

@@ -11,7 +11,7 @@ import nbkit
 from nbkit.store.record import RunState, read_json
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hurry, job_of, losses
-from tests.waiting import patient, wait_until
+from tests.waiting import hang_limit, patient, wait_until
 
 LAST_RANK = 1
 """That of the second node; runs of two ranks on a node are in test_runs.py."""
@@ -38,8 +38,7 @@ def test_ranks_that_hang_and_raise_are_named_with_their_node(
     two_nodes: TwoNodes, slurm: SlurmCluster
 ):
     # The limit has to be above the time in which ranks start: another run fails in it.
-    limit_seconds = min(patient(60), 150)
-    hung = two_nodes.launch(model="sleeps", hang_timeout_seconds=limit_seconds)
+    hung = two_nodes.launch(model="sleeps", hang_timeout_seconds=hang_limit(30))
     run = two_nodes.launch(model="raises")
     run.wait(patient(PATIENCE_SECONDS), raise_on_failure=False)
 
