@@ -90,7 +90,7 @@ class ReadSpeed:
 
     @property
     def bytes_per_second(self) -> Summary:
-        """Over the repeats, which are of one process: no interval."""
+        """Over the repeats, which follow one another: no interval."""
         rates = [one.bytes_per_second for one in self.readings]
         return statistics.summarise(rates, independent=False)
 
@@ -116,9 +116,7 @@ class ReadSpeed:
         """The engine, with its processes where these are several."""
         if self.num_processes == 1:
             return self.engine
-        return (
-            f"{self.engine}, {self.threads} threads in {self.num_processes} processes"
-        )
+        return f"{self.engine} in {self.num_processes} processes"
 
     @property
     def mean_operation_bytes(self) -> float:
@@ -150,7 +148,8 @@ class ReadSpeed:
             f"{self.path}: {self.pattern}, {self.coldness}: median "
             f"{rate.median / 1e9:.3g} GB/s, {rate.minimum / 1e9:.3g} to "
             f"{rate.maximum / 1e9:.3g} ({rate.n} repeats; {self.threads} x "
-            f"{self.mean_operation_bytes / 1024:.4g} KiB by {self.engine}; {self.what})"
+            f"{self.mean_operation_bytes / 1024:.4g} KiB by {self.engine_in_words}; "
+            f"{self.what})"
         )
 
 
@@ -196,7 +195,8 @@ def measure(
     total_bytes
         To read in each repeat; a file may have less. 1 GiB is 2,048 times 512 KiB.
     threads
-        That read concurrently, each its own part; None is 1, with ``random`` 16.
+        That read concurrently, each its own part; None is 1, with ``random`` 16. The
+        own reader divides them over processes, at most one for each usable CPU.
     engine
         ``own``, ``fio``, or ``auto``: fio where it is installed, there is one file and
         1 GiB or more is read of it.

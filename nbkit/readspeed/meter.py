@@ -3,7 +3,7 @@
 Where a block device of this machine holds the files, its own counters tell: that is
 what arrives at the storage, after readahead and the page cache. Other processes' reads
 of the same device count too. Elsewhere (a file server, an overlay) only what the
-reading process asked for is known.
+reading processes asked for is known.
 
 References
 ----------
@@ -85,8 +85,10 @@ class Meter:
         pairs = [
             (before, now)
             for before, now in itertools.pairwise(self._looks)
-            # The reading processes may have changed between two looks.
-            if now[0] > before[0] and now[1] >= before[1] and now[3] == before[3]
+            # Until it is known which processes read, this one was looked at.
+            if now[0] > before[0]
+            and now[1] >= before[1]
+            and before[3] == now[3] == self._looks[-1][3]
         ]
         busy = [n for n, (before, now) in enumerate(pairs) if now[1] > before[1]]
         if not busy:
@@ -102,7 +104,7 @@ class Meter:
         return self._looks[-1][2] - self._looks[0][2]
 
     def watch(self, *pids: int) -> None:
-        """Say which processes read, if it is not this one."""
+        """Say which processes read, if it is not this one; their reads are added."""
         self._pids = pids
         self._look()
 

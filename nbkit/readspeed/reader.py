@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, NbkitError
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Operation, Work
 
 __all__ = ["read"]
@@ -38,6 +38,8 @@ def read(
         If the file system has no O_DIRECT and the work asks for it.
     OSError
         If a file cannot be read, or became shorter.
+    NbkitError
+        If a thread cannot start.
     """
     readers = [_Reader(work, operations) for operations in work.in_order(seed)]
     is_over = threading.Event()
@@ -48,7 +50,7 @@ def read(
     ]
     try:
         for thread in threads:
-            thread.start()
+            _start(thread, len(threads))
         with contextlib.suppress(threading.BrokenBarrierError):
             begin.wait()  # a reader that fails breaks it; its error is raised below
             if when_ready is not None:
@@ -68,6 +70,14 @@ def read(
             raise reader.error
     began = min(reader.began for reader in readers)
     return began, max(reader.ended for reader in readers)
+
+
+def _start(thread: threading.Thread, threads: int) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        message = f"{threads} threads: {error}; read with fewer threads."
+        raise NbkitError(message) from error
 
 
 class _Reader:

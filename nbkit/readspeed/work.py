@@ -58,9 +58,10 @@ class Work:
                 ends[number] = max(ends.get(number, 0), offset + length)
         return {self.files[number]: ends[number] for number in sorted(ends)}
 
-    def divided(self, count: int) -> list[Work]:
-        """Return what each of several processes reads, at most one a thread."""
-        return [self._of(self.parts[first::count]) for first in range(count)]
+    def divided(self, count: int) -> Iterator[Work]:
+        """Yield what each of several processes reads, at most one a thread."""
+        for first in range(count):
+            yield self._of(self.parts[first::count])
 
     def _of(self, parts: tuple[tuple[Operation, ...], ...]) -> Work:
         """Return the work of some threads, with the files that they read."""

@@ -93,7 +93,7 @@ class Reads:
             *(f"{one}." for one in reasons),
             *(f"{one}." for one in engines),
             *dict.fromkeys(map(_in_order, self.found)),
-            "Repeats follow one another in one process, so they have a range and no "
+            "Repeats follow one another, so they have a range and no "
             "interval. The mean is what NetApp's report prints of five; each is the "
             "mean size of a read; warm reads are those of memory, not of storage. Cold "
             "means that no page is in this machine's page cache; the caches of a disk, "
@@ -129,7 +129,7 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
         f"{operations / len(speed.readings):,.0f}",
         f"{speed.mean_operation_bytes / 1024:,.0f} KiB",
         f"{speed.threads}",
-        speed.engine,
+        speed.engine_in_words,
     ]
 
 
@@ -190,7 +190,7 @@ def _said(place: Place, speed: ReadSpeed) -> str:
     rate = speed.bytes_per_second.median / 1e9
     return (
         f"{place.name}: {what}, {speed.pattern}, {speed.coldness.name}: {rate:.3g} "
-        f"GB/s by {speed.engine}"
+        f"GB/s by {speed.engine_in_words}"
     )
 
 

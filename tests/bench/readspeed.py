@@ -77,13 +77,14 @@ def _row(path: Path, pattern: str) -> Row:
     within = low >= 1 / LIMIT and high <= LIMIT
     beyond = low > LIMIT or high < 1 / LIMIT
     interval = statistics.interval_in_words(low, high)
+    counted = f"the fastest of {readings} processes" if readings > 1 else "one process"
     return {
         "name": f"own reader / fio, {pattern} reads",
         "value": round(stdlib_statistics.median(ratios), 4),
         "unit": "ratio",
         "limit": LIMIT,
         "ok": True if within else False if beyond else None,
-        "conditions": f"{pairs} pairs, of each the fastest of {readings} processes in "
+        "conditions": f"{pairs} pairs, of each {counted} in "
         f"turn, {engine}, {FILE_BYTES / 2**20:.0f} MiB, proven cold before each; 95 % "
         f"interval of the median pair {interval}"
         f"{'' if within or beyond else '; not resolved'}",

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -42,7 +43,9 @@ def work(file, threads=8, pattern="random"):
 
 
 def children():
-    return psutil.Process().children()
+    """Return the processes that read; a worker of pytest has others beside them."""
+    found = psutil.Process().children()
+    return [one for one in found if "nbkit.readspeed.own_reader" in one.cmdline()]
 
 
 def test_processes_read_everything_once_and_are_used_again(file):
@@ -68,7 +71,27 @@ def test_processes_read_everything_once_and_are_used_again(file):
     assert resident_share(file) == 1.0
 
 
-@pytest.mark.parametrize(("cpus", "threads", "processes"), [(2.9, 8, 2), (0.5, 8, 1)])
+def test_what_this_process_reads_before_is_not_counted(file):
+    nowhere = Path("/proc/self/status")
+    with (
+        OwnReader(work(file)) as own,
+        Meter(nowhere, period_seconds=0.001) as meter,
+    ):
+        wait_until(lambda: file.read_bytes() and len(meter.intervals) > 1, "looks")
+
+        own.read(0, meter.watch)
+
+    lengths = [0.0, *(one.seconds for one in meter.intervals)]
+    read = sum(
+        one.bytes_per_second * (now - before)
+        for (before, now), one in zip(pairwise(lengths), meter.intervals, strict=True)
+    )
+    assert read == pytest.approx(8 * MEGABYTE, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "processes"), [(2.9, 8, 2), (0.5, 8, 1), (256, 64, 32)]
+)
 def test_there_are_as_many_as_can_run(file, monkeypatch, cpus, threads, processes):
     monkeypatch.setattr(own_reader, "usable_cpus", lambda: cpus)
 
@@ -114,6 +137,39 @@ def test_an_error_of_a_process_is_raised_as_it_is(file):
     assert not children()
 
 
+def test_after_an_error_the_work_can_be_done_again(file):
+    with OwnReader(work(file)) as own:
+        own.start()
+        children()[0].kill()
+        with pytest.raises(NbkitError):
+            own.read(0)
+
+        assert own.read(0) > 0
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (None, r"cannot start \(.*No such file.*\); threads=1 reads"),
+        ("exit 1", r"exit status 1 \(no reason given\); threads=1 reads"),
+        ("echo No module named nbkit >&2", r"status 0 \(No module named nbkit\); thr"),
+    ],
+)
+def test_a_process_that_cannot_start_is_said(
+    file, tmp_path, monkeypatch, program, said
+):
+    python = tmp_path / "python"
+    if program is not None:
+        python.write_text(f"#!/bin/sh\n{program}\n")
+        python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+
+    with OwnReader(work(file)) as own, pytest.raises(NbkitError, match=said):
+        own.start()
+
+    assert not children()
+
+
 def test_a_thread_that_cannot_start_is_said(file):
     with OwnReader(work(file, threads=16)) as own:
         own.start()
@@ -132,7 +188,9 @@ def test_a_process_that_ends_is_said(file):
         own.start()
         children()[2].kill()
 
-        with pytest.raises(NbkitError, match=r"ended with exit status -9 .* engine="):
+        with pytest.raises(
+            NbkitError, match=r"ended with exit status -9 .*threads=1 reads"
+        ):
             own.read(0)
 
     assert not children()

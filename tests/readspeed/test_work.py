@@ -73,7 +73,7 @@ def test_of_many_files_every_byte_is_read_to_the_end(files):
 def test_processes_share_the_threads_and_name_their_own_files_alone(files, count):
     found = work(files, "random", threads=4)
 
-    shares = found.divided(count)
+    shares = list(found.divided(count))
 
     assert sum(share.threads for share in shares) == 4
     assert all(share.threads == len(share.parts) for share in shares)
