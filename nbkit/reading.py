@@ -336,9 +336,10 @@ def _inside(root: str, name: str) -> int:
         for folder in folders.split("/"):
             if folder == "..":
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            inner = os.open(folder, _FOLDER, dir_fd=here)
-            os.close(here)
-            here = inner
+            # An interrupt after a close must not find the closed one in `here`: to
+            # close that again fails, or closes what another thread has opened since.
+            outer, here = here, os.open(folder, _FOLDER, dir_fd=here)
+            os.close(outer)
         return os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=here)
     finally:
         os.close(here)

@@ -6,16 +6,17 @@ they do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.analysis.diagnose_checks import run_causes
+from nbkit.analysis.diagnose_cpus import others_beside
 from nbkit.analysis.diagnose_facts import Facts, facts_of
 from nbkit.analysis.diagnose_gpus import gpu_causes
 from nbkit.store.record import damage_told, read_json
 from nbkit.store.runs import StoredRun
 
-__all__ = ["diagnose", "diagnosis_of"]
+__all__ = ["diagnose", "diagnosis_of", "others_than"]
 
 _BATCH = "batch"
 _BATCH_UNKNOWN = (
@@ -44,6 +45,26 @@ def diagnose(run: StoredRun) -> Diagnosis:
     with damage_told(run.paths.root):
         profile = read_json(run.paths.operators)
         return diagnosis_of(facts_of(run), f"run {run.run_id}", profile)
+
+
+def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
+    """Return what others than jobs that ran together did to them, on their CPUs.
+
+    Parameters
+    ----------
+    jobs
+        Finished runs that were started together on one machine.
+
+    Raises
+    ------
+    StoreError
+        If their files cannot be read.
+    """
+    found = []
+    for job in jobs:
+        with damage_told(job.paths.root):
+            found.append(facts_of(job))
+    return [*others_beside(found)]
 
 
 def diagnosis_of(

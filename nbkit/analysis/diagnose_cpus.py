@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.analysis.diagnose_facts import Facts, RankTimes
@@ -15,6 +16,7 @@ __all__ = [
     "filled_share",
     "no_cpu",
     "other_processes",
+    "others_beside",
 ]
 
 NO_CPU_SHARE = 0.25
@@ -60,7 +62,7 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
         yield Cause("cpu-allocation", None, evidence, change, None)
 
 
-def other_processes(facts: Facts) -> Iterator[Cause]:
+def other_processes(facts: Facts, own_name: str = "the run") -> Iterator[Cause]:
     """Find others on the host's CPUs that take time from this run."""
     busy, own, total = facts.busy_cpus, facts.run_cpus, facts.num_cpus
     if busy is None or not own or not total:
@@ -95,7 +97,7 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "other-processes",
         lost if facts.on_gpus else None,
-        f"Others kept {others:.1f} of {total} CPUs busy, the run {own:.1f}{ready}."
+        f"Others kept {others:.1f} of {total} CPUs busy, {own_name} {own:.1f}{ready}."
         f"{sisters}",
         change,
         at_most(lost or 0.0, "the waiting left out")
@@ -107,6 +109,24 @@ def other_processes(facts: Facts) -> Iterator[Cause]:
         ),
         by_conditions=not facts.on_gpus or _has_no_cpu(facts),
     )
+
+
+def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
+    """Find others on the host's CPUs than jobs that were started together.
+
+    What the jobs do to each other is what they are for: they count as one run.
+    """
+    known = [(job.busy_cpus, job) for job in jobs if job.busy_cpus is not None]
+    if len(known) < len(jobs) or not all(job.all_ranks for job in jobs):
+        return
+    # A job that measures before or after the others sees what they prepare or save.
+    _, first = min(known, key=lambda one: one[0])
+    rest = [job for job in jobs if job is not first]
+    ranks = [rank for job in (first, *rest) for rank in job.ranks]
+    if any(rank.cpu_seconds is None for rank in ranks):
+        return  # an earlier version has not counted them
+    every = replace(first, ranks=ranks, record={**first.record, "tags": {}})
+    yield from other_processes(every, f"these {len(jobs)} jobs")
 
 
 def no_cpu(facts: Facts) -> Iterator[Cause]:

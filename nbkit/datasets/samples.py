@@ -218,5 +218,5 @@ class Samples:
         """Close the packed files that this process opened."""
         for (pid, shard), descriptor in list(self._descriptors.items()):
             if pid == os.getpid():
-                os.close(descriptor)
                 del self._descriptors[pid, shard]
+                os.close(descriptor)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
-from nbkit.analysis.diagnose import diagnose
+from nbkit.analysis.diagnose import diagnose, others_than
 from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.plural import plural
 from nbkit.store.runs import StoredRun
@@ -27,15 +27,30 @@ class ArmsBoundBy:
         Finished runs by the name of their arm.
     at_once
         Arms that are started together, to disturb each other.
+    rounds
+        The runs of such arms that were started together: others disturb them, too.
     """
 
     def __init__(
         self,
         runs_by_arm: Mapping[str, Sequence[StoredRun]],
         at_once: Collection[str] = (),
+        rounds: Iterable[Sequence[StoredRun]] = (),
     ) -> None:
         self._told = {
             arm: [diagnose(run) for run in runs] for arm, runs in runs_by_arm.items()
+        }
+        there = {run.paths.root for runs in runs_by_arm.values() for run in runs}
+        by_others = {
+            job.paths.root: others
+            for jobs in rounds
+            if there & {job.paths.root for job in jobs}
+            and (others := others_than(jobs))
+            for job in jobs
+        }
+        self._by_others = {
+            arm: [by_others.get(run.paths.root, []) for run in runs]
+            for arm, runs in runs_by_arm.items()
         }
         self._by_arm = {
             arm: self._told[arm] if all(run.config.has_steps for run in runs) else []
@@ -58,7 +73,8 @@ class ArmsBoundBy:
         for arm, told in self._told.items():
             passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
             each = (
-                [c for c in run.disturbances if c.code not in passed] for run in told
+                [c for c in run.disturbances if c.code not in passed] + by_others
+                for run, by_others in zip(told, self._by_others[arm], strict=True)
             )
             found[arm] = [causes for causes in each if causes]
         return {

@@ -7,12 +7,15 @@ whatever the runs have given: the answer cannot be chosen by choosing the reason
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
 from nbkit.analysis.audit import codes
 from nbkit.analysis.diagnose_causes import DISTURBANCES, WORTH_A_WORD, Cause
 from nbkit.analysis.diagnose_cpus import NO_CPU_SHARE
 from nbkit.analysis.usable import no_verdict_sentence
+from nbkit.errors import StoreError
 from nbkit.plural import plural
 from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
@@ -145,15 +148,26 @@ def lead_of_runs(
     lost
         By arm, where one of its runs stopped being finite: the first reason.
     """
-    at_once = {arm for arm, runs in runs_by_arm.items() if any(map(_shares, runs))}
-    found = doubts([], ArmsBoundBy(runs_by_arm, at_once))
+    shared = {arm: {*map(_shared_in, runs)} - {""} for arm, runs in runs_by_arm.items()}
+    at_once = {arm for arm, studies in shared.items() if studies}
+    rounds = [*chain(*map(_rounds_of, set().union(*shared.values())))]
+    found = doubts([], ArmsBoundBy(runs_by_arm, at_once, rounds))
     return _in_full(told_first(_EMPTY, lost, found)) if found else ""
 
 
-def _shares(run: StoredRun) -> bool:
-    """Return whether a run was started together with others, to disturb each other."""
+def _shared_in(run: StoredRun) -> str:
+    """Return the study that started a run together with others; empty if alone."""
     with damage_told(run.paths.root):
-        return bool((run.record.get("tags") or {}).get("together"))
+        tags = run.record.get("tags") or {}
+        return str(tags.get("study")) if tags.get("together") else ""
+
+
+def _rounds_of(study_id: str) -> Sequence[Sequence[StoredRun]]:
+    with suppress(StoreError):  # its runs were imported without it, or it was removed
+        study = StoredStudy.open(study_id)
+        with damage_told(study.paths.root):
+            return study.rounds
+    return []
 
 
 def _in_full(told: Report) -> str:
@@ -164,8 +178,8 @@ def every_doubt(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Doub
     """Return why a study's answer cannot be believed, as `doubts`, from the store."""
     runs = study.runs_by_arm()
     arms = {arm: many for arm, many in runs.items() if many and arm not in study.once}
-    at_once = {arm for group in study.together for arm in group}
-    return [*without_runs(study), *doubts(controls, ArmsBoundBy(arms, at_once))]
+    bound_by = ArmsBoundBy(arms, study.at_once, study.rounds)
+    return [*without_runs(study), *doubts(controls, bound_by)]
 
 
 def instead_of_answer(study: StoredStudy, controls: Sequence[NoiseFloor]) -> Report:

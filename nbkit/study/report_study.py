@@ -124,9 +124,8 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     if set(arms) <= set(study.once):
         return told_first(made, lost)  # there are no runs to check
     found = findings_of(study)  # a report begins with its doubts anyway
-    # Arms that start together are meant to disturb each other.
-    at_once = {arm for group in study.together for arm in group}
-    notes, bound_by = audit_notes(found), ArmsBoundBy(finished_arms(study), at_once)
+    notes = audit_notes(found)
+    bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
     made = replace(
         made,
         # What makes the answer doubtful comes before what was left out.

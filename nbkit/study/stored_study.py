@@ -113,6 +113,21 @@ class StoredStudy:
         return self._content.get("together") or []
 
     @property
+    def at_once(self) -> set[str]:
+        """Arms that are started together: they are meant to disturb each other."""
+        return {arm for group in self.together for arm in group}
+
+    @property
+    def rounds(self) -> list[list[Run]]:
+        """Finished runs that were started together, round by round."""
+        finished = self._finished()
+        repeats = sorted({slot.repeat for slot in finished})
+        rounds = [[Slot(a, n) for a in arms] for arms in self.together for n in repeats]
+        return [
+            [finished[s] for s in one] for one in rounds if {*one} <= finished.keys()
+        ]
+
+    @property
     def order(self) -> list[Slot]:
         """Every process start of the plan, in the order of execution."""
         return [Slot(arm, repeat) for arm, repeat in self._content["order"]]
@@ -132,17 +147,14 @@ class StoredStudy:
     @property
     def disturbed(self) -> list[Slot]:
         """What other processes disturbed and is worth repeating."""
-        content = self._content
-        at_once = {arm for group in self.together for arm in group}
-        left_out = at_once | {*self.once}
+        content, left_out = self._content, self.at_once | {*self.once}
         return to_repeat(self._finished(), content["runs"], left_out)
 
     @property
     def replaced(self) -> list[Replaced]:
         """Disturbed starts, and the runs that count in their place."""
         finished = self._finished()
-        at_once = {arm for group in self.together for arm in group}
-        found = replaced(finished, self._content["runs"])
+        found, at_once = replaced(finished, self._content["runs"]), self.at_once
         return [one for one in found if one.slot.arm not in at_once]
 
     def before_repeats(self) -> Self:

@@ -9,7 +9,7 @@ import pytest
 
 from nbkit.study.bound_by import ArmsBoundBy
 from nbkit.telemetry.sample import GpuProcess
-from tests.analysis.written_run import gpu, rank, samples, write_run
+from tests.analysis.written_run import gpu, on_cpus, rank, samples, write_run
 
 STORES = count()
 
@@ -80,3 +80,26 @@ def test_jobs_at_once_disturb_each_others_cpus_and_not_their_gpus(run):
 
     assert set(ArmsBoundBy(arms).disturbed()) == {"gpus", "cpus"}
     assert set(ArmsBoundBy(arms, at_once=arms).disturbed()) == {"gpus"}
+
+
+def test_others_than_the_jobs_of_a_round_disturb_it(run):
+    def disturbed(*cpus, cpu_percent=99, **values):
+        alike = {"communication_exposed": 0.0, "cpu_queue": 0.45, **values}
+        full = samples(cpu_percent=cpu_percent)
+        jobs = [
+            run(worker=on_cpus(rank(0, cpu=cpu, **alike)), sampled=full) for cpu in cpus
+        ]
+        arms = {f"job {number}": [job] for number, job in enumerate(jobs)}
+        found = ArmsBoundBy(arms, at_once=arms, rounds=[jobs])
+        assert {*found.disturbed()} in ({*arms}, set())
+        return [one.evidence for [[one]] in found.disturbed().values()]
+
+    same = disturbed(24, 20)
+    assert same == 2 * [
+        "Others kept 19.4 of 64 CPUs busy, these 2 jobs 44.0; a rank was ready and had "
+        "none in 45 % of the time."
+    ]
+    assert disturbed(31, 30) == []  # what each lacks, the other one has
+    assert disturbed(24, 20, cpu_queue=0.05) == []
+    assert disturbed(3, 3, cpu_percent=20, cpus=[0, 1, 2, 3, 4, 5]) == []
+    assert disturbed(24, 20, cpu_seconds=None) == []  # an earlier version wrote them

@@ -9,11 +9,13 @@ import pytest
 import nbkit
 from nbkit import statistics
 from nbkit.analysis.concurrent import AloneRuns, Job, Overlap, Round, Together, overlap
+from nbkit.analysis.diagnose_causes import Cause
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.concurrent_jobs import ConcurrentResult
 from nbkit.study.concurrent_jobs import result as jobs_result
 from nbkit.study.concurrent_layouts import Planned, Setting
 from nbkit.study.concurrent_rounds import Measured
+from nbkit.study.report_study import make
 from nbkit.study.study import Study
 from tests.study.written_study import write_runs
 
@@ -143,6 +145,47 @@ def test_the_jobs_of_a_study_that_are_not_finite_are_told_by_their_runs(store):
 
     assert [job.counts for job in found.together[0].jobs] == [False, True]
     assert "no comparison" in found.answer
+
+
+def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch):
+    base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
+    planned = Planned((1, 1), NOT_PINNED)
+    arms = dict.fromkeys([*planned.alone, *planned.jobs], base)
+    plan = {"planned": [asdict(planned)], "notes": [], "chosen": {}}
+    study = Study.create(
+        "jobs",
+        arms,
+        repeats=2,
+        together=[planned.jobs],
+        kind="concurrent_jobs",
+        plan=plan,
+    )
+    write_runs(study, dict.fromkeys(arms, 100.0))
+    others = Cause("other-processes", 0.4, "Others kept 1 of 2 CPUs busy.", "", None)
+    jobs_by_round = {}
+
+    def others_than(jobs):
+        (repeat,) = {job.record["tags"]["repeat"] for job in jobs}
+        jobs_by_round[repeat] = [job.record["tags"]["arm"] for job in jobs]
+        return [others] if repeat == "1" else []
+
+    first, second = (study.runs_by_arm()[job] for job in planned.jobs)
+    quiet, compared = make(study), nbkit.compare(first, second)
+    monkeypatch.setattr("nbkit.study.bound_by.others_than", others_than)
+    made = make(study)
+
+    assert jobs_by_round == {"0": [*planned.jobs], "1": [*planned.jobs]}
+    assert "slowdown" in quiet.answer
+    assert made.answer == (
+        "These runs cannot support an answer: others kept 1 of 2 CPUs busy (1 of 2 "
+        "runs of 1,1 job 1 and 1 more arm). Measure again when nothing else runs on "
+        "this machine."
+    )
+    assert "other-cpu-processes" in nbkit.audit(study).counts
+    assert compared.ratio is not None
+    disturbed = nbkit.compare(first, second)
+    assert disturbed.ratio is None
+    assert "others kept 1 of 2 CPUs busy" in disturbed.sentence
 
 
 def test_what_the_control_covers_is_not_told_as_a_slowdown():

@@ -48,7 +48,8 @@ def bound(*runs, **arms):
 
     def run(codes):
         causes = [Cause(code, 0.4, EVIDENCE[code], "leave.", None) for code in codes]
-        return SimpleNamespace(config=config, causes=causes)
+        paths = SimpleNamespace(root=Path())
+        return SimpleNamespace(config=config, causes=causes, paths=paths)
 
     arms = arms or {"a": runs}
     return ArmsBoundBy({arm: [*map(run, told)] for arm, told in arms.items()})
