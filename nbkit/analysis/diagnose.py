@@ -64,7 +64,8 @@ def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
     for job in jobs:
         with damage_told(job.paths.root):
             found.append(facts_of(job))
-    return [*others_beside(found)]
+    with damage_told(jobs[0].paths.root):
+        return [*others_beside(found)]
 
 
 def diagnosis_of(

@@ -62,8 +62,11 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
         yield Cause("cpu-allocation", None, evidence, change, None)
 
 
-def other_processes(facts: Facts, own_name: str = "the run") -> Iterator[Cause]:
-    """Find others on the host's CPUs that take time from this run."""
+def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]:
+    """Find others on the host's CPUs that take time from this run.
+
+    Or from several jobs, of which the facts are those of one run.
+    """
     busy, own, total = facts.busy_cpus, facts.run_cpus, facts.num_cpus
     if busy is None or not own or not total:
         return
@@ -78,18 +81,22 @@ def other_processes(facts: Facts, own_name: str = "the run") -> Iterator[Cause]:
     if facts.load is None or facts.load.busy_cpus is None:
         # In a moment, its own processes take turns, too.
         compete = compete and is_full and _has_waited(facts.ranks)
-    waits, lost = facts.least_data_wait, _lost_to_cpus(facts)
+    waits = max(job.least_data_wait for job in jobs or (facts,))
+    lost = _lost_to_cpus(facts, waits)
     # They may have been on CPUs that this run may not use.
     is_near = others - _elsewhere(facts) >= WORTH_A_WORD * within_reach
     lost = lost if waits >= WORTH_A_WORD or is_near else None
     matters = not facts.on_gpus or lost is not None
-    if not (compete and matters) or share < WORTH_A_WORD:
+    # Jobs have their ranks wait for CPUs by themselves.
+    certain = compete and matters and (is_near or not jobs)
+    if not certain or share < WORTH_A_WORD:
         return
     ready = (
         ""
         if queued is None
         else f"; a rank was ready and had none in {queued * 100:.0f} % of the time"
     )
+    own_name = f"these {len(jobs)} jobs" if jobs else "the run"
     sisters, change = "", "run it again when no other process uses this host's CPUs."
     if (facts.record.get("tags") or {}).get("together"):
         sisters = " The jobs that were started together with it are among the others."
@@ -117,7 +124,7 @@ def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
     What the jobs do to each other is what they are for: they count as one run.
     """
     known = [(job.busy_cpus, job) for job in jobs if job.busy_cpus is not None]
-    if len(known) < len(jobs) or not all(job.all_ranks for job in jobs):
+    if len(known) < len(jobs) or not all(job.all_ranks and job.ranks for job in jobs):
         return
     # A job that measures before or after the others sees what they prepare or save.
     _, first = min(known, key=lambda one: one[0])
@@ -126,7 +133,7 @@ def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
     if any(rank.cpu_seconds is None for rank in ranks):
         return  # an earlier version has not counted them
     every = replace(first, ranks=ranks, record={**first.record, "tags": {}})
-    yield from other_processes(every, f"these {len(jobs)} jobs")
+    yield from other_processes(every, jobs)
 
 
 def no_cpu(facts: Facts) -> Iterator[Cause]:
@@ -149,7 +156,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
         return
     if own >= SATURATED * allowed:
         return
-    lost = _lost_to_cpus(facts)
+    lost = _lost_to_cpus(facts, waits)
     yield Cause(
         "no-cpu",
         lost if facts.on_gpus else None,
@@ -198,12 +205,11 @@ def _has_no_cpu(facts: Facts) -> bool:
     return (facts.queue_share or 0.0) >= NO_CPU_SHARE
 
 
-def _lost_to_cpus(facts: Facts) -> float | None:
+def _lost_to_cpus(facts: Facts, waits: float) -> float | None:
     """Return the part of a run's time that it waits where it lacks CPUs; None: none.
 
     A GPU computes on while its rank waits for a moment: only long waits count.
     """
-    waits = facts.least_data_wait
     if waits >= WORTH_A_WORD:
         return waits
     return facts.queue_share if _has_no_cpu(facts) else None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from statistics import median_low
 from typing import Any
 
 from nbkit.analysis.diagnose import diagnose, others_than
 from nbkit.analysis.diagnose_causes import Cause, Diagnosis
+from nbkit.errors import StoreError
 from nbkit.plural import plural
 from nbkit.store.runs import StoredRun
 
@@ -45,7 +47,7 @@ class ArmsBoundBy:
             job.paths.root: others
             for jobs in rounds
             if there & {job.paths.root for job in jobs}
-            and (others := others_than(jobs))
+            and (others := _others_than(jobs))
             for job in jobs
         }
         self._by_others = {
@@ -142,6 +144,12 @@ class ArmsBoundBy:
         return {
             arm: [one.to_dict() for one in found] for arm, found in self._by_arm.items()
         }
+
+
+def _others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
+    with suppress(StoreError):  # of one that is in no arm here, and damaged
+        return others_than(jobs)
+    return []
 
 
 def _first(found: Sequence[Diagnosis]) -> tuple[str, Diagnosis] | None:

@@ -19,6 +19,7 @@ from nbkit.errors import StoreError
 from nbkit.plural import plural
 from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.paths import is_study
 from nbkit.store.record import damage_told
 from nbkit.store.runs import StoredRun
 from nbkit.study.bound_by import ArmsBoundBy
@@ -148,22 +149,24 @@ def lead_of_runs(
     lost
         By arm, where one of its runs stopped being finite: the first reason.
     """
-    shared = {arm: {*map(_shared_in, runs)} - {""} for arm, runs in runs_by_arm.items()}
+    shared = {a: {*map(_shared_in, runs)} - {None} for a, runs in runs_by_arm.items()}
     at_once = {arm for arm, studies in shared.items() if studies}
-    rounds = [*chain(*map(_rounds_of, set().union(*shared.values())))]
+    rounds = [*chain(*map(_rounds_of, {*chain(*shared.values())}))]
     found = doubts([], ArmsBoundBy(runs_by_arm, at_once, rounds))
     return _in_full(told_first(_EMPTY, lost, found)) if found else ""
 
 
-def _shared_in(run: StoredRun) -> str:
-    """Return the study that started a run together with others; empty if alone."""
+def _shared_in(run: StoredRun) -> str | None:
+    """Return the study that started a run together with others; None if alone."""
     with damage_told(run.paths.root):
         tags = run.record.get("tags") or {}
-        return str(tags.get("study")) if tags.get("together") else ""
+        return str(tags.get("study")) if tags.get("together") else None
 
 
-def _rounds_of(study_id: str) -> Sequence[Sequence[StoredRun]]:
-    with suppress(StoreError):  # its runs were imported without it, or it was removed
+def _rounds_of(study_id: str | None) -> Sequence[Sequence[StoredRun]]:
+    if study_id is None or not is_study(study_id):
+        return []  # its runs were imported without it, or it was removed
+    with suppress(StoreError):
         study = StoredStudy.open(study_id)
         with damage_told(study.paths.root):
             return study.rounds

@@ -120,12 +120,16 @@ class StoredStudy:
     @property
     def rounds(self) -> list[list[Run]]:
         """Finished runs that were started together, round by round."""
-        finished = self._finished()
-        repeats = sorted({slot.repeat for slot in finished})
-        rounds = [[Slot(a, n) for a in arms] for arms in self.together for n in repeats]
-        return [
-            [finished[s] for s in one] for one in rounds if {*one} <= finished.keys()
-        ]
+        groups = enumerate(self.together)
+        group_of = {arm: number for number, arms in groups for arm in arms}
+        if not group_of:
+            return []
+        rounds: dict[tuple[int, int], list[Run]] = {}
+        # By what has finished: a file may say any number of groups.
+        for slot, run in self._finished().items():
+            if slot.arm in group_of:
+                rounds.setdefault((slot.repeat, group_of[slot.arm]), []).append(run)
+        return [*rounds.values()]
 
     @property
     def order(self) -> list[Slot]:

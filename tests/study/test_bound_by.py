@@ -101,5 +101,22 @@ def test_others_than_the_jobs_of_a_round_disturb_it(run):
     ]
     assert disturbed(31, 30) == []  # what each lacks, the other one has
     assert disturbed(24, 20, cpu_queue=0.05) == []
-    assert disturbed(3, 3, cpu_percent=20, cpus=[0, 1, 2, 3, 4, 5]) == []
+    # Others may all have been on CPUs that the jobs may not use.
+    assert disturbed(2.4, 2.4, cpu_percent=70, cpus=[0, 1, 2, 3, 4, 5]) == []
     assert disturbed(24, 20, cpu_seconds=None) == []  # an earlier version wrote them
+    assert disturbed(24, 20, cpus=5) == []  # damaged
+
+
+def test_of_jobs_on_gpus_the_one_that_waits_shows_what_others_did(run):
+    def disturbed(*waits):
+        full = samples(cpu_percent=99)
+        told = [
+            {"ranks": [rank(n, data_wait=wait, cpu_queue=0.2) for n in (0, 1)]}
+            for wait in waits
+        ]
+        jobs = [run(worker=one, sampled=full) for one in told]
+        arms = {f"job {number}": [job] for number, job in enumerate(jobs)}
+        return {*ArmsBoundBy(arms, at_once=arms, rounds=[jobs]).disturbed()}
+
+    assert disturbed(0.0, 0.0) == set()
+    assert disturbed(0.4, 0.0) == {"job 0", "job 1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 
 import pytest
@@ -169,6 +170,11 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
         jobs_by_round[repeat] = [job.record["tags"]["arm"] for job in jobs]
         return [others] if repeat == "1" else []
 
+    file = json.loads(study.paths.study.read_text())
+    # A file may have a group any number of times, and an arm in it.
+    file["together"] = [*file["together"] * 100, [*planned.jobs, planned.jobs[0]]]
+    study.paths.study.write_text(json.dumps(file))
+    assert [len(jobs) for jobs in study.rounds] == [2, 2]
     first, second = (study.runs_by_arm()[job] for job in planned.jobs)
     quiet, compared = make(study), nbkit.compare(first, second)
     monkeypatch.setattr("nbkit.study.bound_by.others_than", others_than)
