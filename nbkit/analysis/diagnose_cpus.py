@@ -87,7 +87,7 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     is_near = others - _elsewhere(facts) >= WORTH_A_WORD * within_reach
     lost = lost if waits >= WORTH_A_WORD or is_near else None
     matters = not facts.on_gpus or lost is not None
-    # Jobs have their ranks wait for CPUs by themselves.
+    # The ranks of jobs also wait for CPUs that the other jobs have.
     certain = compete and matters and (is_near or not jobs)
     if not certain or share < WORTH_A_WORD:
         return

@@ -104,7 +104,16 @@ def test_others_than_the_jobs_of_a_round_disturb_it(run):
     # Others may all have been on CPUs that the jobs may not use.
     assert disturbed(2.4, 2.4, cpu_percent=70, cpus=[0, 1, 2, 3, 4, 5]) == []
     assert disturbed(24, 20, cpu_seconds=None) == []  # an earlier version wrote them
-    assert disturbed(24, 20, cpus=5) == []  # damaged
+
+
+def test_a_damaged_job_of_a_round_hides_no_arm_that_it_is_not_in(run):
+    damaged = run(worker=on_cpus(rank(0, cpus=5)))
+    arms = {"job 0": [run(0.3)]}
+
+    found = ArmsBoundBy(arms, at_once=arms, rounds=[[*arms["job 0"], damaged]])
+
+    assert found.disturbed() == {}
+    assert "input (30 % of the time)" in found.notes()[0]
 
 
 def test_of_jobs_on_gpus_the_one_that_waits_shows_what_others_did(run):

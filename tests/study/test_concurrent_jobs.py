@@ -167,7 +167,7 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
 
     def others_than(jobs):
         (repeat,) = {job.record["tags"]["repeat"] for job in jobs}
-        jobs_by_round[repeat] = [job.record["tags"]["arm"] for job in jobs]
+        jobs_by_round[repeat] = sorted(job.record["tags"]["arm"] for job in jobs)
         return [others] if repeat == "1" else []
 
     file = json.loads(study.paths.study.read_text())
