@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,9 +10,8 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.attempt import Attempt, RankGroup
 from nbkit.launch.journal import Journal
 from nbkit.launch.provenance import Description
-from nbkit.launch.ranks import collect_orphans
 from nbkit.launch.requests import StopRequests
-from nbkit.launch.sweep import kill, processes_of_run
+from nbkit.launch.sweep import end_leftovers, processes_of_run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
@@ -100,8 +98,8 @@ def run_attempts(
         # short would pass for a whole one.
         description.finish(_DESCRIBE_SECONDS)
         take_descriptions()
-        all_gone = _end_leftovers(run, journal)
         state, cause = attempt.verdict()
+        all_gone = _end_leftovers(run, journal, state)
         ranks = [rank.to_dict() for rank in attempt.ranks]
         journal.note_attempt(state, cause, attempt.started, ranks)
         again = state is RunState.FAILED and cause and _may_pass(cause)
@@ -177,17 +175,20 @@ def _note_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
         traceback.print_exc()
 
 
-def _end_leftovers(run: StoredRun, journal: Journal) -> bool:
-    """Leave no process of the run but this one, and no zombie; say if that is so."""
+def _end_leftovers(run: StoredRun, journal: Journal, state: RunState) -> bool:
+    """Leave no process of the run but this one, and no zombie; say if that is so.
+
+    What ranks of a finished run have detached goes on, as under torchrun.
+    """
     me = ProcessIdentity.of()
-    deadline = time.monotonic() + 5
-    while left := [one for one in processes_of_run(run.paths) if one != me]:
-        for process in left:
-            kill(process)
-        collect_orphans()
-        if time.monotonic() > deadline:
-            journal.event("leftovers", pids=[process.pid for process in left])
-            return False
-        time.sleep(0.02)
-    collect_orphans()
-    return True
+    detached = state is not RunState.FINISHED
+
+    def find() -> set[ProcessIdentity]:
+        return set(processes_of_run(run.paths, detached=detached)) - {me}
+
+    ended, left = end_leftovers(find)
+    if ended:
+        journal.event("leftovers_ended", processes=ended)
+    if left:
+        journal.event("leftovers", pids=sorted(process.pid for process in left))
+    return not left

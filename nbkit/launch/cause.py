@@ -45,7 +45,13 @@ _TAIL_BYTES = 65_536
 _LINE_CHARACTERS = 2_000
 _STACK_CHARACTERS = 4_096
 
+_OUT_OF_MEMORY = (
+    "the kernel was out of memory; use a smaller batch_size_per_gpu or fewer "
+    "num_workers"
+)
 _WHO = {
+    "owner exit": "owner exit (its notebook or script has ended; on_owner_exit='keep' "
+    "lets a run continue)",
     "slurm": "Slurm (cancelled, preempted, or by its administrator)",
     "time limit": "its time limit",
 }
@@ -131,7 +137,7 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
     rank = first.rank
     log = paths.rank(attempt, rank.rank).stderr
     if first.error is not None:
-        cause = _exception_cause(first.error, rank.rank, log)
+        cause = _exception_cause(first.error, rank, log)
         return cause | {"traceback": _with_cells(cause["traceback"], paths)}
     code = rank.returncode or 0
     if code > 0 and (message := _disk_is_full(paths)):
@@ -264,17 +270,18 @@ def _candidate(
     return _Candidate(rank.ended_at, rank, None)
 
 
-def _exception_cause(error: RankError, rank: int, log: Path) -> dict[str, Any]:
-    cause = make_cause(error.kind, rank, error.said, log)
+def _exception_cause(error: RankError, rank: WatchedRank, log: Path) -> dict[str, Any]:
+    kind, message = error.kind, error.said
+    if rank.kernel_ran_out_of_memory and error.has_lost_a_process:
+        kind = "out_of_memory"
+        message += f" (killed while {_OUT_OF_MEMORY})"
+    cause = make_cause(kind, rank.rank, message, log)
     return cause | {"traceback": error.traceback}
 
 
 def _signal_cause(rank: WatchedRank, name: str, log: Path) -> dict[str, Any]:
     if name == "SIGKILL" and rank.kernel_ran_out_of_memory:
-        message = (
-            "killed by SIGKILL while the kernel was out of memory; use a smaller "
-            "batch_size_per_gpu or fewer num_workers"
-        )
+        message = f"killed by SIGKILL while {_OUT_OF_MEMORY}"
         return make_cause("out_of_memory", rank.rank, message, log) | {"signal": name}
     message = f"killed by signal {name} (not sent by nbkit)"
     return make_cause("signal", rank.rank, message, log) | {"signal": name}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nbkit.launch.container import container_environment
 from nbkit.launch.variables import CONTRACT
 from nbkit.store.paths import RunPaths
+from nbkit.store.processes import run_markers
 
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
@@ -20,17 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "RankPlan",
     "rank_environment",
-    "run_markers",
     "supervisor_argv",
     "torchrun_line",
     "worker_argv",
 ]
-
-RUN_ID_VARIABLE = "NBKIT_RUN_ID"
-"""Marker of every process of a run; see `nbkit.launch.sweep`."""
-
-FOLDER_VARIABLE = "NBKIT_RUN_FOLDER"
-"""Second marker: a copy of a run in another store has the same id."""
 
 NODE_VARIABLE = "NBKIT_NODE"
 """Marker of every process of a run's node: one host may play several."""
@@ -90,11 +84,6 @@ def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
 def worker_argv(root: Path) -> list[str]:
     """Return the command of every rank."""
     return [sys.executable, "-P", "-m", "nbkit.worker", str(root)]
-
-
-def run_markers(paths: RunPaths) -> dict[str, str]:
-    """Return the variables by which the processes of a run are found."""
-    return {RUN_ID_VARIABLE: paths.run_id, FOLDER_VARIABLE: str(paths.root)}
 
 
 def rank_environment(

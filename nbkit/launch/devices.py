@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
 from nbkit.launch.claims import leases
-from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
 from nbkit.telemetry.visible import unknown_entry, visible, visible_instances

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from nbkit.config import ExperimentConfig
 from nbkit.config.tf32 import tf32_problem
 from nbkit.errors import ConfigError, DeviceError, LaunchError, StoreError
-from nbkit.launch.command import run_markers, supervisor_argv
+from nbkit.launch.command import supervisor_argv
 from nbkit.launch.devices import request_devices
 from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.meeting import loopback_problem
@@ -25,7 +25,7 @@ from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_end
 from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, run_markers
 from nbkit.telemetry.storage import describe_storage
 from nbkit.visible import visible
 

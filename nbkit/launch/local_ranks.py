@@ -22,11 +22,11 @@ from nbkit.launch.ranks import RankProcess, start_ranks
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, Beat, HeartbeatBoard
 from nbkit.store.ownership import open_to_append
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import hostname
+from nbkit.store.processes import hostname, session_members
 from nbkit.store.runs import StoredRun
 from nbkit.telemetry.child import SamplerProcess, start_sampler
-from nbkit.telemetry.oom import oom_kills
-from nbkit.telemetry.processes import in_session_handling
+from nbkit.telemetry.oom import OomKills
+from nbkit.telemetry.processes import handling
 
 __all__ = ["LocalDevices", "LocalRanks", "Node"]
 
@@ -102,7 +102,7 @@ class LocalRanks:
         self._container_program = container_program
         self._selector = selectors.DefaultSelector()
         self._sampler: SamplerProcess | None = None
-        self._oom_kills = oom_kills()
+        self._oom_kills = OomKills()
         self._board = HeartbeatBoard.create(config.gpus)
         self._lifeline, self._lifeline_end = os.pipe()
 
@@ -149,7 +149,7 @@ class LocalRanks:
             pidfd = rank.pidfd
             if rank.ended_at is None and rank.reap():
                 self._selector.unregister(pidfd)
-                self._note_memory(rank)
+                rank.kernel_ran_out_of_memory = self._oom_kills.have_grown()
                 ended.append(rank)
         return ended
 
@@ -176,10 +176,10 @@ class LocalRanks:
             rank.signal(COLLECTIVES_SIGNAL)
             rank.signal(signal.SIGUSR2)
         loading = [
-            in_session_handling(rank.identity.pid, signal.SIGUSR2)[:_MOST_LOADING]
+            handling(session_members(rank.identity.pid)[1:], signal.SIGUSR2)
             for rank in self.ranks
         ]
-        for pids in zip_longest(*loading):
+        for pids in zip_longest(*(pids[:_MOST_LOADING] for pids in loading)):
             time.sleep(_STACKS_SECONDS)
             for pid in filter(None, pids):
                 with contextlib.suppress(ProcessLookupError):
@@ -206,11 +206,6 @@ class LocalRanks:
             os.close(descriptor)
         self._board.close()
         return stuck
-
-    def _note_memory(self, rank: RankProcess) -> None:
-        now, before = oom_kills(), self._oom_kills
-        if rank.returncode == -signal.SIGKILL and now is not None:
-            rank.kernel_ran_out_of_memory = before is not None and now > before
 
     def _start_sampler(self) -> SamplerProcess:
         with open_to_append(self._paths.supervisor_log(self._attempt)) as log:

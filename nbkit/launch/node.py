@@ -28,18 +28,17 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.errors import DeviceError, LaunchError, NbkitError
-from nbkit.launch.command import NODE_VARIABLE, run_markers, worker_argv
+from nbkit.launch.command import NODE_VARIABLE, worker_argv
 from nbkit.launch.container import in_container
 from nbkit.launch.devices import visible_gpus
 from nbkit.launch.local_ranks import LocalRanks, Node
 from nbkit.launch.meeting import Meeting
 from nbkit.launch.node_messages import beats_lines, line, parse
-from nbkit.launch.ranks import collect_orphans
 from nbkit.launch.supervisor import become_supervisor
-from nbkit.launch.sweep import end_processes, is_elsewhere, marked_processes
+from nbkit.launch.sweep import end_leftovers, is_elsewhere, marked_processes
 from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.paths import RunPaths, store_folder
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, run_markers
 from nbkit.store.runs import StoredRun
 from nbkit.telemetry.software import software
 
@@ -190,14 +189,14 @@ class Agent:
     def _end(self) -> None:
         """Leave no process of the run on this node but this one."""
         stuck = self._ranks.close() if self._ranks else []
-        end_processes(self._leftovers())
-        collect_orphans()
+        end_leftovers(self._leftovers)
         self._say("gone", stuck=[rank.rank for rank in stuck])
 
-    def _leftovers(self) -> list[ProcessIdentity]:
+    def _leftovers(self) -> set[ProcessIdentity]:
+        """Return what ranks have started here; Slurm itself ends what they detach."""
         me = ProcessIdentity.of()
         mine = f"{NODE_VARIABLE}={self._node.name}".encode()
-        found: list[ProcessIdentity] = []
+        leftovers: set[ProcessIdentity] = set()
         for run_id, folder, process in marked_processes():
             is_mine = run_id == self._paths.run_id
             if is_mine and process != me and not is_elsewhere(folder, self._paths):
@@ -206,8 +205,8 @@ class Agent:
                 except OSError:
                     continue
                 if mine in environment.split(b"\0"):
-                    found.append(process)
-        return found
+                    leftovers.add(process)
+        return leftovers
 
     def _listen(self) -> None:
         """Take orders until the supervisor's end of the input closes."""

@@ -29,6 +29,11 @@ _LOST_NEIGHBOUR = re.compile(
     re.IGNORECASE,
 )
 
+_LOST_PROCESS = re.compile(
+    r"DataLoader worker \(pid|^BrokenProcessPool|^TerminatedWorkerError"
+)
+"""A DataLoader's, of concurrent.futures, and of joblib."""
+
 _BY_ITSELF = re.compile(
     r"cuda|cudnn|cublas|gradient|in-?place|finished reduction", re.IGNORECASE
 )
@@ -80,6 +85,11 @@ class RankError:
                 return kind
         runs_out = self.classes[0] in _OF_TORCH and is_out_of_memory(self.said)
         return "out_of_memory" if runs_out else "exception"
+
+    @property
+    def has_lost_a_process(self) -> bool:
+        """Whether it says that a process which worked for the rank has ended."""
+        return _LOST_PROCESS.search(self.said) is not None
 
     def is_of_a_neighbour(self, phase: Phase | None) -> bool:
         """Return whether it looks like the echo of another rank's end.

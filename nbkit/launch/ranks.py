@@ -16,7 +16,7 @@ from nbkit.launch.variables import rank_variables
 from nbkit.store.heartbeat import Phase
 from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, kill_session
 
 __all__ = [
     "LookClock",
@@ -122,8 +122,7 @@ class RankProcess:
             return
         if number == signal.SIGKILL:
             self.killed_by_us = True
-            # The rank leads its own group: loading processes go with it.
-            os.killpg(self.identity.pid, number)
+            kill_session(self.identity.pid)  # loading processes go with it
         else:
             self.popen.send_signal(number)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.errors import RunError, StoreError
-from nbkit.launch.submit import check_owner_exit, submit
+from nbkit.launch.submit import chosen_owner_exit, submit
 from nbkit.launch.trust import permit_run
 from nbkit.reading import can_enter
 from nbkit.store.metrics import store_error
@@ -35,10 +35,10 @@ SUBMITTED_WITHIN_SECONDS = 120.0
 
 
 def resume(
-    run: StoredRun, *, on_owner_exit: str, trust: bool, force: bool = False
+    run: StoredRun, *, on_owner_exit: str | None, trust: bool, force: bool = False
 ) -> None:
     """Start the next attempt of a run that has ended, as `Run.resume` says."""
-    check_owner_exit(on_owner_exit)
+    owner_exit = chosen_owner_exit(on_owner_exit)
     _check_resumable(run, force=force)
     permit = permit_run(run.paths, trust=trust)
     with held_attempt(run) as attempt:
@@ -52,7 +52,7 @@ def resume(
             run.paths,
             permit,
             attempt=attempt.number,
-            on_owner_exit=on_owner_exit,
+            on_owner_exit=owner_exit,
             origins=old.get("origins", {}),
             tags=old.get("tags", {}),
             cwd=_folder_of_code(run, old),

@@ -159,7 +159,11 @@ class Run(StoredRun):
             raise RunError(visible(f"run {self.run_id} is unknown: {why}."))
 
     def resume(
-        self, *, on_owner_exit: str = "keep", trust: bool = False, force: bool = False
+        self,
+        *,
+        on_owner_exit: str | None = None,
+        trust: bool = False,
+        force: bool = False,
     ) -> Self:
         """Continue from the newest complete checkpoint, in the same folder.
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
     from nbkit.config.slurm import AdditionalValue
     from nbkit.store.paths import RunPaths
+from nbkit.store.processes import JOB_VARIABLE
 
 __all__ = [
     "sbatch_script",
@@ -117,6 +118,8 @@ def sbatch_script(
         # This signal says that a request to stop is written. It must not
         # end what does not listen yet, and a shell hands on what it ignores.
         "trap '' USR2",
+        # A job that a rank submits gets this value, and another job id.
+        f'export {JOB_VARIABLE}="$SLURM_JOB_ID"',
         *_body(config, command),
     ]
     return "\n".join(lines) + "\n"

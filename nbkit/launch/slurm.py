@@ -15,7 +15,6 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError, LaunchError
-from nbkit.launch.command import run_markers
 from nbkit.launch.local import passed_on
 from nbkit.launch.partitions import refuse_too_many_nodes
 from nbkit.launch.sbatch import sbatch_script, submission_environment
@@ -25,6 +24,7 @@ from nbkit.store.jobs import Job
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, was_submitted_elsewhere, write_file
 from nbkit.store.paths import RunPaths, store_folder
+from nbkit.store.processes import run_markers
 from nbkit.store.record import RunState, read_json
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 from nbkit.telemetry.software import software

@@ -14,7 +14,7 @@ from nbkit.errors import ConfigError
 from nbkit.launch.entry import Entry, function_entry, script_entry
 from nbkit.launch.run import Run
 from nbkit.launch.submit import (
-    check_owner_exit,
+    chosen_owner_exit,
     existing_data,
     refuse_without_entry,
     submit,
@@ -35,7 +35,7 @@ def launch(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
-    on_owner_exit: OwnerExit = "keep",
+    on_owner_exit: OwnerExit | None = None,
     origins: dict[str, str] | None = None,
     tags: dict[str, str] | None = None,
     trust: bool = False,
@@ -55,7 +55,8 @@ def launch(
         they are kept in the run's folder, so secrets are refused.
     on_owner_exit
         What happens when this process ends: ``keep`` lets the run continue, ``stop``
-        stops it gracefully.
+        stops it gracefully. None keeps it, but stops it in a notebook that papermill,
+        nbclient or nbconvert executes.
     origins
         Where parameters came from, for the record: ``{"gpus": "papermill"}``.
     tags
@@ -93,7 +94,7 @@ def launch(
     >>> run.wait().summary.images_per_second  # doctest: +SKIP
     >>> nbkit.launch(train, args=(0.1,), gpus=4).wait().returns  # doctest: +SKIP
     """
-    check_owner_exit(on_owner_exit)
+    owner_exit = chosen_owner_exit(on_owner_exit)
     _check_labels("tags", tags or {})
     _check_labels("origins", origins or {})
     check_environment(environment or {})
@@ -108,7 +109,7 @@ def launch(
         config,
         entry,
         permit=None,
-        on_owner_exit=on_owner_exit,
+        on_owner_exit=owner_exit,
         origins=dict.fromkeys(given, "given") | (origins or {}),
         tags=tags or {},
     )
@@ -119,7 +120,7 @@ def start_run(
     entry: Entry | None = None,
     *,
     permit: Permit | None,
-    on_owner_exit: OwnerExit,
+    on_owner_exit: str,
     origins: dict[str, str],
     tags: dict[str, str],
 ) -> Run:

@@ -16,18 +16,17 @@ from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError, LaunchError, NbkitError, RunError
 from nbkit.launch.engine import Engine
 from nbkit.launch.local import detach
-from nbkit.launch.sweep import kill
 from nbkit.launch.trust import Permit
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity, pidfd_problem
+from nbkit.store.processes import ProcessIdentity, kill, pidfd_problem
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
 
 __all__ = [
-    "check_owner_exit",
+    "chosen_owner_exit",
     "existing_data",
     "refusals",
     "refuse_without_entry",
@@ -136,7 +135,6 @@ def submit(
     RunError
         If the permit is another run's.
     """
-    check_owner_exit(on_owner_exit)
     # A new run may come from anywhere; a resumed one comes from its own folder.
     if attempt and permit.folder != paths.root:
         message = f"{permit.folder} was checked, not {paths.root}; ask for that."
@@ -212,11 +210,29 @@ def refuse_without_entry(config: ExperimentConfig) -> None:
         raise ConfigError(message)
 
 
-def check_owner_exit(on_owner_exit: str) -> None:
-    """Refuse what is neither of the two."""
+def chosen_owner_exit(on_owner_exit: str | None) -> str:
+    """Return whether a run continues when this process ends: ``keep`` or ``stop``.
+
+    None is ``stop`` in a notebook that a program executes: where its task ends, or is
+    retried, no person is left who knows of the run.
+    """
+    if on_owner_exit is None:
+        return "stop" if _is_executed_by_a_program() else "keep"
     if on_owner_exit not in ("keep", "stop"):
         message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
         raise ConfigError(message)
+    return on_owner_exit
+
+
+def _is_executed_by_a_program() -> bool:
+    """Return whether papermill, nbclient or nbconvert executes this cell.
+
+    Unlike a page or a console, they let no cell ask a question.
+    """
+    module = sys.modules.get("IPython.core.getipython")
+    shell = module.get_ipython() if module else None
+    request = getattr(shell, "get_parent", dict)() or {}
+    return (request.get("content") or {}).get("allow_stdin") is False
 
 
 def _engine(config: ExperimentConfig) -> Engine:

@@ -4,36 +4,48 @@ Killing a process group or a tree of children does not reach all of them: ranks 
 their own sessions, and the orphans of a killed process have a new parent. Every
 process of a run carries ``NBKIT_RUN_ID`` in its environment instead, and every rank
 records its pid and start time before it does anything else. Processes of a copy of the
-run, in another store, name another folder in ``NBKIT_RUN_FOLDER``.
+run, in another store, name another folder in ``NBKIT_RUN_FOLDER``; those of a job that
+a rank has submitted are in a job other than that of ``NBKIT_JOB``. README.md has a
+table of which of them end with a run.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.launch.command import FOLDER_VARIABLE, RUN_ID_VARIABLE
+from nbkit.launch.ranks import collect_orphans
 from nbkit.store.ownership import imported_from, what_others_own
 from nbkit.store.paths import RunPaths, runs_folder
-from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import damage_told, read_json
+from nbkit.store.processes import (
+    RUN_FOLDER_VARIABLE,
+    RUN_ID_VARIABLE,
+    ProcessIdentity,
+    is_cleaner,
+    is_of_another_job,
+    kill,
+)
+from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.runs import list_run_folders
 from nbkit.store.signs import is_supervised
 
 __all__ = [
     "Leftover",
-    "end_processes",
+    "end_leftovers",
     "is_elsewhere",
-    "kill",
     "marked_processes",
     "processes_of_run",
     "sweep",
 ]
+
+_LEFTOVER_SECONDS = 5.0
+_PARTS_OF_A_RANK = (b"nbkit.worker", b"nbkit.launch", b"multiprocessing")
 
 
 @dataclass(frozen=True)
@@ -49,26 +61,28 @@ class Leftover:
 
 
 def marked_processes() -> Iterator[tuple[str, str, ProcessIdentity]]:
-    """Yield (run id, folder, process) for every living process that carries the marker.
+    """Yield (run id, folder, process) for every living process of a run.
 
-    The folder is empty if an earlier version has started the process.
+    A job that a rank has submitted carries the markers too, and is no part of the run.
     """
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         try:
-            environment = os.fsdecode(Path(entry.path, "environ").read_bytes())
-            if run_id := _variable(environment, RUN_ID_VARIABLE):
-                folder = _variable(environment, FOLDER_VARIABLE)
+            text = os.fsdecode(Path(entry.path, "environ").read_bytes())
+            if f"{RUN_ID_VARIABLE}=" not in text:
+                continue
+            environment: dict[str, str] = {}
+            for variable in text.split("\0"):
+                name, _, value = variable.partition("=")
+                environment[name] = value
+            run_id = environment.get(RUN_ID_VARIABLE)
+            if run_id and not is_of_another_job(environment):
+                folder = environment.get(RUN_FOLDER_VARIABLE, "")
                 yield run_id, folder, ProcessIdentity.of(int(entry.name))
         except OSError:
             # It ended meanwhile, or it is another user's.
             continue
-
-
-def _variable(environment: str, name: str) -> str:
-    """Return a variable's value; empty without it."""
-    return f"\0{environment}".partition(f"\0{name}=")[2].partition("\0")[0]
 
 
 def is_elsewhere(folder: str, paths: RunPaths) -> bool:
@@ -83,24 +97,37 @@ def is_elsewhere(folder: str, paths: RunPaths) -> bool:
         return True  # what cannot be known is not ended
 
 
-def processes_of_run(paths: RunPaths) -> list[ProcessIdentity]:
+def processes_of_run(
+    paths: RunPaths, *, detached: bool = True
+) -> list[ProcessIdentity]:
     """Return the run's processes on this host: by marker and by the ranks' own files.
 
-    Zombies have no environment left; they are found by the ranks' files.
+    Zombies have no environment left; they are found by the ranks' files. Without
+    `detached` only the ranks, and what they have started in their own sessions.
     """
-    found, elsewhere = set(), set()
+    marked, elsewhere = set(), set()
     for run_id, folder, process in marked_processes():
         if run_id == paths.run_id:
-            found.add(process)
+            marked.add(process)
             if is_elsewhere(folder, paths):
                 elsewhere.add(process.pid)
-    for file in _own_process_files(paths):
-        identity = read_json(file)
-        if identity and (process := ProcessIdentity.from_dict(identity)).exists():
-            found.add(process)
+    identities = filter(None, map(read_json, _own_process_files(paths)))
+    ranks = list(map(ProcessIdentity.from_dict, identities))
+    if not detached:
+        sessions = {rank.pid for rank in ranks}
+        marked = {one for one in marked if _is_in(one.pid, sessions)}
+    processes = marked.union(rank for rank in ranks if rank.exists())
     # A copied folder has the files of the ranks, too.
-    mine = (process for process in found if process.pid not in elsewhere)
+    mine = (process for process in processes if process.pid not in elsewhere)
     return sorted(mine, key=lambda process: process.pid)
+
+
+def _is_in(pid: int, sessions: set[int]) -> bool:
+    """Return whether a process is in a session, or cleans up after one."""
+    try:
+        return os.getsid(pid) in sessions or is_cleaner(pid)
+    except OSError:
+        return False
 
 
 def _own_process_files(paths: RunPaths) -> list[Path]:
@@ -120,16 +147,68 @@ def _own_process_files(paths: RunPaths) -> list[Path]:
 def end_processes(processes: list[ProcessIdentity], timeout_seconds: float = 5) -> bool:
     """Kill processes, each checked by its start time; return whether all are gone.
 
-    One that stays a zombie, since nothing collects it, is gone, too.
+    One that stays a zombie, since nothing collects it, is gone, too. What removes
+    shared memory ends once the others have.
     """
     for process in processes:
-        kill(process)
+        if not is_cleaner(process.pid):
+            kill(process)
     deadline = time.monotonic() + timeout_seconds
     while any(process.is_alive() for process in processes):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
+
+
+def end_leftovers(
+    find: Callable[[], Set[ProcessIdentity]],
+) -> tuple[list[dict[str, Any]], Set[ProcessIdentity]]:
+    """End what ranks have left, until nothing is found, and collect it.
+
+    Returns
+    -------
+    list of dict
+        ``pid`` and ``command`` of each program that was ended and is none of nbkit's,
+        torch's or Python's own; standard error has them, too.
+    set of ProcessIdentity
+        What is left after some seconds.
+    """
+    deadline = time.monotonic() + _LEFTOVER_SECONDS
+    commands: dict[ProcessIdentity, str] = {}
+    while left := find():
+        if time.monotonic() > deadline:
+            break
+        commands |= {one: _command(one.pid) for one in left - commands.keys()}
+        end_processes([*left], deadline - time.monotonic())
+        collect_orphans()
+    collect_orphans()
+    ended = [
+        {"pid": process.pid, "command": command}
+        for process, command in commands.items()
+        if command and process not in left
+    ]
+    if ended:
+        names = ", ".join(f"{one['command']} (pid {one['pid']})" for one in ended)
+        sys.stderr.write(
+            f"ended with the run: {names}. What is to outlive a finished run needs a "
+            "session of its own (start_new_session=True, setsid).\n"
+        )
+        sys.stderr.flush()
+    return ended, left
+
+
+def _command(pid: int) -> str:
+    """Return the name of a program; empty of a part of a rank."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        name = Path(f"/proc/{pid}/comm").read_bytes()
+    except OSError:
+        return ""
+    # A zombie has no command line.
+    if not line or is_cleaner(pid) or any(part in line for part in _PARTS_OF_A_RANK):
+        return ""
+    return name.decode(errors="replace").strip()
 
 
 def sweep(run_id: str | None = None) -> list[Leftover]:
@@ -170,7 +249,10 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
 
 
 def _end_run(paths: RunPaths) -> list[Leftover]:
-    processes = processes_of_run(paths)
+    # What a run had detached and left when it ended is no longer its own.
+    state = (read_json(paths.record) or {}).get("state")
+    has_ended = state is not None and RunState(state).is_final
+    processes = processes_of_run(paths, detached=not has_ended)
     # Among them may be the supervisor of a process that resumes the run meanwhile.
     if _is_being_resumed(paths) or not _supervisor_is_gone(paths):
         return []
@@ -211,19 +293,3 @@ def _supervisor_is_gone(paths: RunPaths) -> bool:
     if supervisor is None:
         return False
     return is_supervised(paths, supervisor) is False
-
-
-def kill(process: ProcessIdentity, number: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to a process, unless its pid means another one by now."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:
-        return
-    try:
-        # The descriptor holds on to one process: what is checked is what is killed.
-        if process.is_alive():
-            signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(descriptor)

@@ -21,7 +21,6 @@ from nbkit.errors import RunError, StoreError
 from nbkit.reading import read_file
 from nbkit.store.ownership import Others, imported_from, what_others_own
 from nbkit.store.paths import RunPaths, StudyPaths
-from nbkit.store.pickles import load_on_host
 from nbkit.store.private import read_entry
 from nbkit.store.record import read_json
 from nbkit.store.runs import StoredRun
@@ -58,10 +57,13 @@ class Permit:
         RunError
             If the file is elsewhere.
         """
+        # Few who launch load anything, and cloudpickle takes a while to import.
+        from nbkit.store.pickles import load
+
         if not file.is_relative_to(self.folder):
             message = f"{file} is not in {self.folder}, which was checked; ask for it."
             raise RunError(message)
-        return load_on_host(read_file(file, None))
+        return load(read_file(file, None))
 
 
 def permit_new(paths: RunPaths) -> Permit:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.launch.command import RUN_ID_VARIABLE
 from nbkit.packages import version
 from nbkit.server.feed import Feed
 from nbkit.server.gauges import Gauges
@@ -24,6 +23,7 @@ from nbkit.server.sessions import Kernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.stream import Hub, Viewer
 from nbkit.server.tensorboards import TensorBoards
+from nbkit.store.processes import RUN_ID_VARIABLE
 
 __all__ = ["FEED_COMMAND", "Monitor", "Settings"]
 

@@ -1,24 +1,26 @@
-"""Reading pickled values on the host, wherever their tensors were."""
+"""Reading pickled values."""
 
 from __future__ import annotations
 
 import io
 import pickle
-import sys
 from typing import Any
 
-__all__ = ["load_on_host", "load_with_names"]
+from cloudpickle import cloudpickle
+
+__all__ = ["load", "load_with_names"]
 
 
-def load_on_host(data: bytes) -> Any:
+def load(data: bytes) -> Any:
     """Return a pickled value; its tensors are on the CPU, also those of a GPU.
 
+    Objects of a class that this process has are of that class, which stays as it is.
     A pickle is a program: only read what you or a person you trust has written.
 
     Parameters
     ----------
     data
-        Made by `pickle` or cloudpickle.
+        Made by `nbkit.store.pickling.dumps`.
     """
     return _Unpickler(io.BytesIO(data)).load()
 
@@ -29,25 +31,29 @@ def load_with_names(data: bytes) -> tuple[Any, dict[str, Any]]:
     Parameters
     ----------
     data
-        Made by `nbkit.store.pickling.dumps`; earlier versions wrote no names.
+        Made by `nbkit.store.pickling.dumps`.
     """
     unpickler = _Unpickler(io.BytesIO(data))
-    value = unpickler.load()
-    try:
-        return value, unpickler.load()
-    except EOFError:
-        return value, {}
+    return unpickler.load(), unpickler.load()
 
 
 class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._classes_before = set(cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS)
+
     def find_class(self, module: str, name: str) -> Any:
         """Return what a pickle names."""
-        found = super().find_class(module, name)
-        if (module, name) == ("torch.storage", "_load_from_bytes"):
-            # Earlier versions left it to torch to write tensors. It would put one on
-            # the device it was on, which is another rank's here, or is not there at
-            # all. By now torch has been imported.
-            return lambda stored: sys.modules["torch"].load(
-                io.BytesIO(stored), map_location="cpu", weights_only=False
-            )
-        return found
+        if (module, name) == ("cloudpickle.cloudpickle", "_class_setstate"):
+            return self._set_state_of_class
+        return super().find_class(module, name)
+
+    def _set_state_of_class(self, kind: type, state: Any) -> type:
+        """Fill in a class that cloudpickle has made just now, and no other.
+
+        It would also set back one that this process has: to methods whose globals are
+        those of the pickle, for everything that uses the class from then on.
+        """
+        if kind in self._classes_before:
+            return kind
+        return cloudpickle._class_setstate(kind, state)

@@ -9,12 +9,50 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import socket
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-__all__ = ["ProcessIdentity", "boot_id", "hostname", "pid_namespace", "pidfd_problem"]
+if TYPE_CHECKING:
+    from nbkit.store.paths import RunPaths
+
+__all__ = [
+    "JOB_VARIABLE",
+    "RUN_FOLDER_VARIABLE",
+    "RUN_ID_VARIABLE",
+    "ProcessIdentity",
+    "boot_id",
+    "hostname",
+    "is_cleaner",
+    "is_of_another_job",
+    "kill",
+    "kill_session",
+    "pid_namespace",
+    "pidfd_problem",
+    "run_markers",
+    "session_members",
+]
+
+RUN_ID_VARIABLE = "NBKIT_RUN_ID"
+"""Marker of every process of a run; see `nbkit.launch.sweep`."""
+
+RUN_FOLDER_VARIABLE = "NBKIT_RUN_FOLDER"
+"""Second marker: a copy of a run in another store has the same id."""
+
+JOB_VARIABLE = "NBKIT_JOB"
+"""Third marker: the scheduler's job in which the run itself is; empty without one."""
+
+_SCHEDULER_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
+"""A scheduler sets its own in every process of a job; the rest of the environment comes
+from whoever submitted it (``sbatch --export=ALL`` is the default)."""
+
+_CLEANERS = (b"torch_shm_manager", b"resource_tracker")
+"""Processes of torch, Python and loky that remove shared memory once its users have
+ended, and then end. Killed, they leave it behind."""
 
 
 @dataclass(frozen=True)
@@ -161,3 +199,71 @@ def _stat(pid: int) -> tuple[str, int] | None:
     # letter too: fields follow the last ")".
     fields = text.rpartition(b")")[2].split()
     return fields[0].decode(), int(fields[19])
+
+
+def run_markers(paths: RunPaths) -> dict[str, str]:
+    """Return the variables by which the processes of a run are found."""
+    return {
+        RUN_ID_VARIABLE: paths.run_id,
+        RUN_FOLDER_VARIABLE: str(paths.root),
+        JOB_VARIABLE: _job_id(os.environ),
+    }
+
+
+def is_of_another_job(environment: Mapping[str, str]) -> bool:
+    """Return whether a process with a run's markers is in a job of its own.
+
+    A job that a rank has submitted gets the rank's environment.
+    """
+    job = _job_id(environment)
+    return bool(job) and job != environment.get(JOB_VARIABLE, "")
+
+
+def _job_id(environment: Mapping[str, str]) -> str:
+    return next(filter(None, map(environment.get, _SCHEDULER_JOBS)), "")
+
+
+def session_members(session: int) -> list[int]:
+    """Return the pids of a session, its leader's too."""
+    members = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - numbers
+        with suppress(OSError):
+            if os.getsid(int(name)) == session:
+                members.append(int(name))
+    return sorted(members)
+
+
+def is_cleaner(pid: int) -> bool:
+    """Return whether a process removes shared memory once its users have ended."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(name in command for name in _CLEANERS)
+
+
+def kill(process: ProcessIdentity, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to a process, unless its pid means another one by now."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        # The descriptor holds on to one process: what is checked is what is killed.
+        if process.is_alive():
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def kill_session(leader: int) -> None:
+    """Kill a rank, which leads a session, then what it has started there.
+
+    What cleans up after them ends by itself.
+    """
+    for pid in sorted(session_members(leader), key=lambda pid: pid != leader):
+        with suppress(ProcessLookupError):
+            if not is_cleaner(pid):
+                kill(ProcessIdentity.of(pid))

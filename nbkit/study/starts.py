@@ -15,8 +15,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError, RunNotFoundError, StoreError
 from nbkit.launch.run import Run, attach
 from nbkit.launch.submit import refusals
-from nbkit.launch.sweep import kill
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, kill
 from nbkit.store.record import RunState
 from nbkit.study.order import Slot
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["oom_kills"]
+__all__ = ["OomKills"]
 
 
-def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for lack of memory since boot."""
+class OomKills:
+    """Tells whether the kernel has killed a process for lack of memory since a time."""
+
+    def __init__(self) -> None:
+        self._before = _oom_kills()
+
+    def have_grown(self) -> bool:
+        """Return whether there were any since this was made, as far as is known."""
+        now = _oom_kills()
+        return None not in (now, self._before) and now != self._before
+
+
+def _oom_kills() -> int | None:
+    """Return how many there were since boot, on all of the host."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

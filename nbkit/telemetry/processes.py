@@ -6,6 +6,7 @@ import functools
 import os
 import pwd
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from pathlib import Path
 __all__ = [
     "LocalProcess",
     "Parent",
+    "handling",
     "has_cuda_loaded",
-    "in_session_handling",
     "is_own",
     "parent_of",
     "pids_are_the_hosts",
@@ -52,28 +53,18 @@ def parent_of(pid: int) -> Parent | None:
     return Parent(int(fields[1]), int(fields[19]))
 
 
-def in_session_handling(session: int, number: int) -> list[int]:
-    """Return the processes of a session that handle a signal, but for its leader.
+def handling(pids: Iterable[int], number: int) -> list[int]:
+    """Return which processes handle a signal.
 
-    A signal without a handler may end the process that gets it.
-
-    Parameters
-    ----------
-    session
-        The leader's pid.
-    number
-        Of the signal.
+    One without a handler may be ended by it.
     """
-    found = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - numbers
+    handlers = []
+    for pid in pids:
         with suppress(OSError):  # it has ended
-            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
-            if int(fields[3]) != session or int(name) == session:
-                continue
-            caught = _CAUGHT.search(_read(f"/proc/{name}/status"))
+            caught = _CAUGHT.search(_read(f"/proc/{pid}/status"))
             if caught and int(caught[1], 16) >> (number - 1) & 1:
-                found.append(int(name))
-    return sorted(found)
+                handlers.append(pid)
+    return handlers
 
 
 def is_own(pid: int) -> bool:

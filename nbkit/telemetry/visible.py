@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 __all__ = ["unknown_entry", "visible", "visible_instances"]
 
+_HIDING = ("", "-1", "NoDevFiles", "none", "void")
+
 
 def visible(
     gpus: Sequence[GpuDevice],
@@ -60,11 +62,12 @@ def unknown_entry(
 
     Notes
     -----
-    An entry that can name no GPU hides what follows on purpose: an empty one, ``-1``,
-    Slurm's ``NoDevFiles``, ``none`` and ``void`` of container runtimes.
+    Some entries hide what follows on purpose: an empty one, ``-1``, Slurm's
+    ``NoDevFiles``, ``none`` and ``void`` of container runtimes. Any other, such as
+    ``all``, ``cuda:0`` or a number in quotes, CUDA takes for one of these.
     """
     for part in (part.strip() for part in (setting or "").split(",")):
-        if not part.isdecimal() and not part.startswith(("GPU-", "MIG-")):
+        if part in _HIDING:
             return None
         if not visible(gpus, part, mig_parents):
             return part

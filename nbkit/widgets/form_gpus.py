@@ -12,7 +12,7 @@ import psutil
 
 from nbkit.errors import NbkitError
 from nbkit.launch.claims import leases
-from nbkit.launch.command import RUN_ID_VARIABLE
+from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.study.wording import UNKNOWN, size
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading

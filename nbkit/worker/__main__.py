@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,9 @@ from nbkit.reading import patiently, read_file
 from nbkit.worker.binding import bind
 from nbkit.worker.ending import Ending, print_redacted
 from nbkit.worker.rank import Rank, device_kind, keep_to_cpus
+
+_LONGEST_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
+"""sun_path of unix(7) holds 108 bytes, with its end."""
 
 
 def main() -> None:
@@ -35,6 +39,7 @@ def main() -> None:
         if config.deterministic:
             for name, value in DETERMINISTIC_VARIABLES.items():
                 os.environ.setdefault(name, value)
+        _keep_socket_paths_short()
         if config.cpus is not None:
             keep_to_cpus(config.cpus)
         # Before torch: its threads, and the memory that they touch, follow.
@@ -48,6 +53,22 @@ def main() -> None:
         print_redacted(type(error), error, error.__traceback__)
     if not is_users:
         ending.leave()
+
+
+def _keep_socket_paths_short() -> None:
+    """Let multiprocessing have its sockets below /tmp if TMPDIR is too long for them.
+
+    Else loading processes wait for ever for one that could not be bound.
+    """
+    if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_TMPDIR:
+        return
+    from multiprocessing.util import get_temp_dir
+
+    before, tempfile.tempdir = tempfile.tempdir, "/tmp"
+    try:
+        get_temp_dir()  # it is kept, and removed at exit
+    finally:
+        tempfile.tempdir = before
 
 
 def _run(rank: Rank, config: ExperimentConfig, ending: Ending) -> None:

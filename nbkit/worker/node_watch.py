@@ -30,10 +30,10 @@ from nbkit.reading import is_gone
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.processes import ProcessIdentity, hostname, kill_session
 from nbkit.store.record import read_json, write_json
 from nbkit.telemetry.child import SamplerProcess, start_sampler
-from nbkit.telemetry.oom import oom_kills
+from nbkit.telemetry.oom import OomKills
 from nbkit.telemetry.visible import visible
 
 __all__ = ["NodeWatch"]
@@ -91,7 +91,7 @@ class NodeWatch:
         self._board: HeartbeatBoard | None = None
         self._lifeline, self._lifeline_end = os.pipe()
         self._sampler: SamplerProcess | None = None
-        self._oom_kills = oom_kills()
+        self._oom_kills = OomKills()
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._is_forgotten = False
@@ -203,9 +203,7 @@ class NodeWatch:
             rank = self._ranks[key.data]
             if not _has_ended(rank):
                 continue
-            now, before = oom_kills(), self._oom_kills
-            if rank.returncode == -signal.SIGKILL and now is not None:
-                rank.kernel_ran_out_of_memory = before is not None and now > before
+            rank.kernel_ran_out_of_memory = self._oom_kills.have_grown()
             self._selector.unregister(key.fd)
             os.close(key.fd)
 
@@ -238,8 +236,7 @@ class NodeWatch:
                         os.kill(rank.pid, signal.SIGUSR2)
                     case "kill":
                         rank.killed_by_us = True
-                        # The rank leads its own group: loading processes go with it.
-                        os.killpg(rank.pid, signal.SIGKILL)
+                        kill_session(rank.pid)  # loading processes go with it
 
     def _tell(self) -> None:
         if self._board is not None:

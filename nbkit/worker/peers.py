@@ -6,6 +6,7 @@ import datetime
 import os
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from nbkit.worker.rank import Rank
 
 __all__ = ["meet"]
 
+_LONELY_SECONDS = 20.0
 _OTHERS_SECONDS = 1.0
 """What other ranks have to leave after rank 0 before its connections are closed."""
 
@@ -33,11 +35,33 @@ def meet(
     """Return this rank's device, and what waits until the others have left."""
     device = choose_device(rank, config)
     timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
+    # `init_process_group` makes rank 0 a server: of the same store, unless the code has
+    # another MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE would let all ranks wait there).
     store = rendezvous(rank, timeout)
-    # From here on `env://` is a client of the store above, as under torchrun. Without
-    # this it would be a server, which is the one above: see `rendezvous`.
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    if rank.world_size > 1:
+        given = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+        timer = threading.Timer(_LONELY_SECONDS, _tell_if_lonely, [given])
+        timer.daemon = True
+        timer.start()
     return device, partial(_wait_for_all, store, rank, _work_left(device))
+
+
+def _tell_if_lonely(given: tuple[str, str]) -> None:
+    """Say that no rank listens where the code has let the ranks meet."""
+    address, port = (
+        os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")
+    )
+    if (address, port) == given or torch.distributed.is_initialized():
+        return
+    try:
+        socket.create_connection((address, int(port)), 1).close()
+    except (OSError, ValueError) as error:
+        sys.stderr.write(
+            f"nbkit: MASTER_ADDR={address} and MASTER_PORT={port}, which the code has "
+            f"set, cannot be reached after {_LONELY_SECONDS:.0f} s ({error}). Leave "
+            f"both as the run has set them: {':'.join(given)}.\n"
+        )
+        sys.stderr.flush()
 
 
 def _work_left(device: torch.device) -> Callable[[], Callable[[], bool]]:

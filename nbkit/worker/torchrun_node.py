@@ -27,7 +27,7 @@ from nbkit.reading import read_file
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.private import read_entry
-from nbkit.store.processes import ProcessIdentity, hostname
+from nbkit.store.processes import ProcessIdentity, hostname, run_markers
 from nbkit.store.record import read_json
 from nbkit.telemetry.software import software, software_differences
 from nbkit.worker.node_watch import NodeWatch, is_fresh
@@ -134,8 +134,7 @@ class NodeLogs(LogsSpecs):
             **self._watch.expect(count, name, group_rank),
             "PYTHONUNBUFFERED": "1",
             "NBKIT_HOME": str(self._paths.root.parents[1]),
-            "NBKIT_RUN_ID": self._paths.run_id,
-            "NBKIT_RUN_FOLDER": str(self._paths.root),
+            **run_markers(self._paths),
             "NBKIT_ATTEMPT": str(self._attempt),
             "NBKIT_DEVICE_TYPE": device_type,
             "NBKIT_NODE": name,

@@ -171,6 +171,36 @@ def test_a_kill_while_the_kernel_was_out_of_memory_says_so(tmp_path):
     assert "use a smaller batch_size_per_gpu" in cause["message"]
 
 
+@pytest.mark.parametrize("out", [True, False])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "RuntimeError: DataLoader worker (pid(s) 22628) exited unexpectedly",
+        "RuntimeError: DataLoader worker (pid 3) is killed by signal: Killed. ",
+        "BrokenProcessPool: A process in the process pool was terminated abruptly",
+        "TerminatedWorkerError: A worker process managed by the executor was unexpec",
+    ],
+)
+def test_failure_cause_loading_process_killed_for_memory(said, out, tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, said, 1000)
+
+    cause = failure_cause([_rank(0, 1, 1001, out=out)], paths, 0)
+
+    assert cause["kind"] == ("out_of_memory" if out else "exception")
+    assert cause["message"].startswith(said)
+    assert ("fewer num_workers" in cause["message"]) is out
+
+
+def test_failure_cause_own_error_while_others_ran_out_of_memory(tmp_path):
+    paths = RunPaths(tmp_path)
+    _error(paths, 0, "ValueError: mine", 1000)
+
+    cause = failure_cause([_rank(0, 1, 1001, out=True)], paths, 0)
+
+    assert (cause["kind"], cause["message"]) == ("exception", "ValueError: mine")
+
+
 def test_a_signal_without_a_name_is_told_by_its_number(tmp_path):
     cause = failure_cause([_rank(0, -40, 1000)], RunPaths(tmp_path), 0)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbkit.store.pickles import load_on_host, load_with_names
+from nbkit.store.pickles import load, load_with_names
 from nbkit.store.pickling import dumps, pickle_sha256
 
 CASES = {
@@ -267,9 +267,9 @@ def test_a_name_means_what_it_means_now_where_a_cell_was_executed_twice():
 
 BACK = """
 import sys
-from nbkit.store.pickles import load_on_host
+from nbkit.store.pickles import load
 from nbkit.store.pickling import dumps
-sys.stdout.buffer.write(dumps(load_on_host(sys.stdin.buffer.read())()).data)
+sys.stdout.buffer.write(dumps(load(sys.stdin.buffer.read())()).data)
 """
 
 
@@ -285,7 +285,7 @@ call = lambda: Pair(3)"""
 
     back = subprocess.check_output([sys.executable, "-c", BACK], input=there)
 
-    assert load_on_host(back).a == 3
+    assert load(back).a == 3
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_tensors_come_back_on_the_host_whatever_torch_calls_its_own_reader(far_a
     with pytest.raises(RuntimeError, match="no such device"):
         pickle.loads(pickle.dumps(half))
 
-    back, again, flags = load_on_host(dumps((model, half, torch.tensor([True]))).data)
+    back, again, flags = load(dumps((model, half, torch.tensor([True]))).data)
 
     assert torch.equal(back.weight, model.weight)
     assert back.weight.requires_grad
@@ -325,10 +325,48 @@ def test_tensors_come_back_on_the_host_whatever_torch_calls_its_own_reader(far_a
     assert flags.tolist() == [True]
 
 
-def test_tensors_of_earlier_versions_come_back_on_the_host_too():
-    values = torch.tensor([1.0, 2.0])
+CLASSES = {
+    "plain": "class Kind:\n    x = 1\n",
+    "enum": "import enum\nclass Kind(enum.IntFlag):\n    x = 1\n",
+    "model": "import torch\nclass Kind(torch.nn.Module):\n    x = 1\n",
+    "base": "import abc\nclass Base(abc.ABC): x = 1\nclass Kind(Base):\n    pass\n",
+    "static": "class Kind:\n    x = 1\n    @classmethod\n    def make(cls): pass\n",
+}
 
-    assert torch.equal(load_on_host(pickle.dumps(values)), values)
+
+@pytest.mark.parametrize("how", CLASSES)
+def test_load_leaves_classes_of_this_process_as_they_are(how):
+    cell = f"lr = 0.1\n{CLASSES[how]}    def fit(self): return lr\n"
+    made = "Kind.x" if how == "enum" else "Kind()"
+    call = made_by(f"{cell}call = lambda: ({made}, Kind)", "/tmp/a.py")
+    kind, names = call()[1], call.__globals__
+    there = dumps(call).data
+    back = subprocess.check_output([sys.executable, "-c", BACK], input=there)
+    names["lr"] = 0.5
+    kind.added = 7
+    before = dict(vars(kind))
+
+    instance, same = load(back)
+
+    assert same is kind
+    assert type(instance) is kind
+    assert dict(vars(kind)) == before
+    assert instance.fit() == 0.5
+    names["lr"] = 0.9
+    assert (instance.fit(), instance.added) == (0.9, 7)
+
+
+def test_load_makes_classes_that_this_process_lacks():
+    cell = "class Kind:\n    def fit(self): return 3\ncall = lambda: Kind()"
+    data = dumps(made_by(cell, "/tmp/a.py")).data
+    there = "import sys\nfrom nbkit.store.pickles import load\n"
+    there += "kinds = [load(data)() for data in [sys.stdin.buffer.read()] * 2]\n"
+    there += "print([kind.fit() for kind in kinds])"
+
+    assert (
+        subprocess.check_output([sys.executable, "-c", there], input=data)
+        == b"[3, 3]\n"
+    )
 
 
 def test_the_same_tensors_have_the_same_hash():
