@@ -22,9 +22,10 @@ from nbkit.store.record import read_json
 from nbkit.worker.distributed import choose_device, rendezvous
 from nbkit.worker.rank import Rank
 
-__all__ = ["meet"]
+__all__ = ["meet", "report_unreachable_master"]
 
-_LONELY_SECONDS = 20.0
+_MASTER_SECONDS = 20.0
+"""What the ranks have to meet before one that waits alone says so."""
 _OTHERS_SECONDS = 1.0
 """What other ranks have to leave after rank 0 before its connections are closed."""
 
@@ -40,26 +41,30 @@ def meet(
     store = rendezvous(rank, timeout)
     if rank.world_size > 1:
         given = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-        timer = threading.Timer(_LONELY_SECONDS, _tell_if_lonely, [given])
+        timer = threading.Timer(_MASTER_SECONDS, report_unreachable_master, [given])
         timer.daemon = True
         timer.start()
     return device, partial(_wait_for_all, store, rank, _work_left(device))
 
 
-def _tell_if_lonely(given: tuple[str, str]) -> None:
-    """Say that no rank listens where the code has let the ranks meet."""
-    address, port = (
-        os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")
-    )
+def report_unreachable_master(given: tuple[str, str]) -> None:
+    """Say on standard error if no rank listens where the code lets the ranks meet.
+
+    Parameters
+    ----------
+    given
+        Address and port that the run has set.
+    """
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if (address, port) == given or torch.distributed.is_initialized():
         return
     try:
-        socket.create_connection((address, int(port)), 1).close()
+        socket.create_connection((address, int(port or "")), 1).close()
     except (OSError, ValueError) as error:
         sys.stderr.write(
             f"nbkit: MASTER_ADDR={address} and MASTER_PORT={port}, which the code has "
-            f"set, cannot be reached after {_LONELY_SECONDS:.0f} s ({error}). Leave "
-            f"both as the run has set them: {':'.join(given)}.\n"
+            f"set, cannot be reached ({error}). Leave both as the run has set them: "
+            f"{':'.join(given)}.\n"
         )
         sys.stderr.flush()
 

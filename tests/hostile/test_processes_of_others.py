@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from nbkit.launch.command import run_markers
 from nbkit.launch.sweep import processes_of_run, sweep
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, run_markers
 from nbkit.store.record import write_json
 from tests.hostile.written import write_run
 

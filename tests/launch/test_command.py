@@ -45,6 +45,7 @@ def test_a_rank_gets_torchruns_contract(small):
         "NBKIT_DEVICE_TYPE": "cuda",
         "NBKIT_RUN_ID": "a b'; echo foo",
         "NBKIT_RUN_FOLDER": str(PATHS.root),
+        "NBKIT_JOB": "",
         "OMP_NUM_THREADS": "3",
         "PATH": "/bin",
     }

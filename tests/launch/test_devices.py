@@ -168,7 +168,15 @@ def machine(monkeypatch):
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 @pytest.mark.parametrize(
     ("setting", "entry"),
-    [("9", "9"), ("0,2", "2"), ("GPU-b,GPU-zzzz", "GPU-zzzz"), ("1,MIG-c", "MIG-c")],
+    [
+        ("9", "9"),
+        ("0,2", "2"),
+        ("GPU-b,GPU-zzzz", "GPU-zzzz"),
+        ("1,MIG-c", "MIG-c"),
+        *((words, words) for words in ('"0"', "all", "cuda:0", "[0]", "0;1", "0 1")),
+        *((words, words) for words in ("gpu-a", "None", "-2", "true", "GPU 0")),
+        ("0,all", "all"),
+    ],
 )
 def test_a_setting_that_names_no_gpu_of_this_machine_is_an_error(
     setting, entry, device, machine, small
@@ -184,7 +192,7 @@ def test_a_setting_that_names_no_gpu_of_this_machine_is_an_error(
     assert "but GPUs 0 to 1 (nvidia-smi -L); correct or unset it" in str(error.value)
 
 
-@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles", "none"])
+@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles", "none", "void", "-1,0"])
 def test_a_setting_that_hides_all_gpus_leaves_the_cpus(setting, machine, small):
     machine(FakeGpu("GPU-a-x"), setting=setting)
 

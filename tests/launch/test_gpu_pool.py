@@ -147,6 +147,22 @@ def test_a_device_is_held_until_the_last_heir_ends(join):
     assert granted(waiting).devices == ("GPU-a",)
 
 
+@pytest.mark.parametrize("closed", ["<&- >&-", "<&-", "<&- >&- 2>&-"])
+def test_claim_enter_closed_standard_files(closed, pool, tmp_path):
+    code = (
+        "from nbkit.launch.gpu_pool import Claim\n"
+        f"request = dict(kind='cpu', candidates={TWO}, count=1, oversubscribe=False)\n"
+        "claim = Claim.enter('closed', request)\n"
+        f"open({str(tmp_path / 'descriptor')!r}, 'w').write(str(claim.descriptor))\n"
+    )
+    script = tmp_path / "enter.py"
+    script.write_text(code)
+
+    subprocess.run(["sh", "-c", f"{sys.executable} {script} {closed}"], check=True)
+
+    assert int((tmp_path / "descriptor").read_text()) > 2
+
+
 def test_the_place_of_a_killed_process_is_free(join):
     code = (
         "from nbkit.launch.gpu_pool import Claim\n"

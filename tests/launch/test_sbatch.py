@@ -37,6 +37,7 @@ SMALL = """\
 #SBATCH --output=/store/runs/20260101-120000-resnet50-abc/logs/slurm-%j.log
 
 trap '' USR2
+export NBKIT_JOB="$SLURM_JOB_ID"
 exec /venv/bin/python -P -m nbkit.launch.slurm_job \
 /store/runs/20260101-120000-resnet50-abc
 """
@@ -67,6 +68,7 @@ LARGE = """\
 #SBATCH --contiguous
 
 trap '' USR2
+export NBKIT_JOB="$SLURM_JOB_ID"
 _nbkit_ended() {
   echo "nbkit: status $? of this setup line: $_nbkit_line; \
 correct it in slurm.setup" >&2

@@ -50,7 +50,7 @@ class Kernel:
         reply = self.client.execute_interactive(
             code,
             user_expressions={"value": expression},
-            allow_stdin=False,
+            allow_stdin=True,  # as a page does
             timeout=ANSWERS_WITHIN_SECONDS,
             output_hook=lambda _: None,
         )
