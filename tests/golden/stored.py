@@ -18,7 +18,7 @@ __all__ = ["FILES", "WORDS", "Difference", "describe", "differences", "read", "w
 
 WORDS = "words.txt"
 FILES = ("result.json", "tables.csv", "charts.csv", WORDS)
-"""JSON; blocks of cells; sections of lines. A blank line ends a block or section."""
+"""JSON; rows of cells, a blank line after each block; sentences with their place."""
 _RELATIVE = 1e-9
 """Versions of Python add up floating-point numbers in different ways."""
 _ABSOLUTE = 1e-12
@@ -46,10 +46,15 @@ def _parsed(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
         return json.loads(text)
-    blocks = [block for block in text.removesuffix("\n").split("\n\n") if block]
+    text = text.removesuffix("\n")
     if path.suffix == ".csv":
+        blocks = text.split("\n\n") if text else []
         return [[*csv.reader(io.StringIO(block))] for block in blocks]
-    return {name: lines for name, *lines in map(str.splitlines, blocks)}
+    words: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        name, _, sentence = line.partition(": ")
+        words.setdefault(name, []).append(sentence)
+    return words
 
 
 def write(case: str, name: str, value: Any) -> None:
@@ -59,7 +64,8 @@ def write(case: str, name: str, value: Any) -> None:
     elif name.endswith(".csv"):
         text = "\n\n".join(map(_csv, value))
     else:
-        text = "\n\n".join("\n".join([key, *lines]) for key, lines in value.items())
+        lines = [f"{key}: {line}" for key, lines in value.items() for line in lines]
+        text = "\n".join(lines)
     (FOLDER / case / name).write_text(f"{text}\n", encoding="utf-8")
 
 
