@@ -66,8 +66,6 @@ python:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m tests.house.meter
-	$(BIN)/python -m tests.house.words
 	$(BIN)/codespell *.md nbkit notebooks tests labextension
 
 typescript:

@@ -49,7 +49,7 @@ from nbkit.worker.step_clock import StepClock
 __all__ = ["train"]
 
 
-def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901 - one story
+def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     """Train the configured model as one of ``world_size`` ranks.
 
     Parameters

@@ -135,13 +135,6 @@ def _chexnet(here: Planted, p: Parameters) -> Planned:
     return Planned(found.arms, found.repeats, facts)
 
 
-def _chexnet_before_devices(here: Planted, p: Parameters) -> Planned:
-    """Return the plan of before there were several devices, baseline and patients."""
-    found = chexnet_plan.plan(p)
-    facts = {k: v for k, v in found.facts.items() if k != "patients"}
-    return Planned(found.arms, found.repeats, {**facts, "arms": ["1 device"]})
-
-
 def _baseline(facts: Mapping[str, Any], classes: Any) -> dict[str, Any]:
     files = [*facts["patients"]]
     drawn = random.Random("baseline")
@@ -287,14 +280,6 @@ ANSWERS: dict[str, Case] = {
         {**_FORMATS, "precisions": ["fp32", "tf32", "fp16", "bf16"]},
         unfinished=[("bf16", 4)],
     ),
-    "inference/older": Case(
-        A100_NODE,
-        _inference,
-        _inference_runs,
-        "inference",
-        {**_FORMATS, "repeats": 2},
-        without=["bf16"],
-    ),
     "chexnet/gpu": Case(A100_NODE, _chexnet, _chexnet_runs, "chexnet", _XRAYS),
     "chexnet/cpu": Case(CPU_HOST, _chexnet, _chexnet_runs, "chexnet", CPU),
     "chexnet/one_repeat": Case(
@@ -307,14 +292,6 @@ ANSWERS: dict[str, Case] = {
         "chexnet",
         {**_XRAYS, "repeats": 3},
         unfinished=[("1 device", 2)],
-    ),
-    "chexnet/older": Case(
-        A100_NODE,
-        _chexnet_before_devices,
-        _chexnet_runs,
-        "chexnet",
-        {**_XRAYS, "repeats": 2},
-        without=["2 devices"],
     ),
     "time_to_accuracy/gpu": Case(
         A100_NODE, _to_accuracy, _to_accuracy_runs, "time_to_accuracy", _RECIPES
@@ -335,16 +312,5 @@ ANSWERS: dict[str, Case] = {
         _to_accuracy_disturbed,
         "time_to_accuracy",
         {**_RECIPES, "repeats": 3},
-    ),
-    "time_to_accuracy/older": Case(
-        A100_NODE,
-        _to_accuracy,
-        _to_accuracy_runs,
-        "time_to_accuracy",
-        {**_RECIPES, "repeats": 2},
-        without=[
-            "lars",
-            *(f"short run {number} of netapp_lars" for number in (1, 2, 3)),
-        ],
     ),
 }

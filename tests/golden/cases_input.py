@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -236,11 +236,6 @@ def _case(
     return Case(host, more.pop("plan", plan), outcome, question, chosen, **more)
 
 
-def _older(question: str, chosen: Mapping[str, Any], without: Sequence[str]) -> Case:
-    outcome = _storage_runs if question == "storage" else _pipeline_runs
-    return _case(question, A100_NODE, chosen, outcome, without=without)
-
-
 INPUT: dict[str, Case] = {
     "storage/gpu": _case(
         "storage", A100_NODE, {**_ONE_PLACE, "control": True}, _storage_runs
@@ -262,7 +257,6 @@ INPUT: dict[str, Case] = {
         _storage_disturbed,
         plan=_storage_doubtful,
     ),
-    "storage/older": _older("storage", {**_ONE_PLACE, "repeats": 2}, ["nas, training"]),
     "input_pipeline/gpu": _case(
         "input_pipeline",
         A100_NODE,
@@ -292,10 +286,5 @@ INPUT: dict[str, Case] = {
         A100_NODE,
         {**_PIPELINES, "arms": ["naive", "rule"], "repeats": 3},
         _pipelines_disturbed,
-    ),
-    "input_pipeline/older": _older(
-        "input_pipeline",
-        {**_PIPELINES, "arms": ["naive", "rule"], "repeats": 2},
-        ["rule, 2 ranks", "chexnet_new, 1 rank"],
     ),
 }

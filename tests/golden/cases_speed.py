@@ -134,12 +134,6 @@ def _concurrent(here: Planted, p: Parameters) -> Planned:
     )
 
 
-def _concurrent_before_one_job(here: Planted, p: Parameters) -> Planned:
-    found = _concurrent(here, p)
-    planned = [one for one in found.facts["planned"] if len(one["sizes"]) > 1]
-    return replace(found, facts={**found.facts, "planned": planned})
-
-
 def _concurrent_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
     outcome = usually(arm, config, repeat)
     is_together = " job " in arm
@@ -235,14 +229,6 @@ SPEED: dict[str, Case] = {
         _SCALING,
         unfinished=[("all-reduce, 4 ranks", 0), ("fp16, 1 GPU", 2)],
     ),
-    "scaling/older": Case(
-        A100_NODE,
-        _scaling,
-        usually,
-        "scaling",
-        {**_SCALING, "gpus": 2},
-        without=["all-reduce, 2 ranks", "fp32, 1 GPU", "fp32, 2 GPUs"],
-    ),
     **_cases(
         "precision",
         _precision,
@@ -273,14 +259,6 @@ SPEED: dict[str, Case] = {
             _precision_perturbed,
         ),
     ),
-    "precision/older": Case(
-        A100_NODE,
-        _precision,
-        usually,
-        "precision",
-        {**_PRECISION, "repeats": 2},
-        without=["bf16, channels_first", "fp32, channels_first"],
-    ),
     **_cases(
         "concurrent_jobs",
         _concurrent,
@@ -290,14 +268,6 @@ SPEED: dict[str, Case] = {
         one_repeat=(A100_NODE, {**_CONCURRENT, "repeats": 1}),
         no_control=(A100_NODE, {**_CONCURRENT, "repeats": 2, "control": False}),
         disturbed=(A100_NODE, {**_CONCURRENT, "repeats": 3}, _concurrent_disturbed),
-    ),
-    "concurrent_jobs/older": Case(
-        A100_NODE,
-        _concurrent_before_one_job,
-        _concurrent_runs,
-        "concurrent_jobs",
-        {**_CONCURRENT, "repeats": 2},
-        without=["2 alone"],
     ),
     "arms/gpu": Case(A100_NODE, _arms(True, 5), _arms_runs, None),
     "arms/h100": Case(

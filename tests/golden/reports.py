@@ -1,4 +1,4 @@
-"""What is made of a stored study, numbers and words apart."""
+"""What is made of a stored study, by the file in which it is stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import lzma
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def cases() -> list[str]:
 
 
 def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
-    """Return ``numbers`` and ``words`` of what is made of a case now.
+    """Return what is made of a case now, by file.
 
     Parameters
     ----------
@@ -71,10 +72,7 @@ def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
                 content = read_json(study.paths.study) or {}
                 with planted(_PLANNED[name], data) as here:
                     planned = plan_of(here, question, _chosen(question, content))
-    numbers, words = _split(report)
-    if planned is not None:
-        numbers["plan"], words["plan"] = planned
-    found = json.dumps({"numbers": numbers, "words": words})
+    found = json.dumps(_files(report, *(planned or (None, []))))
     # A next step names the files that are to be read again.
     return json.loads(Planted(folder).back(found))
 
@@ -128,26 +126,46 @@ def _chosen(question: str, content: Mapping[str, Any]) -> dict[str, Any]:
 # Apart
 
 
-def _split(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+def _files(report: Report, plan: Any, plan_notes: list[str]) -> dict[str, Any]:
     values = json.loads(json.dumps(report.to_dict()["result"]))
-    texts: dict[str, list[str]] = {}
-    numbers = {
-        "result": _without_texts(values, "", texts),
-        "tables": [_cells(table.to_csv()) for table in report.tables],
-        "charts": [_plotted(figure.chart) for figure in report.figures],
-    }
-    words = {
-        "title": report.title,
-        "answer": report.answer,
-        "notes": list(report.notes),
-        "tables": [[table.caption, *table.notes] for table in report.tables],
-        "charts": [[one.caption, *_titles(one.chart)] for one in report.figures],
+    of_result: dict[str, list[str]] = {}
+    result = {"result": _without_texts(values, "", of_result)}
+    charts = [figure.chart for figure in report.figures]
+    sources = [f"{one.text} {one.url or ''}".strip() for one in report.sources]
+    texts = {
+        "title": [report.title],
+        "answer": [report.answer],
+        "notes": report.notes,
+        **{
+            f"table {n}": [one.caption, *one.notes] for n, one in _from_1(report.tables)
+        },
+        **{f"chart {n}": _titles(one) for n, one in _from_1(report.figures)},
         "method": [text for text in report.method if not _is_of_import(text)],
-        "sources": [f"{one.text} {one.url or ''}".strip() for one in report.sources],
-        "next": report.next_step,
-        "result": texts,
+        "sources": sources,
+        "next": [report.next_step],
+        **{f"result, {name}": found for name, found in of_result.items()},
+        "plan": plan_notes,
     }
-    return numbers, words
+    lines = {
+        name: [line for text in some for line in _sentences(text)]
+        for name, some in texts.items()
+    }
+    return {
+        "result.json": result if plan is None else {**result, "plan": plan},
+        "tables.csv": [[*csv.reader(io.StringIO(it.to_csv()))] for it in report.tables],
+        "charts.csv": [block for chart in charts for block in _plotted(chart)],
+        "words.txt": {name: some for name, some in lines.items() if some},
+    }
+
+
+def _from_1(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    return enumerate(values, start=1)
+
+
+def _sentences(text: str | None) -> list[str]:
+    """Return a line for each sentence of a text; all but the first are indented."""
+    line = (text or "").replace("\n", "\\n")
+    return re.sub(r"(?<=[.?!]) (?=[A-Z])", "\n  ", line).splitlines()
 
 
 def _is_of_import(text: str) -> bool:
@@ -177,20 +195,15 @@ def _without_texts(value: Any, key: str, texts: dict[str, list[str]]) -> Any:
 _TEXT = object()
 
 
-def _cells(text: str) -> list[list[str]]:
-    """Return every cell of a CSV, its head first."""
-    return [*csv.reader(io.StringIO(text))]
-
-
-def _plotted(chart: Any) -> dict[str, Any]:
-    """Return which fields a chart draws in which of its rows.
+def _plotted(chart: Any) -> list[list[list[str]]]:
+    """Return which fields a chart's marks draw of which rows, and these rows.
 
     Rows that several marks share stand once.
     """
-    marks: list[str] = []
+    marks: list[list[str]] = []
     rows: list[Any] = []
     for part, data in _parts(chart, None):
-        values = _rows(data)
+        values = [] if data is None else data.values
         if values not in rows:
             rows.append(values)
         encoding = part.encoding.to_dict(validate=False, context={})
@@ -200,8 +213,18 @@ def _plotted(chart: Any) -> dict[str, Any]:
             if isinstance(one, dict) and "field" in one
         ]
         mark = part.mark if isinstance(part.mark, str) else part.mark.type
-        marks.append(f"{mark} of rows {rows.index(values)}: {', '.join(drawn)}")
-    return {"marks": marks, "rows": rows}
+        marks.append([f"{mark} of rows {rows.index(values)}", *drawn])
+    return [marks, *map(_cells, rows)]
+
+
+def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return rows of a chart as those of a CSV, their fields first."""
+    fields = [*dict.fromkeys(field for row in rows for field in row)] or ["no rows"]
+    return [fields, *([_cell(row.get(field, "")) for field in fields] for row in rows)]
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _parts(chart: Any, data: Any) -> Iterator[tuple[Any, Any]]:
@@ -217,17 +240,10 @@ def _parts(chart: Any, data: Any) -> Iterator[tuple[Any, Any]]:
     yield chart, data
 
 
-def _rows(data: Any) -> Any:
-    return json.loads(json.dumps(data.values)) if data is not None else []
-
-
-def _titles(chart: Any) -> list[str]:
-    """Return a chart's title and what stands below it."""
-    title = getattr(chart, "title", None)
+def _titles(figure: Any) -> list[str]:
+    """Return a figure's caption, its chart's title and what stands below that."""
+    title = getattr(figure.chart, "title", None)
     found = [getattr(title, "text", title), getattr(title, "subtitle", None)]
-    return [
-        text
-        for one in found
-        for text in (one if isinstance(one, list) else [one])
-        if isinstance(text, str)
-    ]
+    texts = [one if isinstance(one, list) else [one] for one in found]
+    below = [one for some in texts for one in some if isinstance(one, str)]
+    return [figure.caption, *below]

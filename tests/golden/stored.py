@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
@@ -12,13 +14,14 @@ from typing import Any, NamedTuple
 
 from tests.golden.studies import FOLDER
 
-__all__ = ["PARTS", "Difference", "describe", "differences", "read", "write"]
+__all__ = ["FILES", "WORDS", "Difference", "describe", "differences", "read", "write"]
 
-PARTS = ("numbers", "words")
+WORDS = "words.txt"
+FILES = ("result.json", "tables.csv", "charts.csv", WORDS)
+"""JSON; rows of cells, a blank line after each block; sentences with their place."""
 _RELATIVE = 1e-9
 """Versions of Python add up floating-point numbers in different ways."""
 _ABSOLUTE = 1e-12
-_WIDTH = 100
 _MOST_SHOWN = 12
 _NOTHING = "(nothing)"
 
@@ -32,21 +35,56 @@ class Difference(NamedTuple):
 
 
 def read(case: str) -> dict[str, Any]:
-    """Return ``numbers`` and ``words`` of a case; None for a file that is missing."""
-    paths = {part: _path(case, part) for part in PARTS}
+    """Return what is in each file of a case; None for a file that is missing."""
+    paths = {name: FOLDER / case / name for name in FILES}
     return {
-        part: json.loads(path.read_text()) if path.exists() else None
-        for part, path in paths.items()
+        name: _parsed(path) if path.exists() else None for name, path in paths.items()
     }
 
 
-def write(case: str, part: str, value: Any) -> bool:
-    """Store a part of a case; return whether its file has changed."""
-    path, text = _path(case, part), f"{_text(value, '')}\n"
-    if path.exists() and path.read_text() == text:
-        return False
-    path.write_text(text)
-    return True
+def _parsed(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        return json.loads(text)
+    text = text.removesuffix("\n")
+    if path.suffix == ".csv":
+        blocks = text.split("\n\n") if text else []
+        return [[*csv.reader(io.StringIO(block))] for block in blocks]
+    words: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        name, _, sentence = line.partition(": ")
+        words.setdefault(name, []).append(sentence)
+    return words
+
+
+def write(case: str, name: str, value: Any) -> None:
+    """Store a file of a case, each row or sentence on a line of its own."""
+    if name.endswith(".json"):
+        text = _rows(value, 2)
+    elif name.endswith(".csv"):
+        text = "\n\n".join(map(_csv, value))
+    else:
+        lines = [f"{key}: {line}" for key, lines in value.items() for line in lines]
+        text = "\n".join(lines)
+    (FOLDER / case / name).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _rows(value: Any, depth: int) -> str:
+    """Return JSON with a line for each element of its outer lists and objects."""
+    if isinstance(value, dict) and value and depth:
+        parts = [f"{json.dumps(k)}: {_rows(v, depth - 1)}" for k, v in value.items()]
+    elif isinstance(value, list) and value and depth < 2:
+        parts = [_rows(one, 0) for one in value]
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    inside = ",\n".join(parts)
+    return f"{{\n{inside}\n}}" if isinstance(value, dict) else f"[\n{inside}\n]"
+
+
+def _csv(rows: list[list[str]]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue().removesuffix("\n")
 
 
 def differences(stored: Any, now: Any, path: str = "") -> Iterator[Difference]:
@@ -77,9 +115,9 @@ def _is_equal(stored: Any, now: Any) -> bool:
     return stored == now
 
 
-def describe(case: str, part: str, found: list[Difference]) -> str:
+def describe(case: str, name: str, found: list[Difference]) -> str:
     """Return differences for a person, and how to accept them."""
-    before = read(case)[part]
+    before = read(case)[name]
     lines = [
         f"  {one.path}{_cell(before, one.path)}\n"
         f"    stored: {_short(one.stored)}\n    now:    {_short(one.now)}"
@@ -87,44 +125,23 @@ def describe(case: str, part: str, found: list[Difference]) -> str:
     ]
     if len(found) > _MOST_SHOWN:
         lines.append(f"  and {len(found) - _MOST_SHOWN} more")
-    command = "make golden" if part == "words" else "make golden NUMBERS=1"
-    file = f"tests/golden/{case}/{part}.json"
-    head = f"{file}: {len(found)} values differ"
+    command = "make golden" if name == WORDS else "make golden NUMBERS=1"
+    head = f"tests/golden/{case}/{name}: {len(found)} values differ"
     return "\n".join([head, *lines, f"  if that is right: {command}; read the diff"])
 
 
 def _cell(before: Any, path: str) -> str:
-    """Return column and first cell of a table's row; empty for another path."""
-    found = re.fullmatch(r"tables\[(\d+)\]\[(\d+)\]\[(\d+)\]", path)
+    """Return column and first cell of a row of cells; empty for another path."""
+    found = re.fullmatch(r"\[(\d+)\]\[(\d+)\]\[(\d+)\]", path)
     if found is None:
         return ""
-    table, row, column = map(int, found.groups())
+    block, row, column = map(int, found.groups())
     try:
-        head, cells = before["tables"][table][0], before["tables"][table][row]
-        return f" ({head[column]} of {cells[0]})"
-    except (LookupError, TypeError):
+        return f" ({before[block][0][column]} of {before[block][row][0]})"
+    except LookupError:
         return ""  # it is new
 
 
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 400 else f"{text[:400]} ..."
-
-
-def _path(case: str, part: str) -> Path:
-    return FOLDER / case / f"{part}.json"
-
-
-def _text(value: Any, indent: str) -> str:
-    """Return JSON in which whatever fits stands on one line, for diffs."""
-    line = json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, dict | list) or len(indent) + len(line) <= _WIDTH:
-        return line
-    more = f"{indent} "
-    if isinstance(value, dict):
-        parts = [f"{json.dumps(k)}: {_text(v, more)}" for k, v in value.items()]
-        begin, end = "{", "}"
-    else:
-        parts, (begin, end) = [_text(one, more) for one in value], "[]"
-    inside = f",\n{more}".join(parts)
-    return f"{begin}\n{more}{inside}\n{indent}{end}"

@@ -1,8 +1,7 @@
 """Studies that no machine ran, as bundles: ``python -m tests.golden.studies``.
 
-A stored bundle stays as it is: it stands for what users have in their stores. So this
-writes the bundles that are not there, and others only if they are named. The same case
-gives the same bytes.
+This writes the bundles that are not there, and others only if they are named. The same
+case gives the same bytes.
 """
 
 from __future__ import annotations
@@ -72,8 +71,6 @@ class Case:
     """None is a study of any arms."""
     chosen: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that somebody set."""
-    without: Sequence[str] = ()
-    """Arms that plans did not have when the study was made."""
     unfinished: Sequence[tuple[str, int]] = ()
     """Starts that never came."""
     first_number: int = 1
@@ -100,10 +97,10 @@ def build(name: str, case: Case, folder: Path, data: Path) -> bytes:
         found = case.plan(here, chosen or Parameters({}, {}))
         study = Study.create(
             case.question or "arms",
-            {arm: one for arm, one in found.arms.items() if arm not in case.without},
+            found.arms,
             repeats=found.repeats,
-            control=None if found.control in case.without else found.control,
-            once={arm: c for arm, c in found.once.items() if arm not in case.without},
+            control=found.control,
+            once=found.once,
             together=found.together,
             parameters=chosen,
             environment=found.environment,

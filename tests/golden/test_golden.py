@@ -33,9 +33,9 @@ def test_a_report_is_as_it_is_stored(case, tmp_path, data):
     made, before = current_report(case, tmp_path.resolve(), data), stored.read(case)
 
     found = {
-        part: [*stored.differences(before[part], made[part])] for part in stored.PARTS
+        name: [*stored.differences(before[name], made[name])] for name in stored.FILES
     }
-    texts = [stored.describe(case, part, some) for part, some in found.items() if some]
+    texts = [stored.describe(case, name, some) for name, some in found.items() if some]
     if texts:
         pytest.fail("\n\n".join(texts), pytrace=False)
 
@@ -75,39 +75,63 @@ def case(tmp_path, monkeypatch):
     return name
 
 
-def change(case, part, name, value):
-    values = stored.read(case)[part]
-    values[name] = value
-    stored.write(case, part, values)
+def change(case, name, place, value):
+    """Change one value of a file."""
+    values = inner = stored.read(case)[name]
+    *outer, last = place
+    for key in outer:
+        inner = inner[key]
+    inner[last] = value
+    stored.write(case, name, values)
 
 
-def test_words_are_accepted_and_nothing_else_is_written(case):
+def test_accept_words_alone(case):
     before = stored.read(case)
-    change(case, "words", "answer", "Another answer.")
+    change(case, "words.txt", ("answer", 0), "Another answer.")
 
     assert main([case], numbers=False) == 0
 
     assert stored.read(case) == before
 
 
-def test_changed_numbers_are_refused_with_their_case_unless_they_should_be(
-    case, capsys
-):
+def test_accept_numbers_only_where_they_should_change(case, capsys):
     before = stored.read(case)
-    tables = stored.read(case)["numbers"]["tables"]
-    column = tables[0][0].index("images_per_second")
-    tables[0][3][column] = "1.5"
-    change(case, "numbers", "tables", tables)
-    change(case, "words", "answer", "Another answer.")
+    column = before["tables.csv"][0][0].index("images_per_second")
+    change(case, "tables.csv", (0, 3, column), "1.5")
+    change(case, "result.json", ("result", "conditions", "seed"), 1)
+    change(case, "words.txt", ("answer", 0), "Another answer.")
 
     assert main([case], numbers=False) == 1
     said = capsys.readouterr().err
-    assert "numbers have changed in arms/one_repeat" in said
+    assert "numbers have changed in arms/one_repeat." in said
     assert '(images_per_second of small again)\n    stored: "1.5"' in said
-    assert stored.read(case)["words"]["answer"] == "Another answer."
+    assert "  result.conditions.seed\n    stored: 1\n    now:    0" in said
+    assert stored.read(case)["words.txt"]["answer"][0] == "Another answer."
 
     assert main([case], numbers=True) == 0
     assert stored.read(case) == before
+
+
+def test_accept_a_file_that_is_missing(case):
+    before = stored.read(case)
+    for name in stored.FILES:
+        (stored.FOLDER / case / name).unlink()
+
+    assert main([case], numbers=True) == 0
+    assert stored.read(case) == before
+
+
+def test_read_what_was_written(case):
+    values = {
+        "result.json": {"result": {"a": [1.5, None], "b": {"c": []}}, "plan": {}},
+        "tables.csv": [[["x", "y"], ["", '1, "2"']], [[""]]],
+        "charts.csv": [[["bar of rows 0", "x a"]], [["no rows"]]],
+        "words.txt": {"title": ["A?", "  B."], "next": ["C\\nD"]},
+    }
+    for name in stored.FILES:
+        stored.write(case, name, values[name])
+
+    assert stored.read(case) == values
 
 
 def test_rounding_is_no_difference_and_all_else_is():

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -108,6 +109,36 @@ def test_pipes_and_links_among_samples_hide_no_run(runs, in_time):
 
     for name, look in shown(run, other).items():
         assert str(in_time(look)) == whole[name], name
+
+
+def test_reading_any_file_that_is_a_pipe(runs, in_time, tmp_path, capsys):
+    """Whoever opens it otherwise than by `nbkit.reading` waits for its other end."""
+    run, other = runs[:2]
+    study = run.submission["tags"]["study"]
+    one = run.paths
+    paths = [path for path in one.root.rglob("*") if path.is_file()]
+    paths += [one.entry, one.operators, one.manifest, one.rank(0, 0).error]
+    paths += [nbkit.Study.open(study).paths.study]
+    readers = {
+        **shown(run, other),
+        "lists": lambda: main(["runs"]),
+        "studies": lambda: main(["report", study]),
+    }
+
+    def look(read):
+        with suppress(NbkitError):
+            read()
+        return True
+
+    for path in paths:
+        kept = path.rename(tmp_path / "kept") if path.exists() else None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path)
+        for read in readers.values():
+            assert in_time(lambda read=read: look(read)), path
+        path.unlink()
+        if kept is not None:
+            kept.rename(path)
 
 
 @pytest.mark.parametrize("text", ["[" * 500_000, "[1]", '{"gpus": ' + "9" * 5000 + "}"])
