@@ -3,7 +3,7 @@
 ::
 
     code/entry.json      what it is, and where its parts came from
-    code/private.json    arguments of a script, and the environment: for its owner alone
+    code/private.json    ``sys.argv`` and the environment: for its owner alone
     code/entry.pkl       the function with its arguments: for its owner alone
     code/source/...      cells, loaded local modules, or the script, as they were
 
@@ -14,6 +14,8 @@ copies of a module's functions would have a copy of its state.
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import inspect
 import linecache
@@ -108,11 +110,18 @@ def script_entry(
     Raises
     ------
     ConfigError
-        If there is no such file, or if it is not Python.
+        If there is no such file, if it is not Python, or if it does nothing.
     """
     path = expanded(script, "script")
+    if path.suffix == ".ipynb":
+        message = (
+            f"script={str(script)!r} is a notebook; run it with `papermill {path.name} "
+            "out.ipynb`, or launch a function of one of its cells: nbkit.launch(train)."
+        )
+        raise ConfigError(message)
     try:
         content = path.read_bytes()
+        tree = ast.parse(content, str(path))
         compile(content, str(path), "exec", dont_inherit=True)
     except OSError as error:
         message = (
@@ -124,6 +133,7 @@ def script_entry(
     except (SyntaxError, ValueError) as error:
         message = f"script={str(script)!r} is not valid Python: {error}; fix it."
         raise ConfigError(message) from None
+    _refuse_what_does_nothing(script, tree)
     described, sources = _sources()
     kept = f"script/{path.name}"
     described[str(path)] = {"shown_as": str(path), "file": kept}
@@ -165,7 +175,7 @@ def function_entry(
 
     from nbkit.store.pickling import dumps, pickle_sha256
 
-    name = getattr(function, "__name__", type(function).__name__)
+    name = _name(function)
     _refuse_what_is_no_call(function, name, args, kwargs or {})
     call = (function, tuple(args), dict(kwargs or {}))
     try:
@@ -195,8 +205,73 @@ def function_entry(
         "import_path": _import_path(),
         "sources": described,
     }
-    private = {"environment": dict(environment or {})}
+    private = {"argv": _argv(), "environment": dict(environment or {})}
     return Entry("function", name, description, private, pickle.data, sources)
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ONLY_DEFINE = ("property", "staticmethod", "classmethod", "dataclass")
+"""Decorators."""
+_EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+
+
+def _refuse_what_does_nothing(script: object, tree: ast.Module) -> None:
+    """Raise if a file is Python by chance, as YAML is, or only defines something."""
+    if any(map(_does_something, tree.body)):
+        return
+    names = [one.name for one in tree.body if isinstance(one, _DEFINITIONS)]
+    imports = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+    if imports and not names:
+        return  # what it imports may do all
+    what = "has no statement that does something; pass a Python script"
+    if names:
+        what = f"only defines {', '.join(names)} and calls nothing; call one"
+    message = f"script={str(script)!r} {what}, or pass a function: nbkit.launch(train)."
+    raise ConfigError(message)
+
+
+def _does_something(statement: ast.stmt) -> bool:
+    """Return whether a statement may do more than to compute, define or import."""
+    parts: list[ast.AST | None] = []
+    # A decorator is a call; hydra's runs the function.
+    for one in getattr(statement, "decorator_list", []):
+        if not isinstance(one, ast.Name) or one.id not in _ONLY_DEFINE:
+            return True
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.Pass():
+            pass
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            parts = [statement.args]
+        case ast.ClassDef():
+            if any(map(_does_something, statement.body)):
+                return True
+            parts = [*statement.bases, *statement.keywords]
+        case ast.Expr() | ast.AnnAssign(target=ast.Name()):
+            parts = [statement.value]
+        case ast.Assign() if all(
+            isinstance(one, ast.Name) for one in statement.targets
+        ):
+            parts = [statement.value]
+        case _:
+            return True
+    nodes = [node for part in parts if part for node in ast.walk(part)]
+    return any(isinstance(node, _EFFECTS) for node in nodes)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _argv() -> list[str]:
+    """Return this process's ``sys.argv``; of a kernel's own start, the first word."""
+    argv = [str(word) for word in getattr(sys, "argv", [""])]
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    is_kernels = (
+        hasattr(shell, "kernel") and argv[1:] == sys.orig_argv[-len(argv) + 1 :]
+    )
+    return argv[:1] if is_kernels else argv
 
 
 def _refuse_what_is_no_call(
@@ -261,7 +336,7 @@ def _carried(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # not assigned yet
-    if function.__module__ == "__main__":
+    if function.__module__ in ("__main__", "__mp_main__"):
         codes = [function.__code__]
         while codes:
             code = codes.pop()
@@ -341,7 +416,7 @@ def _sources(
 
 def _place(module: ModuleType) -> str:
     file = Path(str(module.__file__))
-    if module.__name__ == "__main__":
+    if module.__name__ in ("__main__", "__mp_main__"):
         return file.name
     parts = module.__name__.split(".")
     if file.name == "__init__.py":

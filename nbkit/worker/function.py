@@ -83,6 +83,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
         if entry["kind"] == "script":
             _run_script(entry, rank)
         else:
+            sys.argv[:] = entry["argv"]
             returned = _call(rank)
     except SystemExit as error:
         if error.code not in (None, 0) or ending.is_forked:
@@ -118,7 +119,7 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
 def _run_script(entry: dict[str, Any], rank: Rank) -> None:
     """Run the copy that was kept, as if it were still in its place."""
     path = entry["path"]
-    sys.argv = [path, *entry["argv"]]
+    sys.argv[:] = [path, *entry["argv"]]
     sys.path.insert(0, str(Path(path).parent))
     kept = rank.paths.source / entry["sources"][path]["file"]
     code = compile(read_file(kept), path, "exec", dont_inherit=True)
@@ -128,7 +129,10 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
 def _call(rank: Rank) -> Any:
     call, names = load_with_names(read_file(rank.paths.entry_pickle, None))
     # Pickle looks up by name what a cell has defined: to send it to another rank.
-    vars(_main_module(None)).update(names)
+    main = _main_module(None)
+    vars(main).update(names)
+    # It has this name too where a child of multiprocessing launched the run.
+    sys.modules["__mp_main__"] = main
     function, args, kwargs = call
     return function(*args, **kwargs)
 
