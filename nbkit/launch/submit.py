@@ -21,7 +21,7 @@ from nbkit.launch.trust import Permit
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity, pidfd_problem
+from nbkit.store.processes import ProcessIdentity, pidfd_problem, start_problem
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
@@ -135,6 +135,8 @@ def submit(
     ------
     RunError
         If the permit is another run's.
+    LaunchError
+        If the supervisor cannot be started.
     """
     check_owner_exit(on_owner_exit)
     # A new run may come from anywhere; a resumed one comes from its own folder.
@@ -147,6 +149,8 @@ def submit(
     try:
         started = engine.submit(paths, attempt, wanted)
     except OSError as error:
+        if why := start_problem(error):
+            raise LaunchError(why) from error
         raise store_error(paths.root, error) from error
     is_named = False
     try:
