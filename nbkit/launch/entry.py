@@ -24,6 +24,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -36,6 +37,7 @@ from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
+from nbkit.store.redaction import is_secret_name
 
 __all__ = ["Entry", "function_entry", "script_entry"]
 
@@ -169,7 +171,8 @@ def function_entry(
     Warns
     -----
     UserWarning
-        If it carries more than 50 MB; the text names the largest part.
+        If it carries more than 50 MB; the text names the largest part. If a variable
+        of a local module is not what its file says: the ranks import the file.
     """
     import cloudpickle
 
@@ -192,6 +195,8 @@ def function_entry(
     size = len(pickle.data)
     if size > LARGE_BYTES:
         warnings.warn(_what_is_large(name, call, size), stacklevel=4)
+    if changed := _changed_variables():
+        warnings.warn(_what_is_not_sent(name, changed), stacklevel=4)
     described, sources = _sources(pickle.code_files)
     description = {
         "kind": "function",
@@ -375,6 +380,61 @@ def _size_or_problem(value: Any) -> int | Exception:
         return len(dumps(value).data)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
         return error
+
+
+def _changed_variables() -> list[str]:
+    """Return what was set in local modules, which ranks import as their files are.
+
+    A variable counts if its file gives it one value, a constant, and never another.
+    """
+    changed = []
+    for module in _local_modules()[:_MOST_PARSED]:
+        if module.__name__ in ("__main__", "__mp_main__"):
+            continue
+        try:
+            tree = ast.parse(Path(str(module.__file__)).read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for name, constant in _constants(tree):
+            value = vars(module).get(name, constant)
+            is_other = type(value) in _SIMPLE and value != constant
+            if is_other and not is_secret_name(name) and _is_set_once(name, tree):
+                text = f"{module.__name__}.{name} is {value!r:.40} here, and "
+                changed.append(f"{text}{constant!r:.40} in {module.__file__}")
+    return changed
+
+
+_SIMPLE = (bool, int, float, str, tuple)
+_MOST_PARSED = 300
+"""Modules; each takes about 3 ms."""
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name[0] != "_":
+                with suppress(ValueError, TypeError):
+                    constant = ast.literal_eval(value)
+                    if type(constant) in _SIMPLE:
+                        yield name, constant
+
+
+def _is_set_once(name: str, tree: ast.Module) -> bool:
+    times = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global) and name in node.names:
+            return False
+        if isinstance(node, ast.Name) and node.id == name:
+            times += not isinstance(node.ctx, ast.Load)
+    return times == 1
+
+
+def _what_is_not_sent(name: str, changed: list[str]) -> str:
+    more = f" and {len(changed) - 2} others" if len(changed) > 2 else ""
+    return (
+        f"{'; '.join(changed[:2])}{more}; the ranks of {name}() import the file: pass "
+        "the value as an argument, or set it inside the function."
+    )
 
 
 # What is kept of the code

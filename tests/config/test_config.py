@@ -11,7 +11,7 @@ import torchvision
 
 from nbkit import config, registry
 from nbkit.config import ExperimentConfig, LoaderConfig
-from nbkit.errors import ConfigError, NbkitError
+from nbkit.errors import ConfigError, LaunchError, NbkitError
 
 
 def test_every_field_has_a_text_for_the_form():
@@ -202,3 +202,10 @@ fields = {**nbkit.ExperimentConfig.model_fields, **nbkit.SlurmConfig.model_field
 assert all(field.description for field in fields.values())
 """
     subprocess.run([sys.executable, "-c", code, tmp_path / "late.py"], check=True)
+
+
+def test_nbkit_without_its_entry_points_says_that_it_is_not_installed(monkeypatch):
+    monkeypatch.setattr("nbkit.config.checks.names", lambda _: [])
+
+    with pytest.raises(LaunchError, match=r"is not installed, .*: pip install -e /"):
+        ExperimentConfig(model="resnet18", loader="naive")

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import json
 import os
 import subprocess
 import sys
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +264,34 @@ def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
     with pytest.warns(UserWarning, match=r"look\(\) carries .* of which table has"):
         run = launch(look)
     assert run.wait().returns == [10_010]
+
+
+def test_a_modules_variable_that_the_ranks_will_not_have_is_named(
+    tmp_path, monkeypatch
+):
+    text = "LR = 0.1\nNAME = 'a'\nPAIR = 1, 2\nready = False\nAPI_TOKEN = 'x'\n_n = 0\n"
+    text += "rates = [1]\ndef start():\n    global ready\n    ready = True\n"
+    text += "SIZE = 1\nif LR:\n    SIZE = 2\n"
+    (tmp_path / "settings_of_mine.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("settings_of_mine")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            module.start()
+            module._n, module.rates, module.SIZE, module.API_TOKEN = 3, [2], 3, "y"
+            entry.function_entry(boom)
+        module.LR = 0.5
+        words = r"settings_of_mine.LR is 0.5 here, and 0.1 in /.*: pass the value as an"
+        with pytest.warns(UserWarning, match=words):
+            entry.function_entry(boom)
+        module.LR, module.PAIR = 0.1, (1, 3)
+        with pytest.warns(
+            UserWarning, match=r"^settings_of_mine.PAIR is \(1, 3\) here"
+        ):
+            entry.function_entry(boom)
+    finally:
+        del sys.modules["settings_of_mine"]
 
 
 def test_what_cannot_be_sent_is_named():
