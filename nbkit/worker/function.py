@@ -133,6 +133,9 @@ def _call(rank: Rank) -> Any:
     vars(main).update(names)
     # It has this name too where a child of multiprocessing launched the run.
     sys.modules["__mp_main__"] = main
+    from nbkit.store.pickling import send_main_to_spawned
+
+    send_main_to_spawned()
     function, args, kwargs = call
     return function(*args, **kwargs)
 

@@ -349,6 +349,28 @@ def call():
     return made.both(), Made().both()""",
         "((3, 1, 2), (3, 1, 2))",
     ),
+    "spawned children": (
+        """
+import multiprocessing
+class Data:
+    def __init__(self, value):
+        self.value = value
+    def double(self):
+        return Data(self.value * 2)
+def work(data, queue, collate):
+    queue.put(collate(data.double()))
+def call():
+    found = []
+    for how in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(how)
+        queue = context.SimpleQueue()
+        child = context.Process(target=work, args=(Data(3), queue, lambda one: one))
+        child.start()
+        found.append(queue.get())
+        child.join()
+    return [(isinstance(one, Data), one.value) for one in found]""",
+        "[(True, 6), (True, 6)]",
+    ),
     "a module that can be called": (
         """
 import nbkit
@@ -387,6 +409,8 @@ for name, cell in json.load(sys.stdin).items():
 READ_CALLS = """
 import json, sys, types
 from nbkit.store.pickles import load_with_names
+from nbkit.store.pickling import send_main_to_spawned
+send_main_to_spawned()
 for line in sys.stdin:
     (call, _, _), names = load_with_names(bytes.fromhex(line))
     main = types.ModuleType("__main__")
