@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nbkit.launch.container import container_environment
 from nbkit.launch.variables import CONTRACT
 from nbkit.store.paths import RunPaths
+from nbkit.store.record import read_json
 
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
@@ -88,8 +89,10 @@ def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
 
 
 def worker_argv(root: Path) -> list[str]:
-    """Return the command of every rank."""
-    return [sys.executable, "-P", "-m", "nbkit.worker", str(root)]
+    """Return the command of every rank, with the options of who launched a function."""
+    entry = read_json(RunPaths(root).entry) or {}
+    options = entry.get("python_options", [])
+    return [sys.executable, *options, "-P", "-m", "nbkit.worker", str(root)]
 
 
 def run_markers(paths: RunPaths) -> dict[str, str]:

@@ -21,6 +21,7 @@ import inspect
 import linecache
 import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -145,6 +146,7 @@ def script_entry(
         "path": str(path),
         "sha256": hashlib.sha256(content).hexdigest(),
         "import_path": _import_path(),
+        "python_options": _python_options(),
         "sources": described,
     }
     private = {
@@ -208,6 +210,7 @@ def function_entry(
         "python": sys.version.split()[0],
         "cloudpickle": cloudpickle.__version__,
         "import_path": _import_path(),
+        "python_options": _python_options(),
         "sources": described,
     }
     private = {"argv": _argv(), "environment": dict(environment or {})}
@@ -309,6 +312,15 @@ def _refuse_what_is_no_call(
 def _import_path() -> list[str]:
     """Return where this process imports from, as it means anywhere."""
     return [str(Path(entry or ".").absolute()) for entry in sys.path]
+
+
+def _python_options() -> list[str]:
+    """Return this interpreter's options, as `multiprocessing` passes them on.
+
+    Without those that would let a rank ignore the variables that a run sets.
+    """
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [one for one in options if one not in ("-E", "-I")]
 
 
 # What a call carries

@@ -381,6 +381,26 @@ def test_what_is_no_function_script_or_configuration_is_refused(what, options, w
         launch(what, **options)
 
 
+@pytest.mark.parametrize(
+    "options", [["-X", "dev", "-O"], ["-E", "-Werror::UserWarning"], []]
+)
+def test_ranks_get_the_options_of_the_interpreter_that_launched(tmp_path, options):
+    code = """
+import sys
+from pathlib import Path
+from nbkit.launch.command import worker_argv
+from nbkit.launch.entry import function_entry
+from nbkit.store.paths import RunPaths
+function_entry(print).write(RunPaths(Path(sys.argv[1])))
+print(*worker_argv(Path(sys.argv[1]))[1:-4])
+"""
+    argv = [sys.executable, *options, "-c", code, tmp_path]
+    printed = subprocess.check_output(argv, text=True).split()
+
+    # That one is of PYTHONDONTWRITEBYTECODE too.
+    assert set(printed) - {"-B"} == set(options) - {"-E"}
+
+
 def test_a_partial_function_has_the_name_of_its_function():
     once = functools.partial(meet, 2)
 
