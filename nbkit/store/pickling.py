@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing.context import get_spawning_popen
-from multiprocessing.reduction import ForkingPickler
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -32,9 +30,7 @@ from typing import Any
 
 import cloudpickle
 
-from nbkit.store.pickles import load_with_names
-
-__all__ = ["MAIN", "Pickle", "dumps", "pickle_sha256", "send_main_to_spawned"]
+__all__ = ["MAIN", "Pickle", "dumps", "pickle_sha256"]
 
 MAIN = ("__main__", "__mp_main__")
 """The main module; in a child that multiprocessing has spawned, it has two names."""
@@ -106,32 +102,6 @@ def pickle_sha256(value: Any) -> str:
     with _both_mains_by_value():
         _CodePickler(digest, with_names=False).dump(value)
     return digest.sha256.hexdigest()
-
-
-def send_main_to_spawned() -> None:
-    """Let multiprocessing send what ``__main__`` defines to children that it spawns.
-
-    By itself it sends names, and lets the child execute the file of ``__main__``: what
-    a cell defines has none.
-    """
-    ForkingPickler.reducer_override = _reduce_for_child  # type: ignore[attr-defined]
-
-
-def _reduce_for_child(_: ForkingPickler, obj: Any) -> Any:
-    is_definition = isinstance(obj, type | FunctionType) and obj.__module__ in MAIN
-    # What is sent to a child later has been defined there.
-    if not is_definition or get_spawning_popen() is None:
-        return NotImplemented
-    return _define, (dumps(obj).data,)
-
-
-def _define(data: bytes) -> Any:
-    value, names = load_with_names(data)
-    main = sys.modules["__main__"]
-    sys.modules.setdefault("__mp_main__", main)
-    vars(main).update(names)
-    send_main_to_spawned()
-    return value
 
 
 @contextmanager

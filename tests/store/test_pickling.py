@@ -409,7 +409,7 @@ for name, cell in json.load(sys.stdin).items():
 READ_CALLS = """
 import json, sys, types
 from nbkit.store.pickles import load_with_names
-from nbkit.store.pickling import send_main_to_spawned
+from nbkit.worker.function import send_main_to_spawned
 send_main_to_spawned()
 for line in sys.stdin:
     (call, _, _), names = load_with_names(bytes.fromhex(line))
