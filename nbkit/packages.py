@@ -23,6 +23,7 @@ __all__ = [
     "needed",
     "newer_than_tested",
     "newest_tested",
+    "not_installed",
     "packages_of",
     "pip_install",
     "version",
@@ -42,6 +43,17 @@ _LOCK = ("constraints.txt", "torch.txt")
 def version() -> str:
     """Return the version of nbkit."""
     return metadata.version(DISTRIBUTION)
+
+
+def not_installed() -> str:
+    """Return what to say where nbkit is imported without its entry points."""
+    source = _PACKAGE.parent
+    is_checkout = (source / "pyproject.toml").exists()
+    remedy = f"pip install -e {source}" if is_checkout else REINSTALL
+    return (
+        f"nbkit is on the import path ({source}), but it is not installed, so that its "
+        f"models, loaders and engines are not registered: {remedy}."
+    )
 
 
 def packages_of(extra: str) -> list[str]:

@@ -16,6 +16,8 @@ from nbkit.config.determinism import not_deterministic
 from nbkit.config.image_sizes import image_size_problem
 from nbkit.config.model import Model, reads_store
 from nbkit.config.slurm import SIGNAL_DELAY_LIMIT, SlurmConfig
+from nbkit.errors import LaunchError
+from nbkit.packages import not_installed
 from nbkit.registry import Kind, names, suggest
 
 __all__ = ["DEFAULT_STEPS", "PROFILED_STEPS", "ExperimentChecks"]
@@ -44,6 +46,9 @@ class ExperimentChecks(Model):
     def _is_registered(cls, value: str, info: ValidationInfo) -> str:
         known = names(cls._REGISTERED[str(info.field_name)])
         if value not in known and not reads_store.get():
+            if not known:
+                # No error of this field: pydantic would collect one for each.
+                raise LaunchError(not_installed())
             shown = ", ".join(known if len(known) < 12 else known[:10])
             if len(known) >= 12:
                 shown += f" and {len(known) - 10} others"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Self
@@ -23,6 +25,20 @@ _LISTED = 32
 """Fields that an error about an unknown one lists."""
 
 
+def _name_files() -> None:
+    """Tell `inspect` whose files are pydantic's and these.
+
+    pydantic asks it for the source with the docstrings of fields, and it would ask all
+    loaded modules for their files: some raise when asked for anything.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("pydantic.", "nbkit.config.")):
+            inspect.modulesbyfile[str(module.__file__)] = name
+
+
+_name_files()
+
+
 class Model(BaseModel):
     """Base of every nbkit configuration: frozen, strict about names."""
 
@@ -33,6 +49,10 @@ class Model(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
     )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _name_files()
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:

@@ -6,6 +6,7 @@ package calls `nbkit.launch.start.launch`.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from types import ModuleType
@@ -22,6 +23,10 @@ class _CallableModule(ModuleType):
         from nbkit.launch.start import launch
 
         return launch(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a function that launches runs go to another process: it imports this."""
+        return importlib.import_module, (self.__name__,)
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -21,6 +21,7 @@ from nbkit.launch.ranks import LookClock, WatchedRank
 from nbkit.launch.requests import StopRequests
 from nbkit.reading import is_gone, is_passing, patiently
 from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.processes import start_problem
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun
 
@@ -157,7 +158,8 @@ class Attempt:
                 self.cause = causes.simple_cause("launch", str(error))
         except Exception as error:  # noqa: BLE001 - a supervisor always has a last word
             traceback.print_exc()
-            what = f"the supervisor failed: {type(error).__name__}: {error}"
+            what = start_problem(error)
+            what = what or f"the supervisor failed: {type(error).__name__}: {error}"
             self.cause = self.cause or causes.simple_cause("supervisor", what)
         finally:
             for rank in self._group.close():

@@ -14,6 +14,7 @@ from nbkit.launch.container import container_environment
 from nbkit.launch.variables import CONTRACT
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import run_markers
+from nbkit.store.record import read_json
 
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
@@ -82,8 +83,10 @@ def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
 
 
 def worker_argv(root: Path) -> list[str]:
-    """Return the command of every rank."""
-    return [sys.executable, "-P", "-m", "nbkit.worker", str(root)]
+    """Return the command of every rank, with the options of who launched a function."""
+    entry = read_json(RunPaths(root).entry) or {}
+    options = entry.get("python_options", [])
+    return [sys.executable, *options, "-P", "-m", "nbkit.worker", str(root)]
 
 
 def rank_environment(

@@ -3,7 +3,7 @@
 ::
 
     code/entry.json      what it is, and where its parts came from
-    code/private.json    arguments of a script, and the environment: for its owner alone
+    code/private.json    ``sys.argv`` and the environment: for its owner alone
     code/entry.pkl       the function with its arguments: for its owner alone
     code/source/...      cells, loaded local modules, or the script, as they were
 
@@ -14,14 +14,18 @@ copies of a module's functions would have a copy of its state.
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import inspect
 import linecache
 import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -34,6 +38,7 @@ from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
+from nbkit.store.redaction import is_secret_name
 
 __all__ = ["Entry", "function_entry", "script_entry"]
 
@@ -108,11 +113,18 @@ def script_entry(
     Raises
     ------
     ConfigError
-        If there is no such file, or if it is not Python.
+        If there is no such file, if it is not Python, or if it does nothing.
     """
     path = expanded(script, "script")
+    if path.suffix == ".ipynb":
+        message = (
+            f"script={str(script)!r} is a notebook; run it with `papermill {path.name} "
+            "out.ipynb`, or launch a function of one of its cells: nbkit.launch(train)."
+        )
+        raise ConfigError(message)
     try:
         content = path.read_bytes()
+        tree = ast.parse(content, str(path))
         compile(content, str(path), "exec", dont_inherit=True)
     except OSError as error:
         message = (
@@ -124,6 +136,7 @@ def script_entry(
     except (SyntaxError, ValueError) as error:
         message = f"script={str(script)!r} is not valid Python: {error}; fix it."
         raise ConfigError(message) from None
+    _refuse_what_does_nothing(script, tree)
     described, sources = _sources()
     kept = f"script/{path.name}"
     described[str(path)] = {"shown_as": str(path), "file": kept}
@@ -133,6 +146,7 @@ def script_entry(
         "path": str(path),
         "sha256": hashlib.sha256(content).hexdigest(),
         "import_path": _import_path(),
+        "python_options": _python_options(),
         "sources": described,
     }
     private = {
@@ -159,13 +173,14 @@ def function_entry(
     Warns
     -----
     UserWarning
-        If it carries more than 50 MB; the text names the largest part.
+        If it carries more than 50 MB; the text names the largest part. If a variable
+        of a local module is not what its file says: the ranks import the file.
     """
     import cloudpickle
 
     from nbkit.store.pickling import dumps, pickle_sha256
 
-    name = getattr(function, "__name__", type(function).__name__)
+    name = _name(function)
     _refuse_what_is_no_call(function, name, args, kwargs or {})
     call = (function, tuple(args), dict(kwargs or {}))
     try:
@@ -182,6 +197,8 @@ def function_entry(
     size = len(pickle.data)
     if size > LARGE_BYTES:
         warnings.warn(_what_is_large(name, call, size), stacklevel=4)
+    if changed := _changed_variables():
+        warnings.warn(_what_is_not_sent(name, changed), stacklevel=4)
     described, sources = _sources(pickle.code_files)
     description = {
         "kind": "function",
@@ -193,10 +210,76 @@ def function_entry(
         "python": sys.version.split()[0],
         "cloudpickle": cloudpickle.__version__,
         "import_path": _import_path(),
+        "python_options": _python_options(),
         "sources": described,
     }
-    private = {"environment": dict(environment or {})}
+    private = {"argv": _argv(), "environment": dict(environment or {})}
     return Entry("function", name, description, private, pickle.data, sources)
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ONLY_DEFINE = ("property", "staticmethod", "classmethod", "dataclass")
+"""Decorators."""
+_EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+
+
+def _refuse_what_does_nothing(script: object, tree: ast.Module) -> None:
+    """Raise if a file is Python by chance, as YAML is, or only defines something."""
+    if any(map(_does_something, tree.body)):
+        return
+    names = [one.name for one in tree.body if isinstance(one, _DEFINITIONS)]
+    imports = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+    if imports and not names:
+        return  # what it imports may do all
+    what = "has no statement that does something; pass a Python script"
+    if names:
+        what = f"only defines {', '.join(names)} and calls nothing; call one"
+    message = f"script={str(script)!r} {what}, or pass a function: nbkit.launch(train)."
+    raise ConfigError(message)
+
+
+def _does_something(statement: ast.stmt) -> bool:
+    """Return whether a statement may do more than to compute, define or import."""
+    parts: list[ast.AST | None] = []
+    # A decorator is a call; hydra's runs the function.
+    for one in getattr(statement, "decorator_list", []):
+        if not isinstance(one, ast.Name) or one.id not in _ONLY_DEFINE:
+            return True
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.Pass():
+            pass
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            parts = [statement.args]
+        case ast.ClassDef():
+            if any(map(_does_something, statement.body)):
+                return True
+            parts = [*statement.bases, *statement.keywords]
+        case ast.Expr() | ast.AnnAssign(target=ast.Name()):
+            parts = [statement.value]
+        case ast.Assign() if all(
+            isinstance(one, ast.Name) for one in statement.targets
+        ):
+            parts = [statement.value]
+        case _:
+            return True
+    nodes = [node for part in parts if part for node in ast.walk(part)]
+    return any(isinstance(node, _EFFECTS) for node in nodes)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _argv() -> list[str]:
+    """Return this process's ``sys.argv``; of a kernel's own start, the first word."""
+    argv = [str(word) for word in getattr(sys, "argv", [""])]
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    is_kernels = (
+        hasattr(shell, "kernel") and argv[1:] == sys.orig_argv[-len(argv) + 1 :]
+    )
+    return argv[:1] if is_kernels else argv
 
 
 def _refuse_what_is_no_call(
@@ -231,6 +314,15 @@ def _import_path() -> list[str]:
     return [str(Path(entry or ".").absolute()) for entry in sys.path]
 
 
+def _python_options() -> list[str]:
+    """Return this interpreter's options, as `multiprocessing` passes them on.
+
+    Without those that would let a rank ignore the variables that a run sets.
+    """
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [one for one in options if one not in ("-E", "-I")]
+
+
 # What a call carries
 
 
@@ -261,7 +353,7 @@ def _carried(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # not assigned yet
-    if function.__module__ == "__main__":
+    if function.__module__ in ("__main__", "__mp_main__"):
         codes = [function.__code__]
         while codes:
             code = codes.pop()
@@ -300,6 +392,61 @@ def _size_or_problem(value: Any) -> int | Exception:
         return len(dumps(value).data)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
         return error
+
+
+def _changed_variables() -> list[str]:
+    """Return what was set in local modules, which ranks import as their files are.
+
+    A variable counts if its file gives it one value, a constant, and never another.
+    """
+    changed = []
+    for module in _local_modules()[:_MOST_PARSED]:
+        if module.__name__ in ("__main__", "__mp_main__"):
+            continue
+        try:
+            tree = ast.parse(Path(str(module.__file__)).read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for name, constant in _constants(tree):
+            value = vars(module).get(name, constant)
+            is_other = type(value) in _SIMPLE and value != constant
+            if is_other and not is_secret_name(name) and _is_set_once(name, tree):
+                text = f"{module.__name__}.{name} is {value!r:.40} here, and "
+                changed.append(f"{text}{constant!r:.40} in {module.__file__}")
+    return changed
+
+
+_SIMPLE = (bool, int, float, str, tuple)
+_MOST_PARSED = 300
+"""Modules; each takes about 3 ms."""
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name[0] != "_":
+                with suppress(ValueError, TypeError):
+                    constant = ast.literal_eval(value)
+                    if type(constant) in _SIMPLE:
+                        yield name, constant
+
+
+def _is_set_once(name: str, tree: ast.Module) -> bool:
+    times = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global) and name in node.names:
+            return False
+        if isinstance(node, ast.Name) and node.id == name:
+            times += not isinstance(node.ctx, ast.Load)
+    return times == 1
+
+
+def _what_is_not_sent(name: str, changed: list[str]) -> str:
+    more = f" and {len(changed) - 2} others" if len(changed) > 2 else ""
+    return (
+        f"{'; '.join(changed[:2])}{more}; the ranks of {name}() import the file: pass "
+        "the value as an argument, or set it inside the function."
+    )
 
 
 # What is kept of the code
@@ -341,7 +488,7 @@ def _sources(
 
 def _place(module: ModuleType) -> str:
     file = Path(str(module.__file__))
-    if module.__name__ == "__main__":
+    if module.__name__ in ("__main__", "__mp_main__"):
         return file.name
     parts = module.__name__.split(".")
     if file.name == "__init__.py":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import subprocess
@@ -150,17 +151,21 @@ def detach(
     ------
     LaunchError
         If it is gone already.
+    OSError
+        If it cannot be started.
     """
     open_to_append(log).close()  # the shell's own would follow the umask
     shell = subprocess.run(
         ["/bin/sh", "-c", _DETACH, str(log), *argv],
         env={**passed_on(), **run_markers(paths)},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        capture_output=True,
         pass_fds=pass_fds,
         start_new_session=True,
-        check=True,
+        check=False,
     )
+    if shell.returncode:
+        raise BlockingIOError(errno.EAGAIN, shell.stderr.decode(errors="replace"))
     try:
         return ProcessIdentity.of(int(shell.stdout)).to_dict()
     except ProcessLookupError:

@@ -79,7 +79,7 @@ def launch(
         If the configuration is not valid, or the function cannot be sent to other
         processes.
     LaunchError
-        If this machine does not run Linux.
+        If this machine does not run Linux, or no process can be started.
     RunError
         If the configuration needs ``trust=True``.
     DeviceError

@@ -20,7 +20,12 @@ from nbkit.launch.trust import Permit
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity, kill, pidfd_problem
+from nbkit.store.processes import (
+    ProcessIdentity,
+    kill,
+    pidfd_problem,
+    start_problem,
+)
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
@@ -134,6 +139,8 @@ def submit(
     ------
     RunError
         If the permit is another run's.
+    LaunchError
+        If the supervisor cannot be started.
     """
     # A new run may come from anywhere; a resumed one comes from its own folder.
     if attempt and permit.folder != paths.root:
@@ -145,6 +152,8 @@ def submit(
     try:
         started = engine.submit(paths, attempt, wanted)
     except OSError as error:
+        if why := start_problem(error):
+            raise LaunchError(why) from error
         raise store_error(paths.root, error) from error
     is_named = False
     try:

@@ -32,7 +32,7 @@ from nbkit.launch.requests import StopRequests
 from nbkit.reading import is_gone, patiently
 from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, start_problem
 from nbkit.store.record import RunState, read_json
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -78,7 +78,8 @@ def supervise(
         if journal is not None:
             kind = _KINDS.get(type(error), "supervisor")
             known = kind != "supervisor"
-            what = str(error) if known else f"the supervisor failed: {error!r}"
+            what = str(error) if known else start_problem(error)
+            what = what or f"the supervisor failed: {error!r}"
             _end(journal, RunState.FAILED, kind, what)
     finally:
         if journal is not None:

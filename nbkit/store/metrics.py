@@ -230,6 +230,8 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
         errno.EDQUOT: "your quota is used up: free some space, or set NBKIT_HOME",
         errno.ENOENT: "the run folder is gone: do not remove it while its run lives",
+        errno.EBADF: "the code has closed a file that it did not open: let it close "
+        "its own alone, without os.closerange",
         errno.EROFS: f"read-only file system: {another}",
     }
     if error.errno == errno.EACCES:

@@ -7,8 +7,10 @@ show, such as the processes of a container beside this one, is neither alive nor
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
+import resource
 import signal
 import socket
 from collections.abc import Mapping
@@ -35,6 +37,7 @@ __all__ = [
     "pidfd_problem",
     "run_markers",
     "session_members",
+    "start_problem",
 ]
 
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
@@ -134,6 +137,24 @@ class ProcessIdentity:
         """False of a process of an earlier boot of this host, None of any other."""
         is_earlier = self.host == hostname() and self.boot_id != boot_id()
         return False if is_earlier else None
+
+
+def start_problem(error: BaseException) -> str | None:
+    """Return why a process or thread could not be started; None for other errors."""
+    number = getattr(error, "errno", None)
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        number = errno.EAGAIN
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    shown = "unlimited" if most == resource.RLIM_INFINITY else f"{most:,}"
+    remedies = {
+        errno.EAGAIN: f"ulimit -u is {shown}, for all your processes and their "
+        "threads: raise it, or end some",
+        errno.ENOMEM: "end some processes, or use another host",
+        errno.E2BIG: "unset the longest environment variables",
+    }
+    if number not in remedies:
+        return None
+    return f"cannot start a process ({os.strerror(number)}): {remedies[number]}."
 
 
 def pidfd_problem() -> str | None:

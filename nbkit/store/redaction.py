@@ -119,6 +119,8 @@ _IN_SOURCES = (
 
 
 _LONGEST_LINE = 4096
+_FLAG = re.compile(r"(?:|[01]|true|false|yes|no|on|off)", re.IGNORECASE)
+"""Values of variables such as ``HF_HUB_DISABLE_IMPLICIT_TOKEN``."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -179,7 +181,8 @@ def refuse_secret_variables(environment: Mapping[str, str]) -> None:
         If one does, by its name or its value.
     """
     for name, value in environment.items():
-        if is_secret_name(name) or redacted(value) != value:
+        is_named = is_secret_name(name) and not _FLAG.fullmatch(value)
+        if is_named or redacted(value) != value:
             message = (
                 f"environment[{name!r}] looks like a secret, which is never written "
                 "into a run's folder; set it in os.environ before the launch: the "

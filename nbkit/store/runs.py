@@ -60,6 +60,8 @@ _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that was not submitted by then lost its launcher in between."""
 
 # A text of these takes 48 MiB to make.
+_LINE_BEFORE = re.compile(r"^[^\n]*\r(?=[^\n])|\r(?=\n|\Z)", re.MULTILINE)
+"""What a carriage return lets the next text take the place of."""
 _LOG_BYTES = 16 << 20
 
 Line = dict[str, Any]
@@ -217,7 +219,7 @@ class StoredRun:
         -------
         str
             Empty as long as the rank has not printed anything; of more than 16 MiB the
-            end, below a line that says so.
+            end, below a line that says so. A progress bar shows its last state.
 
         Raises
         ------
@@ -234,7 +236,8 @@ class StoredRun:
             data, left_out = read_end(path, _LOG_BYTES)
         except FileNotFoundError:
             return ""
-        text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+        text = data.decode(errors="replace").replace("\r\n", "\n")
+        text = _LINE_BEFORE.sub("", text)
         if left_out:
             text = f"[nbkit: {left_out:,} bytes before this are in {path}]\n{text}"
         return text

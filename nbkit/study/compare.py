@@ -180,9 +180,9 @@ def _entry_facts(run: StoredRun) -> dict[str, Any]:
         entry, why = read_json(run.paths.entry) or {}, "for its owner alone"
     if entry and "environment" not in entry:
         unknown = f"unknown, {why} (run {run.run_id[-4:]})"
-        is_script = entry.get("kind") == "script"  # a function has no argv
-        names = PRIVATE_FIELDS if is_script else ("environment",)
-        entry |= dict.fromkeys(names, unknown)
+        entry |= dict.fromkeys(PRIVATE_FIELDS, unknown)
+    elif entry.get("kind") == "function":
+        entry["argv"] = entry.get("argv", [])[1:]  # the first is who launched it
     names = ("name", *PRIVATE_FIELDS, "sha256", "pickle_sha256")
     return {name: redacted(entry[name]) for name in names if name in entry}
 

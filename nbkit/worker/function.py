@@ -7,8 +7,10 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
@@ -27,7 +29,7 @@ from nbkit.worker.rank import Rank
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["run_entry"]
+__all__ = ["run_entry", "send_main_to_spawned"]
 
 Meet = Callable[
     [Rank, ExperimentConfig], "tuple[torch.device | None, Callable[[], None]]"
@@ -83,6 +85,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
         if entry["kind"] == "script":
             _run_script(entry, rank)
         else:
+            sys.argv[:] = entry["argv"]
             returned = _call(rank)
     except SystemExit as error:
         if error.code not in (None, 0) or ending.is_forked:
@@ -118,7 +121,7 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
 def _run_script(entry: dict[str, Any], rank: Rank) -> None:
     """Run the copy that was kept, as if it were still in its place."""
     path = entry["path"]
-    sys.argv = [path, *entry["argv"]]
+    sys.argv[:] = [path, *entry["argv"]]
     sys.path.insert(0, str(Path(path).parent))
     kept = rank.paths.source / entry["sources"][path]["file"]
     code = compile(read_file(kept), path, "exec", dont_inherit=True)
@@ -128,9 +131,41 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
 def _call(rank: Rank) -> Any:
     call, names = load_with_names(read_file(rank.paths.entry_pickle, None))
     # Pickle looks up by name what a cell has defined: to send it to another rank.
-    vars(_main_module(None)).update(names)
+    main = _main_module(None)
+    vars(main).update(names)
+    # It has this name too where a child of multiprocessing launched the run.
+    sys.modules["__mp_main__"] = main
+    send_main_to_spawned()
     function, args, kwargs = call
     return function(*args, **kwargs)
+
+
+def send_main_to_spawned() -> None:
+    """Let multiprocessing send what ``__main__`` defines to children that it spawns.
+
+    By itself it sends names, and lets the child execute the file of ``__main__``: what
+    a cell defines has none.
+    """
+    ForkingPickler.reducer_override = _reduce_for_child  # type: ignore[attr-defined]
+
+
+def _reduce_for_child(_: ForkingPickler, obj: Any) -> Any:
+    from nbkit.store.pickling import MAIN, dumps
+
+    is_definition = isinstance(obj, type | FunctionType) and obj.__module__ in MAIN
+    # What is sent to a child later has been defined there.
+    if not is_definition or get_spawning_popen() is None:
+        return NotImplemented
+    return _define, (dumps(obj).data,)
+
+
+def _define(data: bytes) -> Any:
+    value, names = load_with_names(data)
+    main = sys.modules["__main__"]
+    sys.modules.setdefault("__mp_main__", main)
+    vars(main).update(names)
+    send_main_to_spawned()
+    return value
 
 
 def _main_module(file: str | None) -> ModuleType:

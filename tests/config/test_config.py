@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 import torchvision
 
 from nbkit import config, registry
 from nbkit.config import ExperimentConfig, LoaderConfig
-from nbkit.errors import ConfigError, NbkitError
+from nbkit.errors import ConfigError, LaunchError, NbkitError
 
 
 def test_every_field_has_a_text_for_the_form():
@@ -181,3 +183,29 @@ def test_a_config_error_is_a_value_error_of_the_house():
 def test_a_config_cannot_be_changed_in_place():
     with pytest.raises(ValueError, match="frozen"):
         ExperimentConfig().gpus = 8
+
+
+def test_modules_that_raise_when_asked_for_their_file_are_not_asked(tmp_path):
+    (tmp_path / "late.py").write_text("import no_such_module\n")
+    code = """
+import importlib.util, sys, types
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        raise ModuleNotFoundError("No module named 'flash_attn'")
+sys.modules["lazy"] = Lazy("lazy")
+spec = importlib.util.spec_from_file_location("late", sys.argv[1])
+spec.loader = importlib.util.LazyLoader(spec.loader)
+sys.modules["late"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["late"])
+import nbkit
+fields = {**nbkit.ExperimentConfig.model_fields, **nbkit.SlurmConfig.model_fields}
+assert all(field.description for field in fields.values())
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path / "late.py"], check=True)
+
+
+def test_nbkit_without_its_entry_points_says_that_it_is_not_installed(monkeypatch):
+    monkeypatch.setattr("nbkit.config.checks.names", lambda _: [])
+
+    with pytest.raises(LaunchError, match=r"is not installed, .*: pip install -e /"):
+        ExperimentConfig(model="resnet18", loader="naive")

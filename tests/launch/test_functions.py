@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import json
 import os
 import subprocess
 import sys
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,45 @@ def test_a_script_that_is_no_python_is_refused(script):
         launch(script)
 
 
+NOTHING = {
+    "train.ipynb": ('{"cells": []}', "is a notebook; run it with `papermill train"),
+    "conf.yaml": ("lr: 0.1\nname: resnet\n", "has no statement that does something"),
+    "conf.json": (
+        '{"a": [1, -2.5], "b": null}',
+        "has no statement that does something",
+    ),
+    "empty.py": ('"""Later."""\n', "has no statement that does something"),
+    "only.py": (
+        "import torch\nLR = 0.1\ndef train(x=1): print(x)\n"
+        "class Net(torch.nn.Module):\n    @property\n    def a(self): return f()\n",
+        "only defines train, Net and calls nothing; call one, or pass a function",
+    ),
+}
+SOMETHING = [
+    "import pkg.train",
+    "def f(): pass\nif __name__ == '__main__': f()",
+    "import hydra\n@hydra.main()\ndef f(): pass",
+    "import pkg\nclass A:\n    x = pkg.run()",
+    "import os\nos.environ['A'] = '1'",
+]
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_file_that_would_do_nothing_is_refused(tmp_path, name):
+    text, words = NOTHING[name]
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(ConfigError, match=words):
+        launch(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", SOMETHING)
+def test_a_file_that_may_do_something_is_a_script(tmp_path, text):
+    (tmp_path / "train").write_text(text)
+
+    assert entry.script_entry(tmp_path / "train", []).task == "script"
+
+
 def test_a_script_that_exits_with_an_error_has_failed(script):
     run = launch(str(script), args=["--rate", 2]).wait(raise_on_failure=False)
 
@@ -223,6 +264,34 @@ def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
     with pytest.warns(UserWarning, match=r"look\(\) carries .* of which table has"):
         run = launch(look)
     assert run.wait().returns == [10_010]
+
+
+def test_a_modules_variable_that_the_ranks_will_not_have_is_named(
+    tmp_path, monkeypatch
+):
+    text = "LR = 0.1\nNAME = 'a'\nPAIR = 1, 2\nready = False\nAPI_TOKEN = 'x'\n_n = 0\n"
+    text += "rates = [1]\ndef start():\n    global ready\n    ready = True\n"
+    text += "SIZE = 1\nif LR:\n    SIZE = 2\n"
+    (tmp_path / "settings_of_mine.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("settings_of_mine")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            module.start()
+            module._n, module.rates, module.SIZE, module.API_TOKEN = 3, [2], 3, "y"
+            entry.function_entry(boom)
+        module.LR = 0.5
+        words = r"settings_of_mine.LR is 0.5 here, and 0.1 in /.*: pass the value as an"
+        with pytest.warns(UserWarning, match=words):
+            entry.function_entry(boom)
+        module.LR, module.PAIR = 0.1, (1, 3)
+        with pytest.warns(
+            UserWarning, match=r"^settings_of_mine.PAIR is \(1, 3\) here"
+        ):
+            entry.function_entry(boom)
+    finally:
+        del sys.modules["settings_of_mine"]
 
 
 def test_what_cannot_be_sent_is_named():
@@ -312,6 +381,58 @@ def test_what_is_no_function_script_or_configuration_is_refused(what, options, w
         launch(what, **options)
 
 
+@pytest.mark.parametrize(
+    "options", [["-X", "dev", "-O"], ["-E", "-Werror::UserWarning"], []]
+)
+def test_ranks_get_the_options_of_the_interpreter_that_launched(tmp_path, options):
+    code = """
+import sys
+from pathlib import Path
+from nbkit.launch.command import worker_argv
+from nbkit.launch.entry import function_entry
+from nbkit.store.paths import RunPaths
+function_entry(print).write(RunPaths(Path(sys.argv[1])))
+print(*worker_argv(Path(sys.argv[1]))[1:-4])
+"""
+    argv = [sys.executable, *options, "-c", code, tmp_path]
+    printed = subprocess.check_output(argv, text=True).split()
+
+    # That one is of PYTHONDONTWRITEBYTECODE too.
+    assert set(printed) - {"-B"} == set(options) - {"-E"}
+
+
+def test_a_partial_function_has_the_name_of_its_function():
+    once = functools.partial(meet, 2)
+
+    assert entry.function_entry(functools.partial(once, box=1)).name == "meet"
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_kernel", "kept"),
+    [
+        (["launch.py", "--lr", "0.5"], False, ["launch.py", "--lr", "0.5"]),
+        (["kernel.py", "-f", "k.json"], True, ["kernel.py"]),
+        (["kernel.py", "--f=k.json"], True, ["kernel.py"]),
+        (["kernel.py"], True, ["kernel.py"]),
+        (["sweep.py", "--lr", "0.5"], True, ["sweep.py", "--lr", "0.5"]),
+    ],
+)
+def test_a_function_finds_the_argv_of_who_launched_it(
+    monkeypatch, argv, is_kernel, kept
+):
+    began = argv if argv[0] == "kernel.py" else ["kernel.py", "-f", "k.json"]
+    shell = types.SimpleNamespace(**({"kernel": None} if is_kernel else {}))
+    ipython = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, *began])
+
+    described = entry.function_entry(boom)
+
+    assert described.private["argv"] == kept
+    assert "argv" not in described.description
+
+
 def test_a_decorator_may_give_a_function_arguments_of_its_own():
     def with_device(function):
         @functools.wraps(function)
@@ -358,15 +479,16 @@ def test_ranks_get_the_environment_that_was_asked_for_and_rings_where_it_is_sile
     given = {"COLOUR": "blue", "NCCL_ALGO": "Tree"}
 
     run = launch(
-        lambda: variables_once_recorded(names),
+        lambda: [*variables_once_recorded(names), sys.argv],
         environment=given,
         deterministic=True,
     ).wait()
 
-    assert run.returns == [["blue", "Tree", "0", ":4096:8"]]
+    assert run.returns == [["blue", "Tree", "0", ":4096:8", sys.argv]]
     described = json.loads(run.paths.entry.read_text())
     assert "environment" not in described
-    assert json.loads(run.paths.private.read_text()) == {"environment": given}
+    private = {"argv": sys.argv, "environment": given}
+    assert json.loads(run.paths.private.read_text()) == private
     assert described["name"] == "<lambda>"
     recorded = run.record["environment"]["variables"]
     assert [recorded[name] for name in names[1:]] == ["Tree", "0", ":4096:8"]

@@ -12,11 +12,11 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, LaunchError
-from nbkit.launch import local
+from nbkit.launch import command, local
 from nbkit.launch.health import findings
 from nbkit.launch.submit import existing_data, refusals
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity
+from nbkit.store.processes import ProcessIdentity, start_problem
 from tests.waiting import wait_until
 
 
@@ -81,6 +81,33 @@ def test_the_output_of_a_supervisor_that_ends_immediately_is_in_the_error(
         local.detach(["no-such-program"], paths, tmp_path / "supervisor.log")
     with pytest.raises(LaunchError, match=r"immediately; it printed: nothing$"):
         local.detach(["true"], paths, tmp_path / "other.log")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("_DETACH", "echo 'Cannot fork' >&2; exit 2", "ulimit -u is .* raise it"),
+        ("sys", SimpleNamespace(executable="x" * 200_000), "list too long.: unset the"),
+    ],
+)
+def test_a_process_that_cannot_be_started_is_no_fault_of_the_store(
+    tmp_path, monkeypatch, part, value, words
+):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    monkeypatch.setattr(local if part == "_DETACH" else command, part, value)
+
+    with pytest.raises(LaunchError, match=rf"^cannot start a process \(.*{words}"):
+        nbkit.launch(print, device="cpu")
+    assert nbkit.runs() == []
+
+
+def test_a_supervisor_says_what_it_cannot_start():
+    thread = RuntimeError("can't start new thread")
+    fork = BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    assert "ulimit -u is" in str(start_problem(thread))
+    assert "ulimit -u is" in str(start_problem(fork))
+    assert start_problem(RuntimeError("x")) is start_problem(OSError(9, "x")) is None
 
 
 def test_other_systems_are_refused_and_leave_no_folder(tmp_path, monkeypatch):

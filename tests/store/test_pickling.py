@@ -217,6 +217,230 @@ def test_the_hash_depends_on_the_code_and_not_on_its_file():
     assert dumps(one).data != dumps(other).data
 
 
+CARRIED = {
+    "cached property": (
+        """
+import functools
+class Mine(functools.cached_property):
+    pass
+class Net:
+    @functools.cached_property
+    def size(self):
+        return 3
+    @Mine
+    def twice(self):
+        return 2 * self.size
+net = Net()
+net.size
+def call():
+    return net.twice, Net().twice, vars(net)""",
+        "(6, 6, {'size': 3, 'twice': 6})",
+    ),
+    "single dispatch": (
+        """
+import functools
+@functools.singledispatch
+def flat(value):
+    "Flatten."
+    return [one for part in value for one in flat(part)]
+@flat.register(int)
+@flat.register(str)
+def _(value):
+    return [value]
+class Own:
+    pass
+@flat.register
+def _(value: Own):
+    return ["own"]
+def call():
+    return flat([1, ("a", [Own()])]), flat.__name__""",
+        "([1, 'a', 'own'], 'flat')",
+    ),
+    "single dispatch of methods": (
+        """
+import functools
+class Made:
+    @functools.singledispatchmethod
+    def kind(self, value):
+        return "object"
+    @kind.register
+    def _(self, value: int):
+        return "int"
+    @functools.singledispatchmethod
+    @classmethod
+    def of(cls, value):
+        return cls.__name__
+def call():
+    return Made().kind(1), Made().kind(""), Made.of(1)""",
+        "('int', 'object', 'Made')",
+    ),
+    "names of types": (
+        """
+import typing
+UserId = typing.NewType("UserId", int)
+AdminId = typing.NewType("AdminId", UserId)
+Ts = typing.TypeVarTuple("Ts")
+P = typing.ParamSpec("P")
+class Row(typing.Generic[typing.Unpack[Ts]]):
+    pass
+def work(a: AdminId, b: Row[int, str], c: typing.Callable[P, int]):
+    pass
+def call():
+    hints = typing.get_type_hints(work)
+    return hints["a"].__supertype__, hints["b"], hints["c"]""",
+        "(__main__.UserId, __main__.Row[int, str], typing.Callable[~P, int])",
+    ),
+    "postponed annotations": (
+        """
+from __future__ import annotations
+import dataclasses, typing
+from typing import Annotated, Optional
+LIMIT = 4
+class Leaf:
+    pass
+@dataclasses.dataclass
+class Part:
+    leaf: typing.Optional[Leaf] = None
+@dataclasses.dataclass
+class Config:
+    parts: list[Part] = dataclasses.field(default_factory=list)
+    def method(self, leaf: Leaf) -> Config: pass
+def work(size: Annotated[int, LIMIT]) -> Optional[Config]:
+    pass
+def call():
+    class There:
+        part: Part
+    every = Config, Config.__init__, Config.method, Part, There, work
+    return [sorted(typing.get_type_hints(one)) for one in every]""",
+        "[['parts'], ['parts', 'return'], ['leaf', 'return'], ['leaf'], ['part'], "
+        "['return', 'size']]",
+    ),
+    "quoted annotations": (
+        """
+import typing
+class Leaf:
+    pass
+secret = open("/dev/null")
+def work(a: "Leaf | None", b: "secret"):
+    pass
+def call():
+    try:
+        typing.get_type_hints(work)
+    except NameError as error:
+        del work.__annotations__["b"]
+        return error.name, typing.get_type_hints(work)""",
+        "('secret', {'a': __main__.Leaf | None})",
+    ),
+    "private slots": (
+        """
+class Base:
+    __slots__ = ("__value", "other")
+    def __init__(self):
+        self.__value, self.other = 1, 2
+class Made(Base):
+    __slots__ = ("__value",)
+    def __init__(self):
+        super().__init__()
+        self.__value = 3
+    def both(self):
+        return self.__value, self._Base__value, self.other
+made = Made()
+def call():
+    return made.both(), Made().both()""",
+        "((3, 1, 2), (3, 1, 2))",
+    ),
+    "spawned children": (
+        """
+import multiprocessing
+class Data:
+    def __init__(self, value):
+        self.value = value
+    def double(self):
+        return Data(self.value * 2)
+def work(data, queue, collate):
+    queue.put(collate(data.double()))
+def call():
+    found = []
+    for how in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(how)
+        queue = context.SimpleQueue()
+        child = context.Process(target=work, args=(Data(3), queue, lambda one: one))
+        child.start()
+        found.append(queue.get())
+        child.join()
+    return [(isinstance(one, Data), one.value) for one in found]""",
+        "[(True, 6), (True, 6)]",
+    ),
+    "a module that can be called": (
+        """
+import nbkit
+from nbkit import launch as go
+def call():
+    import nbkit.launch
+    return go is nbkit.launch and callable(go)""",
+        "True",
+    ),
+}
+if sys.version_info >= (3, 12):
+    CARRIED["names of types by a statement"] = (
+        """
+type Pair = tuple[int, str]
+type Many[T] = list[T]
+def work(a: Pair, b: Many[int]):
+    pass
+def call():
+    return Pair.__value__, work.__annotations__["b"]""",
+        "(tuple[int, str], Many[int])",
+    )
+WRITE_CALLS = """
+import json, sys, types
+from nbkit.store.pickling import dumps
+for name, cell in json.load(sys.stdin).items():
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if name.endswith(" in a child"):
+        main = sys.modules["__main__"] = types.ModuleType("__mp_main__")
+        sys.modules["__mp_main__"] = main
+    exec(compile(cell, "/tmp/a.py", "exec", dont_inherit=True), vars(main))
+    pickled = dumps((main.call, (), {}))
+    sys.modules.pop("__mp_main__", None)
+    assert not pickled.names_in_main(), pickled.names_in_main()
+    sys.__stdout__.write(pickled.data.hex() + "\\n")
+"""
+READ_CALLS = """
+import json, sys, types
+from nbkit.store.pickles import load_with_names
+from nbkit.worker.function import send_main_to_spawned
+send_main_to_spawned()
+for line in sys.stdin:
+    (call, _, _), names = load_with_names(bytes.fromhex(line))
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main
+    vars(main).update(names)
+    print(repr(call()))
+"""
+
+
+@pytest.fixture(scope="module")
+def returned() -> dict[str, str]:
+    """Return what each case's call returns where a rank makes it."""
+    cells = {name: cell for name, (cell, _) in CARRIED.items()}
+    cells |= {f"{name} in a child": cell for name, cell in cells.items()}
+    text = json.dumps(cells)
+    for code in (WRITE_CALLS, READ_CALLS):
+        argv = [sys.executable, "-c", code]
+        text = subprocess.run(argv, input=text, stdout=-1, text=True, check=True).stdout
+    return dict(zip(cells, text.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("case", CARRIED)
+def test_what_a_cell_defines_works_on_a_rank(case, returned):
+    expected = CARRIED[case][1]
+    in_a_child = returned[f"{case} in a child"]
+
+    assert returned[case] == expected
+    assert in_a_child.replace("__mp_main__", "__main__") == expected
+
+
 def test_data_that_hold_the_name_of_a_file_are_no_code():
     pickled = dumps(["/tmp/ipykernel_7/1.py"])
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.store import processes
+from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
@@ -219,6 +222,32 @@ def test_logs_of_a_rank_that_cannot_be_are_an_error(arguments, message):
         StoredRun(paths.root).logs(**arguments)
 
     assert StoredRun(paths.root).logs(rank=1) == ""
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        (b"0%\r50%\r100%\ndone\n", "100%\ndone\n"),
+        (b"0%\r\n50%\r\n", "0%\n50%\n"),
+        (b"\r0%\r50%\r", "50%"),
+        (b"a\n0%\r1%\r\nb\rc\n\n", "a\n1%\nc\n\n"),
+        (b"\r0%|#|\x1b[A\r1%", "1%"),
+    ],
+)
+def test_a_progress_bar_in_a_log_shows_its_last_state(printed, shown):
+    paths = create_run_folder(ExperimentConfig(model="resnet18"))
+    log = paths.rank(0, 0).stderr
+    log.parent.mkdir(parents=True)
+    log.write_bytes(printed)
+
+    assert StoredRun(paths.root).logs() == shown
+
+
+def test_a_file_that_the_code_has_closed_is_no_fault_of_the_store():
+    error = store_error(Path("/x/metrics.jsonl"), OSError(errno.EBADF, "Bad file"))
+
+    assert "the code has closed a file that it did not open" in str(error)
+    assert "NBKIT_HOME" not in str(error)
 
 
 def test_a_run_can_be_read_where_its_plug_ins_are_not_installed():
