@@ -55,6 +55,7 @@ _IN_ANNOTATIONS = (
 """Kinds of values that names in an annotation mean, beside those of `typing`."""
 _PROTOCOL = 4
 """The first by which objects of all classes are reduced alike."""
+_SMALL_BYTES = 1 << 20
 _MOST_OPCODES = 1_000_000
 """That are searched for names: of data, not of code, there may be any number."""
 
@@ -187,6 +188,10 @@ class _CodePickler(cloudpickle.Pickler):
         """Return how an object is made again; for code, also how it gets its name."""
         if _is_storage(obj):
             return _reduce_storage(obj)
+        if _is_small_view(obj):
+            # All of the memory would go along: 100 MB for three numbers of it.
+            copy = obj.detach().clone().requires_grad_(obj.requires_grad)
+            return copy.__reduce_ex__(_PROTOCOL)
         if issubclass(type(obj), type | FunctionType):
             return self._reduce_definition(obj)
         if (reduced := _reduce_decorated(obj) or _reduce_named_type(obj)) is not None:
@@ -337,6 +342,15 @@ def _is_storage(obj: Any) -> bool:
         for name in ("TypedStorage", "UntypedStorage")
     )
     return any(kind is not None and issubclass(type(obj), kind) for kind in kinds)
+
+
+def _is_small_view(obj: Any) -> bool:
+    """Return whether it is a tensor with less than half of the memory that it keeps."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if type(obj) is not tensor or obj.layout != sys.modules["torch"].strided:
+        return False
+    kept_bytes = obj.untyped_storage().nbytes()
+    return kept_bytes > 2 * obj.nbytes + _SMALL_BYTES
 
 
 def _reduce_storage(storage: Any) -> Any:

@@ -593,6 +593,21 @@ def test_load_makes_classes_that_this_process_lacks():
     )
 
 
+@pytest.mark.parametrize("gradient", [True, False])
+def test_dumps_small_views_of_a_large_tensor(gradient):
+    whole = torch.arange(1e6, requires_grad=gradient)
+    views = [whole[:3], whole[::1000, None], whole[7:8].expand(3)]
+
+    data = dumps([views, views[0]]).data
+
+    assert len(data) < 100_000
+    loaded, first = load(data)
+    assert all(map(torch.equal, loaded, views))
+    assert first is loaded[0]
+    assert first.requires_grad == gradient
+    assert len(dumps(whole[:600_000]).data) > 4_000_000
+
+
 def test_the_same_tensors_have_the_same_hash():
     one, other = (torch.arange(3.0) for _ in range(2))
 
