@@ -90,6 +90,8 @@ class Listing:
     a manifest that followed other rules is not used."""
     beside: Mapping[str, int] = field(default_factory=dict)
     """How many files beside the images or shards are skipped, by their suffix."""
+    notes: Sequence[str] = ()
+    """What else to say of how the data are read: nothing is left out in silence."""
     check: Callable[[Path, int], str | None] | None = None
     """Says what is wrong with the record at an image's offset in a shard, which its
     bytes alone do not show."""
