@@ -152,6 +152,12 @@ class ExperimentConfig(ExperimentChecks):
     unreadable_images: Literal["stop", "skip"] = "stop"
     """What an image that cannot be decoded does: ``stop`` ends the run before it
     trains, ``skip`` omits it. Either way the record names it."""
+    missing_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
+    """How a blank or nan in a label column of a CSV file is read: ``zero`` and ``one``
+    as that value, ``ignore`` leaves the image out; ``refuse`` names its line."""
+    uncertain_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
+    """How -1 or a word such as ``unsure`` in a label column of a CSV file is read, with
+    the same choices: U-Zeros, U-Ones and U-Ignore of CheXpert."""
     image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
     """Side of the square training and evaluation image, in pixels."""
     crop_area_min: Annotated[float, Field(gt=0, le=1)] = 0.08

@@ -28,6 +28,8 @@ DEFAULTS = {
     "auroc_margin": 0.02,
     "loader": "torch",
     "unreadable_images": "stop",
+    "missing_labels": "refuse",
+    "uncertain_labels": "refuse",
     "seed": 0,
     "tensorboard": True,
     "device": "cpu",

@@ -21,7 +21,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Fingerprint, Listing
+from nbkit.datasets.listing import Fingerprint, Listing, alike_classes
 from nbkit.datasets.manifest import (
     Manifest,
     known_manifest,
@@ -113,13 +113,14 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         left (``coarse``), and the names of the ``first`` of these; ``same_files`` with
         the ``count`` of images that are the same file as one before, how many of these
         have another label (``relabelled``), and the names of the ``first`` two;
-        and how many are the ``classes_without_training_images``.
+        how many are the ``classes_without_training_images``; and ``notes``, lines on
+        columns, labels and classes that a person may not expect.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
         names = ("unreadable", "classes_without_training_images", "deep", "same_files")
-        nothing = dict.fromkeys((*names, "passed_over"))
+        nothing = dict.fromkeys((*names, "passed_over", "notes"))
         return {"fingerprint": fingerprint | unknown, **nothing}
     # The first image of each reason comes first: no reason is cut off.
     groups = by_reason(manifest.unreadable)
@@ -135,6 +136,7 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
             ],
         },
         "classes_without_training_images": manifest.classes_without_training_images,
+        "notes": list(manifest.notes),
         "deep": asdict(manifest.deep),
         "same_files": asdict(manifest.same_files),
         "passed_over": {
@@ -147,7 +149,12 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
 def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
     """Return the run's manifest, after it has been put into the run's folder."""
     beat = functools.partial(rank.beat, 0, Phase.STARTING)
-    listing = find(config.data, on_wait=beat)
+    listing = find(
+        config.data,
+        missing_labels=config.missing_labels,
+        uncertain_labels=config.uncertain_labels,
+        on_wait=beat,
+    )
     beat()
     fingerprint = listing.fingerprint()
     beat()
@@ -179,7 +186,8 @@ def _counted_now(
     else:
         left_out = {(None, one.name) for one in manifest.unreadable}
         same = same_files(listing, fingerprint.file_numbers, left_out)
-    manifest = replace(manifest, same_files=same)
+    notes = (*listing.notes, *alike_classes(manifest.classes))
+    manifest = replace(manifest, same_files=same, notes=notes)
     if manifest.counts_beside:
         return manifest
     counts = Counter(manifest.passed_over) + Counter(listing.beside)
@@ -264,8 +272,12 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield f"{what} {are} skipped: {in_words(manifest.passed_over)}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
-        every = plural(len(manifest.classes), "class", "classes")
+        one, many = "class", "classes"
+        if manifest.is_multi_label:
+            one, many = "label", "labels"
+        every = plural(len(manifest.classes), one, many)
         yield f"{count:,} of {every} {have} no training image"
+    yield from manifest.notes
     if manifest.deep.count:
         yield _deep(manifest)
     if manifest.same_files.count:
