@@ -63,7 +63,8 @@ class ExperimentConfig(ExperimentChecks):
     weights: str = "random"
     """Where the weights come from: ``random`` makes new ones, ``pretrained`` takes
     torchvision's own for ImageNet (downloaded once; an output layer for other classes
-    is made new); the id of a run takes its newest checkpoint; or the path of one."""
+    is made new); the id of a run takes its newest checkpoint, which must have been
+    trained on the same classes; or the path of one."""
     weight_perturbation: Annotated[float, Field(ge=0, le=0.1)] = 0.0
     """Relative change of every weight, up or down at random, before the first step:
     2**-23 is the last bit of fp32. It shows how much rounding alone changes a
