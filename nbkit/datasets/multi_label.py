@@ -252,7 +252,7 @@ def _check_values(
         remedy = "write 0 or 1, or remove the column if it is not a label"
         if kind in rules:
             remedy = (
-                f"set {kind}_labels='zero' or 'one' to read {kind} labels so, or "
+                f"set {kind}_labels='zero' or 'one' to read them as 0 or 1, or "
                 f"'ignore' to leave their images out, or {remedy}"
             )
         problems.append(

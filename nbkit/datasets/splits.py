@@ -10,6 +10,7 @@ __all__ = [
     "EVALUATION",
     "TRAINING",
     "has_split_word",
+    "is_held_out",
     "split_of",
     "splits_among",
     "splits_in",
@@ -26,10 +27,8 @@ _SPLITS = {
     **dict.fromkeys(_TEST, "test"),
 }
 
-_NO_CLASS = (
-    *("holdout", "heldout", "trainval"),
-    *("labeled", "labelled", "unlabeled", "unlabelled"),
-)
+_HELD_OUT = {"holdout", "heldout", "unlabeled", "unlabelled"}
+_NO_CLASS = (*_HELD_OUT, "labeled", "labelled", "trainval")
 _KINDS = {**_SPLITS, **{word: word for word in _NO_CLASS}}
 _BESIDE_SPLITS = {"pred", "prediction", "predictions", "background", "query", "gallery"}
 """Of what is no split by itself: beside one, in a name that is otherwise the same."""
@@ -85,6 +84,11 @@ def splits_among(names: Sequence[str]) -> list[str]:
 def has_split_word(name: str) -> bool:
     """Tell whether a word of a folder's name is that of a split."""
     return bool(_kinds(_words(name)))
+
+
+def is_held_out(path: str) -> bool:
+    """Tell whether a packed file is for neither training nor evaluation by its name."""
+    return not _HELD_OUT.isdisjoint(_words(path)) and not splits_in(path)
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -180,3 +180,23 @@ def test_equal_names_of_a_description_are_numbered(tmp_path, labels):
     )
 
     assert list(listing.classes) == ["x (0)", "x (1)"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["train-0.tar", "holdout-0.tar"], "holdout-0.tar is named for neither"),
+        (["labeled/0.tar", "unlabeled/0.tar"], "unlabeled/0.tar is named for neither"),
+        (["trainval.tar", "test.tar"], None),
+        (["unlabeled-0.tar", "unlabeled-1.tar"], None),
+        (["holdout-val.tar", "train.tar"], None),
+    ],
+)
+def test_shards_for_neither_training_nor_evaluation_are_refused(tmp_path, names, said):
+    fill(tmp_path, *names)
+
+    if said is None:
+        assert "train" in use_of(tmp_path, names).values()
+        return
+    with pytest.raises(ConfigError, match=said):
+        use_of(tmp_path, names)
