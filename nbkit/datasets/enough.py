@@ -9,7 +9,12 @@ from nbkit.datasets.cache import NAMED_IMAGES
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError
 
-__all__ = ["check_enough_images", "no_evaluation_images", "too_few_images"]
+__all__ = [
+    "check_enough_images",
+    "check_several_labels",
+    "no_evaluation_images",
+    "too_few_images",
+]
 
 
 def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
@@ -21,9 +26,10 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
     ------
     ConfigError
         If the data cannot be read, or have fewer training images than one global batch,
-        or no evaluation images where these are needed.
+        or no evaluation images where these are needed, or several labels an image
+        where these mean nothing.
     """
-    known = dict(NAMED_IMAGES)
+    known = {name: (*counts, 0) for name, counts in NAMED_IMAGES.items()}
     for config in configs:
         if config.data == "synthetic":
             continue
@@ -33,8 +39,12 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
                 missing_labels=config.missing_labels,
                 uncertain_labels=config.uncertain_labels,
             )
-            known[config.data] = len(listing.train), len(listing.evaluation)
-        train, evaluation = known[config.data]
+            labels = len(listing.classes) if listing.is_multi_label else 0
+            counts = len(listing.train), len(listing.evaluation)
+            known[config.data] = (*counts, labels)
+        train, evaluation, labels = known[config.data]
+        if labels:
+            check_several_labels(config, labels)
         if config.evaluation_period_epochs is not None and not evaluation:
             raise ConfigError(no_evaluation_images(config))
         batch = config.batch_size_per_gpu
@@ -42,6 +52,24 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
             message := too_few_images(config, train, batch, config.world_size)
         ):
             raise ConfigError(message)
+
+
+def check_several_labels(config: ExperimentConfig, count: int) -> None:
+    """Refuse what means nothing where an image can have several labels."""
+    if config.label_smoothing:
+        message = (
+            f"label_smoothing={config.label_smoothing} is for the cross entropy of one "
+            f"class an image, but data={config.data!r} has {count} labels an image; "
+            "set label_smoothing=0."
+        )
+        raise ConfigError(message)
+    if config.target_accuracy is not None:
+        message = (
+            f"target_accuracy={config.target_accuracy} is a share of images with the "
+            f"right class, but data={config.data!r} has {count} labels an image, which "
+            "are judged by their AUROC; set target_accuracy=None."
+        )
+        raise ConfigError(message)
 
 
 def no_evaluation_images(config: ExperimentConfig) -> str:

@@ -9,7 +9,7 @@ from nbkit.study import time_to_accuracy_plan as plan_module
 from nbkit.study.parameters import Parameters
 from nbkit.study.time_to_accuracy_plan import plan
 from nbkit.worker.data import synthetic
-from tests.datasets.images import write_folder
+from tests.datasets.images import write_folder, write_table
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 OPEN = {
@@ -158,3 +158,10 @@ def test_data_without_evaluation_images_are_refused(tmp_path):
 
     with pytest.raises(ConfigError, match="has no evaluation images"):
         plan(parameters(data=str(tmp_path / "data" / "train"), batch_size_per_gpu=4))
+
+
+def test_a_target_for_several_labels_is_refused(tmp_path):
+    table = write_table(tmp_path)
+
+    with pytest.raises(ConfigError, match="2 labels an image, which are judged by"):
+        plan(parameters(data=str(table), batch_size_per_gpu=1))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_several_labels
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Fingerprint, Listing, alike_classes
 from nbkit.datasets.manifest import (
@@ -95,7 +96,8 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
     if rank.rank == 0:
         for note in _notes(config, manifest):
             say(note)
-    _check_several_labels(config, manifest)
+    if manifest.is_multi_label:
+        check_several_labels(config, len(manifest.classes))
     return manifest
 
 
@@ -326,24 +328,3 @@ def _changed(
         f"data={config.data!r} has changed since the run began ({what}), and a resumed "
         "run must use the same images; restore them, or launch a new run."
     )
-
-
-def _check_several_labels(config: ExperimentConfig, manifest: Manifest) -> None:
-    """Refuse what means nothing where an image can have several labels."""
-    if not manifest.is_multi_label:
-        return
-    count = len(manifest.classes)
-    if config.label_smoothing:
-        message = (
-            f"label_smoothing={config.label_smoothing} is for the cross entropy of one "
-            f"class an image, but data={config.data!r} has {count} labels an image; "
-            "set label_smoothing=0."
-        )
-        raise ConfigError(message)
-    if config.target_accuracy is not None:
-        message = (
-            f"target_accuracy={config.target_accuracy} is a share of images with the "
-            f"right class, but data={config.data!r} has {count} labels an image, which "
-            "are judged by their AUROC; set target_accuracy=None."
-        )
-        raise ConfigError(message)
