@@ -112,6 +112,7 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     if empty := data.get("classes_without_training_images"):
         of = f" of {data['num_classes']:,}" if data.get("num_classes") else ""
         rows.append(("empty classes", f"{empty:,}{of}, without a training image"))
+    rows += [("note", note) for note in data.get("notes") or ()]
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
     if count := _count(data, "deep"):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationInfo, field_validator
 
 from nbkit.config.determinism import not_deterministic
-from nbkit.config.image_sizes import image_size_problem
+from nbkit.config.image_sizes import image_size_problem, single_image_problem
 from nbkit.config.model import Model, reads_store
 from nbkit.config.slurm import SIGNAL_DELAY_LIMIT, SlurmConfig
 from nbkit.errors import LaunchError
@@ -202,7 +202,11 @@ class ExperimentChecks(Model):
         has_model = info.data.get("task") in ("train", "inference")
         if not has_model or reads_store.get():
             return value
-        if why := image_size_problem(info.data.get("model", ""), value):
+        model = info.data.get("model", "")
+        why = image_size_problem(model, value)
+        if info.data["task"] == "train" and info.data.get("batch_size_per_gpu") == 1:
+            why = why or single_image_problem(model, value)
+        if why:
             raise ValueError(why)
         return value
 

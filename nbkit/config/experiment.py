@@ -63,7 +63,8 @@ class ExperimentConfig(ExperimentChecks):
     weights: str = "random"
     """Where the weights come from: ``random`` makes new ones, ``pretrained`` takes
     torchvision's own for ImageNet (downloaded once; an output layer for other classes
-    is made new); the id of a run takes its newest checkpoint; or the path of one."""
+    is made new); the id of a run takes its newest checkpoint, which must have been
+    trained on the same classes; or the path of one."""
     weight_perturbation: Annotated[float, Field(ge=0, le=0.1)] = 0.0
     """Relative change of every weight, up or down at random, before the first step:
     2**-23 is the last bit of fp32. It shows how much rounding alone changes a
@@ -152,6 +153,12 @@ class ExperimentConfig(ExperimentChecks):
     unreadable_images: Literal["stop", "skip"] = "stop"
     """What an image that cannot be decoded does: ``stop`` ends the run before it
     trains, ``skip`` omits it. Either way the record names it."""
+    missing_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
+    """How a blank or nan in a label column of a CSV file is read: ``zero`` and ``one``
+    as that value, ``ignore`` leaves the image out; ``refuse`` names its line."""
+    uncertain_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
+    """How -1 or a word such as ``unsure`` in a label column of a CSV file is read, with
+    the same choices: U-Zeros, U-Ones and U-Ignore of CheXpert."""
     image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
     """Side of the square training and evaluation image, in pixels."""
     crop_area_min: Annotated[float, Field(gt=0, le=1)] = 0.08

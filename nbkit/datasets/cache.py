@@ -12,7 +12,7 @@ import platformdirs
 
 from nbkit.errors import StoreError
 
-__all__ = ["NAMED", "cache_path", "cached_folder"]
+__all__ = ["NAMED", "NAMED_IMAGES", "cache_path", "cached_folder"]
 
 NAMED = {
     "photos": "photos-1",
@@ -22,6 +22,14 @@ NAMED = {
 }
 """Built-in sets and their folders, which have another name for other images. A folder
 of the user's that has such a name is given as ``./photos``."""
+
+NAMED_IMAGES = {
+    "photos": (400, 96),
+    "made-labels": (384, 96),
+    "cifar10": (50_000, 10_000),
+    "imagenette": (9_469, 3_925),
+}
+"""How many images they have, for training and for evaluation."""
 
 _ABANDONED_AFTER_SECONDS = 86_400
 

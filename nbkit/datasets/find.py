@@ -14,7 +14,7 @@ from nbkit.datasets.folders import files_below
 from nbkit.datasets.image_folder import has_images_in_folders, list_image_folder
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing
 from nbkit.datasets.made_labels import LABELS, made_labels_folder
-from nbkit.datasets.multi_label import list_multi_label
+from nbkit.datasets.multi_label import check_rules, list_multi_label
 from nbkit.datasets.nih import is_nih, list_nih, nih_table
 from nbkit.datasets.passed_over import in_words, kind_of
 from nbkit.datasets.photos import photos_folder
@@ -42,7 +42,13 @@ _POSSIBLE = (
 )
 
 
-def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
+def find(
+    data: str,
+    *,
+    missing_labels: str = "refuse",
+    uncertain_labels: str = "refuse",
+    on_wait: Callable[[], None] | None = None,
+) -> Listing:
     """Return the images that an experiment's ``data`` names.
 
     Parameters
@@ -50,6 +56,8 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
     data
         The path of a folder of images, of a folder of packed files, of a CSV file with
         several labels an image, or of NIH ChestX-ray14; or one of `NAMED`.
+    missing_labels, uncertain_labels
+        How values of a labels CSV that are not 0 or 1 are read; see `ExperimentConfig`.
     on_wait
         Called every second or so while a built-in set is made or downloaded, and later
         while packed files are listed; what it raises ends that.
@@ -59,11 +67,15 @@ def find(data: str, *, on_wait: Callable[[], None] | None = None) -> Listing:
     ConfigError
         If there is nothing that can be used; the text says what can.
     """
+    rules = {"missing_labels": missing_labels, "uncertain_labels": uncertain_labels}
+    check_rules(rules)
     if data in NAMED:
         return _built_in(data, on_wait)
     root = expanded(data, "data")
     if root.is_file() and root.suffix.lower() == ".csv":
-        return list_nih(root) if is_nih(root) else list_multi_label(root)
+        if is_nih(root):
+            return list_nih(root)
+        return list_multi_label(root, **rules)
     if not root.is_dir():
         found = "is a file" if root.exists() else "does not exist"
         message = f"data={data!r} {found}; give the path of {_POSSIBLE}."

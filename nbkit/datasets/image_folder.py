@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 from nbkit.datasets.folders import (
@@ -19,7 +20,13 @@ from nbkit.datasets.folders import (
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing, is_one_by_link
 from nbkit.datasets.passed_over import HIDDEN_FOLDERS, is_archive, kind_of, remedy
 from nbkit.datasets.samples import Sample
-from nbkit.datasets.splits import TRAINING, split_of, splits_in
+from nbkit.datasets.splits import (
+    TRAINING,
+    has_split_word,
+    split_of,
+    splits_among,
+    splits_in,
+)
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 
@@ -58,6 +65,12 @@ def list_image_folder(root: Path) -> Listing:
         If the folder is missing, unreadable, or not laid out as above, if a class
         looks like a split, if links make images count more than once, or if what may be
         a class or split is a link that cannot be followed.
+
+    Notes
+    -----
+    Folders in ``train/`` are classes whatever their names are. Without it, folders that
+    are parts of a data set by their names, or that hold no image themselves but folders
+    of the same names, are refused: they may be splits, folds or variants.
     """
     if not root.is_dir():
         found = "is a file" if root.exists() else "does not exist"
@@ -67,14 +80,16 @@ def list_image_folder(root: Path) -> Listing:
         )
         raise ConfigError(message)
     try:
-        contents, passed_over = _list(root)
+        contents, passed_over, notes = _list(root)
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
             f"({error.strerror}); fix its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
-    return Listing("image folder", root, lambda: contents, beside=passed_over)
+    return Listing(
+        "image folder", root, lambda: contents, beside=passed_over, notes=notes
+    )
 
 
 def has_images_in_folders(root: Path) -> bool:
@@ -82,7 +97,7 @@ def has_images_in_folders(root: Path) -> bool:
     return any(_holds_image(root / name) for name in subfolders(root))
 
 
-def _list(root: Path) -> tuple[Contents, Counter[str]]:
+def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
     broken = check_splits(root, has_validation=_has_validation(root))
     train, evaluation = _splits(root)
     base = root / train if train else root
@@ -92,13 +107,14 @@ def _list(root: Path) -> tuple[Contents, Counter[str]]:
     _check_classes(root, base, classes)
     files = _Files(root)
     training = _samples(root, files, base, classes)
+    notes = _check_variants(root, base, classes, training)
     tested: list[Sample] = []
     if evaluation:
         if split_of(evaluation) == "validation":
             _check_known(root, evaluation, train, classes)
         tested = _samples(root, files, root / evaluation, classes, may_be_empty=True)
     passed_over = files.passed_over + _outside(root, train, evaluation, classes)
-    return Contents(classes, training, tested), passed_over + broken
+    return Contents(classes, training, tested), passed_over + broken, notes
 
 
 def _has_validation(root: Path) -> bool:
@@ -183,19 +199,95 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
     if len(classes) < 2:
         there = (base, *(base / name for name in classes))
         counts = Counter(kind_of(name) for here in there for name in names_in(here)[1])
+        deeper = [_level(base / name) for name in classes]
         message = (
             f"data={str(root)!r} has {plural(len(classes), 'class folder')} in "
-            f"{base}, but a classifier needs 2 or more{remedy(counts)}; put the images "
-            "of each class into its own subfolder, or into train/<class>/ and "
-            "val/<class>/."
+            f"{base}, but a classifier needs 2 or more{remedy(counts)}; "
+            f"{_name_one(deeper)}put the images of each class into its own subfolder, "
+            "or into train/<class>/ and val/<class>/."
         )
         raise ConfigError(message)
-    # Below train/, a class may have such a word in its name.
-    alike = splits_in if base == root else split_of
-    if all(map(alike, classes)):
-        problem = f"the class folders look like splits ({_few(classes)})"
-        how = "call those of splits train and val, or put classes into train/"
+    if base != root:  # There, a class may have such a word in its name.
+        parts = classes if all(map(split_of, classes)) else []
+    else:
+        parts = splits_among(classes) or [
+            name
+            for name in classes
+            if has_split_word(name)
+            and subfolders(root / name)
+            and not _images_in(root / name)
+        ]
+    if parts:
+        problem = f"the class folders look like splits ({_few(parts)})"
+        deeper = [_level(base / name) for name in parts]
+        how = "put classes into train/ and, for evaluation, val/"
+        raise _unclear(root, problem, f"{_name_one(deeper)}{how}")
+
+
+def _level(folder: Path) -> Path | None:
+    """Return the folder with several folders, here or below single ones; or None."""
+    with suppress(OSError):
+        while len(folders := subfolders(folder)) == 1 and not _images_in(folder):
+            folder /= folders[0]
+        if len(folders) > 1:
+            return folder
+    return None
+
+
+def _name_one(folders: Iterable[Path | None]) -> str:
+    """Return which of these folders to name, as a remedy; nothing if there is none."""
+    there = [folder for folder in folders if folder is not None]
+    # Of splits, that for training.
+    there.sort(key=lambda folder: "train" not in folder.name.lower())
+    return f"name data={str(there[0])!r}, or " if there else ""
+
+
+def _check_variants(
+    root: Path, base: Path, classes: list[str], images: list[Sample]
+) -> list[str]:
+    """Refuse classes that hold only folders of the same names; return what to note.
+
+    These may be folds, sites or variants, of which the folders within are the classes.
+    """
+    prefix = "" if base == root else f"{base.name}/"
+    inside: dict[str, set[str]] = {}
+    for label, samples in groupby(images, lambda sample: sample.label):  # by name
+        assert isinstance(label, int)
+        name = classes[label]
+        paths = [sample.name for sample in samples]
+        inside[name] = _folders_inside(f"{prefix}{name}/", paths)
+    counts = Counter(name for folders in inside.values() for name in folders)
+    shared = {name for name, count in counts.items() if count > 1}
+    alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
+    hold = f"hold no image but folders of the same names ({_few(sorted(shared))})"
+    if alike and base == root:
+        problem = f"the class folders {_few(alike)} {hold}"
+        how = (
+            f"{_name_one([_level(base / alike[0])])}put the images of a class into one "
+            "folder, or all these folders into train/ if they are classes"
+        )
         raise _unclear(root, problem, how)
+    if alike:
+        return [f"the classes {_few(alike)} {hold}"]
+    if all(inside.values()):
+        return [
+            f"no class folder holds an image itself, but folders do: {_few([*counts])}"
+        ]
+    return []
+
+
+def _folders_inside(prefix: str, images: list[str]) -> set[str]:
+    """Return the folders that hold the images of a class, which holds none itself.
+
+    A folder that is alone in another is passed through.
+    """
+    while True:
+        if any("/" not in image[len(prefix) :] for image in images):
+            return set()
+        folders = {image[len(prefix) :].partition("/")[0] for image in images}
+        if len(folders) > 1:
+            return folders
+        prefix += f"{folders.pop()}/"
 
 
 def _unclear(root: Path, problem: str, how: str) -> ConfigError:
@@ -267,7 +359,8 @@ class _Files:
             self._see(here)
             folders, files, hidden_folders, hidden = all_names_in(here)
             waiting += (f"{here}/{name}" for name in folders)
-            if len({split_of(name) for name in folders} - {None}) > 1:
+            parts = [*filter(split_of, folders), *splits_among(folders)]
+            if len(set().union(*map(splits_in, parts))) > 1:
                 problem = f"{here} looks like a class, but holds splits"
                 how = "put images into train/<class>/ and val/<class>/"
                 raise _unclear(self._root, problem, how)

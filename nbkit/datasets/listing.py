@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import stat
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ __all__ = [
     "Contents",
     "Fingerprint",
     "Listing",
+    "alike_classes",
     "is_one_by_link",
     "leads_nowhere",
 ]
@@ -63,8 +65,6 @@ class Contents:
     """The patient of each image, by its name; empty if the data do not say."""
     split_by: str | None = None
     """In words, what says which images are for evaluation; None where folders do."""
-    unused_columns: Sequence[str] = ()
-    """Columns of a table of labels that are neither a label nor otherwise known."""
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """How many files in packed files make no image, by their suffix."""
 
@@ -90,6 +90,8 @@ class Listing:
     a manifest that followed other rules is not used."""
     beside: Mapping[str, int] = field(default_factory=dict)
     """How many files beside the images or shards are skipped, by their suffix."""
+    notes: Sequence[str] = ()
+    """What else to say of how the data are read: nothing is left out in silence."""
     check: Callable[[Path, int], str | None] | None = None
     """Says what is wrong with the record at an image's offset in a shard, which its
     bytes alone do not show."""
@@ -128,11 +130,6 @@ class Listing:
     def split_by(self) -> str | None:
         """See `Contents`."""
         return self.contents.split_by
-
-    @property
-    def unused_columns(self) -> Sequence[str]:
-        """See `Contents`."""
-        return self.contents.unused_columns
 
     @property
     def passed_over(self) -> dict[str, int]:
@@ -258,6 +255,17 @@ def _number(found: os.stat_result) -> int:
     # Some file systems number several files alike.
     times = found.st_mtime_ns, found.st_ctime_ns
     return hash((found.st_dev, found.st_ino, found.st_size, times))
+
+
+def alike_classes(classes: Sequence[str]) -> list[str]:
+    """Return a note on classes that differ in case, blanks or Unicode form alone."""
+    names: dict[str, list[str]] = {}
+    for name in classes:
+        plain = " ".join(unicodedata.normalize("NFKC", name).split()).casefold()
+        names.setdefault(plain, []).append(name)
+    alike = [" and ".join(map(repr, group)) for group in names.values() if group[1:]]
+    what = "classes differ in case, blanks or Unicode form alone"
+    return [f"{what}: {', '.join(alike)}"] if alike else []
 
 
 def leads_nowhere(path: Path) -> bool:

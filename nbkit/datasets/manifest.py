@@ -96,11 +96,12 @@ class Manifest:
     same_files: SameFiles = field(default_factory=SameFiles)
     """Of a manifest in the store, those in packed files alone."""
 
+    notes: Sequence[str] = ()
+    """What else to say of how the data are read; none of a manifest in the store."""
+
     @property
     def classes_without_training_images(self) -> int:
-        """How many classes a model cannot learn; 0 with several labels."""
-        if self.is_multi_label:
-            return 0
+        """How many classes, or labels, no training image has."""
         return len(self.classes) - len(self.train.classes())
 
 

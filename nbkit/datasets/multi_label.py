@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,7 +24,13 @@ from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.reading import open_regular
 
-__all__ = ["check_patients", "list_multi_label", "missing_files", "read_columns"]
+__all__ = [
+    "check_patients",
+    "check_rules",
+    "list_multi_label",
+    "missing_files",
+    "read_columns",
+]
 
 _FILE, _SPLIT, _PATIENT = "file", "split", "patient_id"
 _SPLITS = {
@@ -35,11 +42,21 @@ _STAT_THREADS = 16
 _NAMED_IN_MESSAGE = 3
 _VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 """Of a label; programs that know blanks write numbers with a point."""
-_MOST_OTHERS = 0.01
-"""A column with fewer values that are none of these is a label with mistakes."""
+_UNKNOWN = {
+    "missing": {"", "nan", "na", "n/a", "<na>", "null", "none"},
+    "uncertain": {
+        *("-1", "-1.0", "?", "u", "unsure", "uncertain", "unclear", "unknown"),
+        *("maybe", "possible", "equivocal", "indeterminate"),
+    },
+}
+"""Values that a label may have besides, by what they say."""
+_KINDS = {**{kind: kind for kind in _UNKNOWN}, "other": "invalid"}
+_READ_AS = {"zero": 0, "one": 1, "ignore": None}
 
 
-def list_multi_label(csv_path: Path) -> Listing:
+def list_multi_label(
+    csv_path: Path, *, missing_labels: str = "refuse", uncertain_labels: str = "refuse"
+) -> Listing:
     """Return the images that a CSV file lists.
 
     Parameters
@@ -49,14 +66,17 @@ def list_multi_label(csv_path: Path) -> Listing:
         ``split`` may hold train, or val, test or another usual name for evaluation.
         Without it a column ``patient_id`` decides: a fifth of the patients, always the
         same ones, are for evaluation. Without both everything is for training. Of the
-        other columns those are labels that hold nothing but 0 and 1 (or 0.0 and 1.0).
+        other columns those are labels that mostly hold 0 and 1 (or 0.0 and 1.0).
+    missing_labels, uncertain_labels
+        See `ExperimentConfig`. An image is left out whole: what is left has all
+        labels, so that losses, AUROCs, packs and baselines need no third value.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read or used so, if a column is a label but for a few
-        rows, if a patient has images for training and for evaluation, or if images
-        that it names are missing.
+        If the file cannot be read or used so, if a label has a value that is not 0 or
+        1 and no rule for it, if a patient has images for training and for evaluation,
+        or if images that it names are missing.
     """
     try:
         columns, rows = read_columns(csv_path)
@@ -68,10 +88,20 @@ def list_multi_label(csv_path: Path) -> Listing:
         for number, column in enumerate(columns)
         if column not in (_FILE, _SPLIT, _PATIENT)
     ]
-    labels = [number for number in others if _is_label(csv_path, columns, rows, number)]
+    labels = [number for number in others if _is_label(rows.values(), number)]
     if not labels:
-        problem = "has no column of labels, with only 0 and 1"
+        problem = "has no column of labels, with mostly 0 and 1"
         raise _unusable(csv_path, problem)
+    rules = {"missing": missing_labels, "uncertain": uncertain_labels}
+    notes = _check_values(csv_path, columns, rows, labels, rules)
+    unused = [columns[number] for number in others if number not in labels]
+    if unused:
+        notes.append(f"columns that are not labels: {', '.join(unused)}")
+    values: dict[str, int | None] = {
+        text: _READ_AS.get(rules[kind])
+        for kind, texts in _UNKNOWN.items()
+        for text in texts
+    } | _VALUES
     given = {
         _path(csv_path, line, row[columns.index(_FILE)]): row
         for line, row in rows.items()
@@ -82,8 +112,10 @@ def list_multi_label(csv_path: Path) -> Listing:
     splits = _splits(csv_path, columns, rows, given, patients)
     samples: dict[str, list[Sample]] = {"train": [], "evaluation": []}
     for name in sorted(given):
-        label = tuple(_VALUES[given[name][number].strip()] for number in labels)
-        samples[splits[name]].append(Sample(name, label, None))
+        label = [values[given[name][number].strip().lower()] for number in labels]
+        known = tuple(value for value in label if value is not None)
+        if len(known) == len(label):
+            samples[splits[name]].append(Sample(name, known, None))
     if not samples["train"]:
         raise _unusable(csv_path, "lists no image for training")
     contents = Contents(
@@ -93,18 +125,27 @@ def list_multi_label(csv_path: Path) -> Listing:
         is_multi_label=True,
         patients=patients,
         split_by=_split_by(columns),
-        unused_columns=[columns[number] for number in others if number not in labels],
     )
     listing = Listing(
         "multi-label",
         csv_path.parent,
         lambda: contents,
         described_by=[csv_path.name],
-        rule=SPLIT_RULE,
+        # Other rules make other labels of the same file.
+        rule=SPLIT_RULE + "".join(f" {rule}" for rule in rules.values()),
+        notes=notes,
     )
     if problem := missing_files(csv_path.parent, listing.files):
         raise _unusable(csv_path, problem)
     return listing
+
+
+def check_rules(rules: Mapping[str, str]) -> None:
+    """Refuse rules for labels, by field, that are none."""
+    for field, rule in rules.items():
+        if rule not in (known := ["refuse", *_READ_AS]):
+            message = f"{field}={rule!r} is not one of {', '.join(known)}."
+            raise ConfigError(message)
 
 
 def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
@@ -163,27 +204,64 @@ def check_patients(
         raise ConfigError(message)
 
 
-def _is_label(
+def _is_label(rows: Iterable[Sequence[str]], place: int) -> bool:
+    """Return whether most values of a column that say something are 0 or 1."""
+    counts = Counter(_kind(row[place]) for row in rows)
+    return counts["value"] > counts["other"]
+
+
+def _kind(text: str) -> str:
+    text = text.strip().lower()
+    if text in _VALUES:
+        return "value"
+    kinds = (kind for kind, texts in _UNKNOWN.items() if text in texts)
+    return next(kinds, "other")
+
+
+def _check_values(
     csv_path: Path,
     columns: Sequence[str],
     rows: Mapping[int, Sequence[str]],
-    place: int,
-) -> bool:
-    """Return whether a column holds nothing but 0 and 1.
-
-    Raises
-    ------
-    ConfigError
-        If it does but for a few rows: a label would be lost for a slip of the hand.
-    """
-    wrong = [line for line, row in rows.items() if row[place].strip() not in _VALUES]
-    if wrong and len(wrong) <= _MOST_OTHERS * len(rows):
-        problem = (
-            f"says {columns[place]}={rows[wrong[0]][place]!r} in line {wrong[0]}, but "
-            f"all but {len(wrong)} of {len(rows)} rows say 0 or 1"
+    labels: Sequence[int],
+    rules: Mapping[str, str],
+) -> list[str]:
+    """Refuse values of labels that no rule is for; say what the others are read as."""
+    lines: dict[str, dict[str, list[int]]] = {}
+    for number in labels:
+        for line, row in rows.items():
+            kind = _kind(row[number])
+            if kind != "value":
+                lines.setdefault(kind, {}).setdefault(columns[number], []).append(line)
+    problems, notes = [], []
+    for kind, by_column in lines.items():
+        counts = [
+            f"{len(where):,} of {len(rows):,} in {name}"
+            for name, where in by_column.items()
+        ]
+        rule = rules.get(kind, "refuse")
+        if rule != "refuse":
+            what = "leave their images out"
+            if (value := _READ_AS[rule]) is not None:
+                what = f"are read as {value}"
+            notes.append(
+                f"{kind} labels ({_few(counts)}) {what}: {kind}_labels={rule!r}"
+            )
+            continue
+        name, where = next(iter(by_column.items()))
+        text = rows[where[0]][columns.index(name)]
+        remedy = "write 0 or 1, or remove the column if it is not a label"
+        if kind in rules:
+            remedy = (
+                f"set {kind}_labels='zero' or 'one' to read them as 0 or 1, or "
+                f"'ignore' to leave their images out, or {remedy}"
+            )
+        problems.append(
+            f"data={str(csv_path)!r} has {name}={text!r} in line {where[0]}; "
+            f"{_KINDS[kind]} values: {_few(counts)}. {remedy[:1].upper()}{remedy[1:]}."
         )
-        raise _unusable(csv_path, problem)
-    return not wrong
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return notes
 
 
 def _split_by(columns: Sequence[str]) -> str | None:

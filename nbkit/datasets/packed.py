@@ -336,7 +336,7 @@ def _classes(
             for image in part:
                 if image.class_name and not is_multi_label:
                     names[image.labels[0]] = image.class_name
-        return names
+        return _distinct(names)
     known = len(description.classes)
     if known < count or (is_multi_label and known != count):
         message = (
@@ -344,7 +344,16 @@ def _classes(
             f"but {DESCRIPTION} names {known}; it belongs to other files: remove it."
         )
         raise ConfigError(message)
-    return list(description.classes)
+    return _distinct(description.classes)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names with the label's number where several labels have the same."""
+    counts = Counter(names)
+    return [
+        f"{name} ({number})" if counts[name] > 1 else name
+        for number, name in enumerate(names)
+    ]
 
 
 def _check_that_labels_count(root: Path, found: list[list[Packed]], count: int) -> None:

@@ -8,14 +8,14 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Listing
+from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.datasets.packed import Description, write_counts
 from nbkit.datasets.passed_over import counted, in_words
 from nbkit.datasets.recordio import RecordIOWriter
@@ -28,11 +28,12 @@ from nbkit.datasets.when_packed import WhenPacked
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import expanded
-from nbkit.visible import encodable
+from nbkit.visible import encodable, visible
 
 __all__ = ["Format", "pack"]
 
 Format: TypeAlias = Literal["webdataset", "recordio", "tfrecord"]
+UnknownLabels: TypeAlias = Literal["refuse", "zero", "one", "ignore"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of images that are packed and of all."""
@@ -57,6 +58,8 @@ def pack(
     format: Format,
     *,
     shard_megabytes: int | None = None,
+    missing_labels: UnknownLabels = "refuse",
+    uncertain_labels: UnknownLabels = "refuse",
     on_progress: Progress | None = None,
 ) -> Path:
     """Write the images of a data set into a few large files.
@@ -78,6 +81,9 @@ def pack(
     shard_megabytes
         Size at which another file begins, in 10^6 bytes; None for 256, but for one file
         with ``recordio``, because MXNet and DALI read one file with one index.
+    missing_labels, uncertain_labels
+        How blanks, and -1 or words, in the label columns of a CSV file are read:
+        ``refuse``, ``zero``, ``one``, or ``ignore``, which leaves the image out.
     on_progress
         Called with the progress, instead of lines on the standard output.
 
@@ -98,7 +104,9 @@ def pack(
     if folder.is_symlink():
         folder = _led_to(folder)  # nothing can be renamed to a link's name
     _check_arguments(folder, format, shard_megabytes)
-    listing = find(str(data))
+    listing = find(
+        str(data), missing_labels=missing_labels, uncertain_labels=uncertain_labels
+    )
     _check_names(listing, format)
     if shard_megabytes is None and format != "recordio":
         shard_megabytes = _SHARD_MEGABYTES
@@ -108,7 +116,7 @@ def pack(
         temporary.mkdir(parents=True)
         before = WhenPacked(listing.passed_over, _linked(listing))
         if on_progress is None:
-            _tell(before)
+            _tell(before, (*listing.notes, *alike_classes(listing.classes)))
         _write(listing, temporary, format, shard_bytes, on_progress or _Lines())
         before.write(temporary)
         for path in (*temporary.iterdir(), temporary):
@@ -315,9 +323,9 @@ class _Shards:
         return TFRecordWriter(path, self._classes)
 
 
-def _tell(before: WhenPacked) -> None:
+def _tell(before: WhenPacked, notes: Iterable[str]) -> None:
     """Print what is not part of the data, and so of the pack; and what is one file."""
-    lines = []
+    lines = [f"{visible(note)}\n" for note in notes]
     if left := before.left_out:
         what = f"{counted(left)} ({in_words(left)})"
         lines.append(f"not packed, as not part of the data: {what}\n")

@@ -119,8 +119,11 @@ class Samples:
         return tuple(self._labels[start : start + self._labels_per_sample])
 
     def classes(self) -> set[int]:
-        """Return the classes that have an image; of several labels, nothing."""
-        return set() if self._labels_per_sample else set(self._labels)
+        """Return the classes, or labels, that have an image."""
+        labels = self._labels_per_sample
+        if not labels:
+            return set(self._labels)
+        return {label for label in range(labels) if 1 in self._labels[label::labels]}
 
     def size_bytes(self, index: int) -> int:
         """Return the length of an image's file, in bytes."""

@@ -17,7 +17,7 @@ from nbkit.datasets.instead import HEAD_BYTES, instead_of
 from nbkit.datasets.listing import is_one_by_link, leads_nowhere
 from nbkit.datasets.passed_over import COMPRESSED, kind_of
 from nbkit.datasets.samples import Pieces
-from nbkit.datasets.splits import split_of, splits_in
+from nbkit.datasets.splits import is_held_out, split_of, splits_in
 from nbkit.errors import ConfigError
 from nbkit.reading import open_regular
 
@@ -129,8 +129,16 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     Raises
     ------
     ConfigError
-        If a path has the words of two splits, or two shards are one file.
+        If a path has the words of two splits, or of none that is used, or if two shards
+        are one file.
     """
+    held_out = [shard for shard in shards if is_held_out(shard)]
+    if 0 < len(held_out) < len(shards):
+        message = (
+            f"data={str(root)!r}: {held_out[0]} is named for neither training nor "
+            "evaluation; name it train or val, or move it elsewhere."
+        )
+        raise ConfigError(message)
     splits = {shard: splits_in(shard) or {"train"} for shard in shards}
     for shard, said in splits.items():
         if "train" in said and len(said) > 1:

@@ -11,7 +11,7 @@ from nbkit.analysis.multi_label import FEWEST_PATIENTS
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Listing
+from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.study.devices import Devices, find_devices, why_cpus
@@ -43,7 +43,7 @@ _WARMUP_STEPS = 10
 _CONFIG_FIELDS = (
     *("model", "weights", "precision", "image_size", "crop_area_min", "epochs"),
     *("learning_rate", "label_weighting", "data", "loader", "unreadable_images"),
-    *("seed", "engine"),
+    *("missing_labels", "uncertain_labels", "seed", "engine"),
 )
 
 
@@ -140,7 +140,11 @@ def plan(parameters: Parameters) -> ChexnetPlan:
             f"data={MADE!r}, or the path of a labels CSV."
         )
         raise ConfigError(message)
-    listing = find(values["data"])
+    listing = find(
+        values["data"],
+        missing_labels=values["missing_labels"],
+        uncertain_labels=values["uncertain_labels"],
+    )
     _check_listing(values, listing)
     arms = {
         _devices(gpus): _config(values, devices, listing, gpus)
@@ -331,8 +335,8 @@ def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
         yield f"Images: {values['data']}, read as {listing.kind}."
     if listing.split_by:
         yield f"Split into training and evaluation by: {listing.split_by}."
-    if listing.unused_columns:
-        yield f"Columns that are not labels: {', '.join(listing.unused_columns)}."
+    notes = (*listing.notes, *alike_classes(listing.classes))
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
     if not listing.patients:
         yield (
             "The data have no patient_id: images are taken as independent, and "

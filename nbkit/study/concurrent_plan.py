@@ -10,6 +10,7 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig, LoaderConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices import visible_gpus
 from nbkit.launch.submit import existing_data
@@ -148,6 +149,8 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
                     )
     for config in arms.values():
         registry.resolve("engines", config.engine)().check(config)
+    # Copies for jobs may not be there yet.
+    check_enough_images(one.replace(data=values["data"]) for one in arms.values())
     return ConcurrentPlan(
         arms=arms,
         planned=planned,

@@ -144,6 +144,7 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         )
     if same := images.get("same_files"):
         lines[0] += f" {same_in_words(same)}."
+    lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
     if passed_over := images.get("passed_over"):
         kinds = in_words(passed_over["kinds"])
         lines.append(f"Passed over: {counted(passed_over['kinds'])} ({kinds}).")
@@ -178,6 +179,7 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
         "classes": one["num_classes"],
         "unreadable": one["unreadable"]["count"],
         **({"classes_without_training_images": empty} if empty else {}),
+        **({"notes": one["notes"]} if one.get("notes") else {}),
         **({"deep": deep} if deep.get("count") else {}),
         **({"same_files": same} if same["count"] else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},

@@ -9,6 +9,7 @@ from typing import Any
 from nbkit import registry
 from nbkit.analysis.audit_rows import has_convolutions
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.reading import expanded
@@ -112,6 +113,7 @@ def plan(parameters: Parameters) -> InferencePlan:
     for config in arms.values():  # before weights are trained for them
         engine.check(config)
     training = _training(values, devices) if weights == TRAIN else None
+    check_enough_images([*arms.values(), *([training] if training else [])])
     return InferencePlan(
         arms=arms,
         training=training,

@@ -9,6 +9,7 @@ from typing import Any
 from nbkit import registry
 from nbkit.analysis.gpu_names import canonical_gpu_name
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import NbkitError, ParameterError
 from nbkit.launch.submit import existing_data
 from nbkit.study.machines_load import (
@@ -308,6 +309,7 @@ def _here(kind: MeasuredKind, name: str) -> ExperimentConfig:
         changes["batch_size_per_gpu"] = kind.batch_size_per_gpu
     config = kind.config.replace(**changes)
     registry.resolve("engines", config.engine)().check(config)
+    check_enough_images([config])
     return config
 
 

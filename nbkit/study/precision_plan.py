@@ -12,6 +12,7 @@ from nbkit.analysis.answers import ROUNDING
 from nbkit.analysis.layouts import SIXTEEN_BIT, Format
 from nbkit.analysis.memory import estimate_memory
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.devices import visible_gpus
 from nbkit.launch.submit import existing_data
@@ -132,6 +133,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
     # All arms are alike to the engine: it says before the first one if they do not fit.
     config = arms[BASELINE.name]
     registry.resolve("engines", config.engine)().check(config)
+    check_enough_images([config])
     return PrecisionPlan(
         arms=arms,
         control=BASELINE.name if p.control else None,

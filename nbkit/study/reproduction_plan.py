@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.launch.entry import Entry
 from nbkit.launch.run import Run
@@ -44,6 +45,7 @@ class ReproductionPlan:
         config = original.config
         title = f"{_AGAIN}{config.title.removeprefix(_AGAIN)}"
         config = config.replace(data=existing_data(config.data), name=title)
+        check_enough_images([config])
         checkout = Checkout.of(original) if code == "original" else None
         launched_in = Path(original.submission.get("cwd") or ".").absolute()
         cwd = launched_in if can_enter(launched_in) else Path.cwd()

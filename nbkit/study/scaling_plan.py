@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from nbkit import registry
 from nbkit.config import AllReduceConfig, ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
 from nbkit.study.devices import Devices, find_devices
@@ -141,6 +142,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
     configs = sorted(arms.values(), key=lambda config: config.world_size)
     # The engine says whether the largest fits, before the smallest starts.
     registry.resolve("engines", p.engine)().check(configs[-1])
+    check_enough_images(configs)
     return ScalingPlan(
         arms=arms,
         allreduce=_allreduce(configs[-1], devices),

@@ -8,6 +8,7 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
@@ -117,6 +118,7 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
     _check_alike(arms)
     for config in arms.values():
         registry.resolve("engines", config.engine)().check(config)
+    check_enough_images(arms.values())
     whole = training_recipe(p.estimate_recipe)
     workload(whole)  # raises immediately if there is nothing to estimate
     asked = tuple(GPUS if p.estimate_for is None else p.estimate_for)

@@ -81,7 +81,7 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
     outputs = batches.num_classes if batches else 1000
     precision = _precision(config, device)
     model = models.build(config, config.num_classes or outputs)
-    origin = weights.load(model, config, rank)
+    origin = weights.load(model, config, rank, classes=manifest and manifest.classes)
     model = precision.to_layout(model.to(device)).eval()
 
     # 2. The number format; what is logged before passes are timed does not count

@@ -102,7 +102,14 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     total_steps = config.steps or (config.epochs or 1) * steps_per_epoch
     precision = Precision(config, device)
     raw_model = models.build(config, config.num_classes or batches.num_classes)
-    origin = weights.load(raw_model, config, rank, resumed=bool(saved), barrier=barrier)
+    origin = weights.load(
+        raw_model,
+        config,
+        rank,
+        classes=manifest and manifest.classes,
+        resumed=bool(saved),
+        barrier=barrier,
+    )
     seed_rank(config, rank)
     raw_model = precision.to_layout(raw_model.to(device))
     optimizer = optimizers.build(config, raw_model)
@@ -168,6 +175,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
                 step,
                 {
                     "model": raw_model.state_dict(),
+                    "classes": manifest and list(manifest.classes),
                     "optimizer": optimizer.state_dict(),
                     "scaler": precision.scaler.state_dict(),
                     "step": step,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from nbkit.reading import expanded
 from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths, is_id
 from nbkit.store.record import read_json
-from nbkit.worker import checkpoint
+from nbkit.visible import encodable, visible
+from nbkit.worker import checkpoint, models
 from nbkit.worker.rank import Rank
 
 __all__ = ["fingerprint", "load"]
@@ -31,6 +33,8 @@ State = dict[str, torch.Tensor]
 _SILENT_SECONDS = 60.0
 """How long a server may send nothing."""
 _PART_BYTES = 1 << 20
+_SYNSETS = {0: "n01440764", 281: "n02123045", 388: "n02510455", 999: "n15075141"}
+"""Some of ImageNet's, by their place: tench, tabby, giant panda and toilet tissue."""
 
 
 def load(
@@ -38,6 +42,7 @@ def load(
     config: ExperimentConfig,
     rank: Rank,
     *,
+    classes: Sequence[str] | None = None,
     resumed: bool = False,
     barrier: Callable[[], object] = lambda: None,
 ) -> dict[str, Any] | None:
@@ -51,6 +56,10 @@ def load(
         ``weights`` says which.
     rank
         This process in its run; other runs are beside it.
+    classes
+        Of the data, in the order of the outputs; None for synthetic ones. The weights
+        of a checkpoint must have been trained on the same; pretrained ones get a new
+        output layer for others than ImageNet's.
     resumed
         Whether the run's own checkpoint takes their place: then nothing is loaded.
     barrier
@@ -69,7 +78,7 @@ def load(
     Raises
     ------
     ConfigError
-        If there are no such weights, or they are not this model's.
+        If there are no such weights, or they are not this model's or these classes'.
     RunError
         If pretrained weights cannot be downloaded.
     """
@@ -81,11 +90,13 @@ def load(
         _perturb(model, config)
         return {**origin, "source": "random", "seed": config.seed}
     if config.weights == "pretrained":
-        name, renewed = _load_pretrained(model, config, rank, barrier)
+        name, renewed = _load_pretrained(model, config, rank, classes, barrier)
         origin |= {"source": "pretrained", "name": name, "new_output_layer": renewed}
     else:
         path, found = _find(config.weights, rank.paths.root.parent)
-        _load_strictly(model, _read(path, config.weights), config, found)
+        state, trained_on = _read(path, config.weights)
+        _load_strictly(model, state, config, found)
+        _check_classes(config, rank, classes, trained_on)
         origin |= {**found, "path": str(path)}
         origin.pop("model", None)
     _perturb(model, config)
@@ -121,12 +132,12 @@ def _load_pretrained(
     model: nn.Module,
     config: ExperimentConfig,
     rank: Rank,
+    classes: Sequence[str] | None,
     barrier: Callable[[], object],
 ) -> tuple[str, bool]:
     """Load torchvision's weights; return their name and whether an output is new."""
-    models = torchvision.models
     try:
-        weights: Any = models.get_model_weights(config.model).DEFAULT  # type: ignore[attr-defined]
+        weights: Any = torchvision.models.get_model_weights(config.model).DEFAULT  # type: ignore[attr-defined]
     except (ValueError, AttributeError):
         message = (
             f"weights='pretrained': torchvision has none for model={config.model!r}; "
@@ -139,7 +150,9 @@ def _load_pretrained(
         if not rank.local_rank:
             _download(weights.url, rank)
         # The builder also renames what older files call otherwise.
-        source = models.get_model(config.model, weights=weights, progress=False)
+        source = torchvision.models.get_model(
+            config.model, weights=weights, progress=False
+        )
     except (OSError, RuntimeError, HTTPException) as error:
         message = (
             f"weights='pretrained': {weights.url} cannot be loaded ({error}); put the "
@@ -155,13 +168,79 @@ def _load_pretrained(
     # Outputs that only a training has are left out of the model, and of its weights.
     state = {name: value for name, value in source.state_dict().items() if name in own}
     outputs = _outputs(own, state)
-    if outputs is not None:
+    is_new = outputs is not None or not _are_imagenet(
+        config, rank, classes, weights.meta["categories"]
+    )
+    if is_new:
+        # Of a model that has other outputs, shapes tell which weights make them.
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            other = models.build(config, len(weights.meta["categories"]) + 1)
+        shapes = {name: value.shape for name, value in other.state_dict().items()}
         state = {
-            name: value if value.shape == own[name].shape else own[name]
+            name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
+        _say(rank, f"the output layer is new: {config.data} has other classes")
     _load_strictly(model, state, config, {"source": "pretrained"})
-    return str(weights), outputs is not None
+    return str(weights), is_new
+
+
+def _are_imagenet(
+    config: ExperimentConfig,
+    rank: Rank,
+    classes: Sequence[str] | None,
+    categories: Sequence[str],
+) -> bool:
+    """Tell whether classes are ImageNet's, in order; synthetic images have none."""
+    if classes is None:
+        return True
+    if len(classes) != len(categories):
+        return False
+    if all(re.fullmatch(r"n\d{8}", name) for name in classes):
+        # Sorted, as all folders are; others than ImageNet's differ in some of these.
+        return all(classes[place] == name for place, name in _SYNSETS.items())
+    if all(name.isdecimal() and int(name) == n for n, name in enumerate(classes)):
+        _say(rank, f"the classes of {config.data} are numbers, taken for ImageNet's")
+        return True
+    # Packs write synonyms, and a number where two classes have one name.
+    pairs = zip(classes, categories, strict=True)
+    equal = sum(
+        name.partition(",")[0].strip().casefold() == category.casefold()
+        for name, category in pairs
+    )
+    return equal > len(categories) / 2
+
+
+def _check_classes(
+    config: ExperimentConfig,
+    rank: Rank,
+    classes: Sequence[str] | None,
+    trained_on: Sequence[str] | None,
+) -> None:
+    """Refuse weights whose outputs are other classes than those of the data."""
+    if classes is None:
+        return
+    if trained_on is None:
+        _say(rank, f"{config.weights} names no classes; they are taken for the data's")
+        return
+    for number, name in enumerate(classes):
+        trained = trained_on[number] if number < len(trained_on) else None
+        if trained != name:
+            was = "none" if trained is None else repr(trained)
+            message = (
+                f"weights={config.weights!r} were trained on other classes than "
+                f"data={config.data!r} has, or in another order: output {number} is "
+                f"{was} in the weights and {name!r} in the data. Use data with the "
+                "same classes, or weights='pretrained' or 'random'."
+            )
+            raise ConfigError(message)
+
+
+def _say(rank: Rank, text: str) -> None:
+    if rank.rank == 0:
+        line = encodable(f"weights: {visible(text)}\n", sys.stdout.encoding)
+        sys.stdout.write(line)
+        sys.stdout.flush()
 
 
 def _download(url: str, rank: Rank) -> None:
@@ -224,7 +303,8 @@ def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
     return file.absolute(), {"source": "checkpoint", "step": number}
 
 
-def _read(path: Path, named: str) -> State:
+def _read(path: Path, named: str) -> tuple[State, list[str] | None]:
+    """Return weights, and the classes that they were trained on where a run says so."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises many kinds
@@ -236,6 +316,7 @@ def _read(path: Path, named: str) -> State:
             "state_dict() with torch.save."
         )
         raise ConfigError(message) from error
+    classes = state.get("classes") if isinstance(state, Mapping) else None
     for name in ("model", "state_dict"):
         if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
             state = state[name]
@@ -247,7 +328,7 @@ def _read(path: Path, named: str) -> State:
             "state_dict() with torch.save, or {'model': state_dict}."
         )
         raise ConfigError(message)
-    return dict(state)
+    return dict(state), classes if isinstance(classes, list) else None
 
 
 def _load_strictly(

@@ -91,6 +91,14 @@ def test_a_config_without_a_length_is_short():
             {"model": "inception_v3", "image_size": 32},
             r"image_size=32: is below 75, the smallest that inception_v3 takes; use 75",
         ),
+        (
+            {"model": "resnet18", "image_size": 32, "batch_size_per_gpu": 1},
+            r"image_size=32: .* batch_size_per_gpu=1: up to 32 pixels, resnet18 norm",
+        ),
+        (
+            {"model": "densenet121", "image_size": 60, "batch_size_per_gpu": 1},
+            r"use batch_size_per_gpu=2 or more, or image_size=61 or more",
+        ),
         ({"emulated_step_seconds": 0.1}, r"task='train' computes itself; set task="),
         (
             {"task": "load", "batch_size_per_gpu": "max"},

@@ -2,6 +2,8 @@
 
 import pytest
 
+from nbkit.datasets import pack
+from nbkit.datasets.find import find
 from nbkit.datasets.multi_label import list_multi_label
 from nbkit.errors import ConfigError
 from tests.datasets.images import names_of, write_table
@@ -32,23 +34,104 @@ def test_without_a_column_of_splits_everything_is_for_training(tmp_path):
 
 
 def test_blanks_and_points_do_not_lose_a_label(tmp_path):
-    rows = ["1.png, 1,0.0,1,a", "2.png,0 ,1.0,-1,b"]
-    table = write_table(tmp_path, rows, "file,sick,old,unsure,view")
+    rows = ["1.png, 1,0.0,30,a", "2.png,0 ,1.0,1,b"]
+    table = write_table(tmp_path, rows, "file,sick,old,age,view")
 
     listing = list_multi_label(table)
 
     assert [sample.label for sample in listing.train] == [(1, 0), (0, 1)]
     assert list(listing.classes) == ["sick", "old"]
-    assert list(listing.unused_columns) == ["unsure", "view"]
+    assert listing.notes == ["columns that are not labels: age, view"]
 
 
-def test_a_label_with_a_slip_in_it_is_refused_with_the_line(tmp_path):
-    rows = [f"{number}.png,{number % 2}" for number in range(100)]
-    rows[7] = "7.png,-1"
-    table = write_table(tmp_path, rows, "file,sick")
+def with_unknown(tmp_path, *texts, of=20):
+    """Write a table whose first values of ``y`` are these; the others are 0 and 1."""
+    values = [*texts, *(number % 2 for number in range(of - len(texts)))]
+    rows = [f"{number:02}.png,1,{value}" for number, value in enumerate(values)]
+    return write_table(tmp_path, rows, "file,x,y")
 
-    with pytest.raises(ConfigError, match=r"sick='-1' in line 9, but all but 1 of 100"):
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["-1"], r"y='-1' in line 2; uncertain values: 1 of 20 in y\. Set uncertain_l"),
+        (
+            ["", ""],
+            r"y='' in line 2; missing values: 2 of 20 in y\. Set missing_labels",
+        ),
+        (["NaN"] * 15, "y='NaN' in line 2; missing values: 15 of 20 in y"),
+        (["Unsure"], "y='Unsure' in line 2; uncertain values: 1 of 20"),
+        (
+            ["yes"],
+            r"y='yes' in line 2; invalid values: 1 of 20 in y\. Write 0 or 1, or",
+        ),
+        (["2", "3"], "y='2' in line 2; invalid values: 2 of 20 in y"),
+        (["-1.0", ""], r"1 of 20 in y.*\n.*y='' in line 3; missing values: 1 of 20"),
+    ],
+)
+def test_value_of_a_label_that_is_not_known_is_refused(tmp_path, texts, said):
+    table = with_unknown(tmp_path, *texts)
+
+    with pytest.raises(ConfigError, match=said):
         list_multi_label(table)
+
+
+@pytest.mark.parametrize(("rule", "value"), [("zero", 0), ("one", 1), ("ignore", None)])
+@pytest.mark.parametrize(
+    ("kind", "text"), [("missing", ""), ("missing", "nan"), ("uncertain", "-1")]
+)
+def test_unknown_labels_are_read_as_asked(tmp_path, kind, text, rule, value):
+    table = with_unknown(tmp_path, text)
+
+    listing = list_multi_label(table, **{f"{kind}_labels": rule})
+
+    labels = {sample.name: sample.label for sample in listing.train}
+    assert labels.get("00.png") == (None if value is None else (1, value))
+    assert len(labels) == (19 if value is None else 20)
+    (note,) = listing.notes
+    assert note.startswith(f"{kind} labels (1 of 20 in y)")
+    assert note.endswith(f": {kind}_labels={rule!r}")
+
+
+def test_chexpert_is_read_with_both_rules(tmp_path):
+    rows = ["1.png,1.0,", "2.png,,-1.0", "3.png,,1.0", "4.png,,", "5.png,0.0,0.0"]
+    table = write_table(tmp_path, rows, "file,No Finding,Edema")
+
+    listing = list_multi_label(table, missing_labels="zero", uncertain_labels="one")
+
+    labels = [sample.label for sample in listing.train]
+    assert labels == [(1, 0), (0, 1), (0, 1), (0, 0), (0, 0)]
+
+
+def test_another_rule_makes_another_manifest(tmp_path):
+    table = with_unknown(tmp_path, "-1")
+    rules = ("zero", "one")
+
+    prints = [list_multi_label(table, uncertain_labels=r).fingerprint() for r in rules]
+
+    assert prints[0].stamp != prints[1].stamp
+
+
+def test_rule_that_is_none_is_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match="uncertain_labels='two' is not one of refuse"
+    ):
+        find(str(tmp_path), uncertain_labels="two")
+
+
+def test_pack_of_unknown_labels_takes_the_rule(tmp_path, packed, capsys):
+    table = with_unknown(tmp_path / "data", "", "-1")
+    rules = {"missing_labels": "zero", "uncertain_labels": "ignore"}
+
+    with pytest.raises(ConfigError, match="missing values: 1 of 20 in y"):
+        packed(table, "webdataset")
+    listing = find(str(pack(table, tmp_path / "pack", "recordio", **rules)))
+
+    assert len(listing.train) == 19
+    assert {sample.label for sample in listing.train[:1]} == {(1, 0)}
+    said = capsys.readouterr().out
+    assert "missing labels (1 of 20 in y) are read as 0: missing_labels='zero'" in said
+    assert "uncertain labels (1 of 20 in y) leave their images out" in said
 
 
 @pytest.mark.parametrize("word", ["val", "valid", "Validation", "test"])

@@ -146,3 +146,57 @@ def test_packed_files_that_differ_in_one_image_are_both_read(tmp_path, other):
         fill(tmp_path, name, data=tar_bytes(*members))
 
     assert len(find(str(tmp_path)).train) == 6
+
+
+@pytest.mark.parametrize(
+    ("texts", "classes"),
+    [
+        (["x", "x"], ["x (0)", "x (1)"]),
+        (["1", None], ["1 (0)", "1 (1)"]),  # whose name is its number
+        (["x", "y", "x"], ["x (0)", "y", "x (2)"]),
+    ],
+)
+def test_equal_names_of_classes_are_numbered(tmp_path, texts, classes):
+    (tmp_path / "some.x").write_bytes(b"")
+
+    def read(path):
+        for label, text in enumerate(texts):
+            yield Packed(None, (label,), ((0, 1),), text)
+
+    listing = list_packed("x", tmp_path, lambda name: name.endswith(".x"), read, None)
+
+    assert list(listing.classes) == classes
+
+
+@pytest.mark.parametrize("labels", [(0,), (0, 1)])
+def test_equal_names_of_a_description_are_numbered(tmp_path, labels):
+    (tmp_path / "some.x").write_bytes(b"")
+    packed.Description(["x", "x"], len(labels) > 1).write(tmp_path)
+    images = [Packed(None, labels, ((0, 1),)), Packed(None, labels[::-1], ((0, 1),))]
+    images[1:] = images[1:] if labels[1:] else [Packed(None, (1,), ((0, 1),))]
+
+    listing = list_packed(
+        "x", tmp_path, lambda name: name.endswith(".x"), lambda _: iter(images), None
+    )
+
+    assert list(listing.classes) == ["x (0)", "x (1)"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["train-0.tar", "holdout-0.tar"], "holdout-0.tar is named for neither"),
+        (["labeled/0.tar", "unlabeled/0.tar"], "unlabeled/0.tar is named for neither"),
+        (["trainval.tar", "test.tar"], None),
+        (["unlabeled-0.tar", "unlabeled-1.tar"], None),
+        (["holdout-val.tar", "train.tar"], None),
+    ],
+)
+def test_shards_for_neither_training_nor_evaluation_are_refused(tmp_path, names, said):
+    fill(tmp_path, *names)
+
+    if said is None:
+        assert "train" in use_of(tmp_path, names).values()
+        return
+    with pytest.raises(ConfigError, match=said):
+        use_of(tmp_path, names)

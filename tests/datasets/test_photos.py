@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from nbkit.datasets import photos
-from nbkit.datasets.cache import cached_folder
+from nbkit.datasets.cache import NAMED_IMAGES, cached_folder
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError, StoreError
 
@@ -29,8 +29,8 @@ def test_the_set_has_classes_to_train_on_and_to_evaluate_with(made, monkeypatch)
 
     assert listing.root == made
     assert len(listing.classes) == 8
-    assert len(listing.train) == 400
-    assert len(listing.evaluation) == 96
+    counts = len(listing.train), len(listing.evaluation)
+    assert counts == NAMED_IMAGES["photos"] == (400, 96)
     contents = {path.read_bytes() for path in made.rglob("*.jpg")}
     assert len(contents) == 496
 

@@ -28,6 +28,8 @@ DEFAULTS = {
     "auroc_margin": 0.02,
     "loader": "torch",
     "unreadable_images": "stop",
+    "missing_labels": "refuse",
+    "uncertain_labels": "refuse",
     "seed": 0,
     "tensorboard": True,
     "device": "cpu",
@@ -126,6 +128,23 @@ def test_a_table_without_patients_says_that_intervals_are_too_narrow(planned, tm
     assert list(made.arms) == ["1 device"]
     assert "intervals are too narrow" in "\n".join(made.notes)
     assert made.facts["patients"] == {}
+
+
+def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
+    rows = [f"{n}.png,{'val' if n % 4 == 0 else 'train'},{n % 2}" for n in range(40)]
+    rows[3], rows[5] = "3.png,train,", "5.png,train,-1.0"
+    table = write_table(tmp_path / "data", rows, "file,split,sick")
+    values = {"data": str(table), "global_batch_size": 4, "gpus": 1}
+
+    with pytest.raises(ConfigError, match="sick='' in line 5; missing values: 1 of 40"):
+        planned(**values)
+    rules = {"missing_labels": "zero", "uncertain_labels": "ignore"}
+    made = planned(**values, **rules)
+
+    (config,) = made.arms.values()
+    assert (config.missing_labels, config.uncertain_labels) == ("zero", "ignore")
+    assert len(made.listing.train) == 29
+    assert "Missing labels (1 of 40 in sick) are read as 0" in "\n".join(made.notes)
 
 
 @pytest.mark.parametrize(

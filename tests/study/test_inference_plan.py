@@ -8,6 +8,7 @@ from nbkit.errors import ConfigError
 from nbkit.store.paths import runs_folder
 from nbkit.study.inference_plan import plan
 from nbkit.study.parameters import Parameters
+from tests.datasets.images import write_folder
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 OPEN = {
@@ -185,3 +186,10 @@ def test_on_a_gpu_int8_takes_no_ranges_from_calibration_images(drive):
 def test_what_cannot_be_measured_is_refused_before_anything_starts(values, words):
     with pytest.raises(ConfigError, match=words):
         plan(parameters(**values))
+
+
+def test_batch_beyond_the_images_is_refused(tmp_path):
+    write_folder(tmp_path / "data")
+
+    with pytest.raises(ConfigError, match=r"has 12 training images, .* needs"):
+        plan(parameters(data=str(tmp_path / "data")))

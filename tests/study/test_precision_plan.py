@@ -7,6 +7,7 @@ import pytest
 from nbkit.errors import ConfigError
 from nbkit.study.parameters import Parameters
 from nbkit.study.precision_plan import plan
+from tests.datasets.images import write_folder
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 
 OPEN = {
@@ -179,3 +180,10 @@ def test_on_a_cluster_without_gpus_the_plan_speaks_of_its_nodes(cluster):
     assert planned.notes[0].startswith(
         "CPU, functional: there is no GPU on these nodes, so CPU processes are used"
     )
+
+
+def test_batch_beyond_the_images_is_refused(tmp_path):
+    write_folder(tmp_path / "data")
+
+    with pytest.raises(ConfigError, match=r"has 12 training images, .* needs"):
+        plan(parameters(data=str(tmp_path / "data"), batch_size_per_gpu=1_000))

@@ -8,6 +8,7 @@ from nbkit.errors import ConfigError, DeviceError
 from nbkit.study.parameters import Parameters
 from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
 from nbkit.study.study import Study
+from tests.datasets.images import write_folder
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 OPEN = {
@@ -181,7 +182,7 @@ def test_bad_parameters_are_refused_with_the_field_that_is_bad():
 def test_a_data_folder_that_is_not_there_is_refused_and_a_real_one_is_absolute(
     tmp_path, monkeypatch
 ):
-    (tmp_path / "images").mkdir()
+    write_folder(tmp_path / "images", images_per_class=40)
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(ConfigError, match="is not a folder or CSV file"):
@@ -288,3 +289,10 @@ def test_a_study_on_a_cluster_keeps_its_plan(cluster):
     )
 
     assert ScalingPlan.of(Study.open(study.study_id)) == planned
+
+
+def test_batch_beyond_the_images_is_refused(tmp_path):
+    write_folder(tmp_path / "data")
+
+    with pytest.raises(ConfigError, match=r"has 12 training images, .* needs"):
+        plan(parameters(data=str(tmp_path / "data"), batch_size_per_gpu=1_000))

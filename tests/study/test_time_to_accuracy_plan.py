@@ -9,6 +9,7 @@ from nbkit.study import time_to_accuracy_plan as plan_module
 from nbkit.study.parameters import Parameters
 from nbkit.study.time_to_accuracy_plan import plan
 from nbkit.worker.data import synthetic
+from tests.datasets.images import write_folder, write_table
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 OPEN = {
@@ -75,7 +76,8 @@ def test_a_short_run_of_the_whole_recipe_is_measured_once():
 def test_on_gpus_recipes_are_as_published_and_the_rate_follows_the_batch(drive):
     drive(*(FakeGpu(f"GPU-{letter}") for letter in "abcdefgh"))
 
-    planned = plan(parameters(device="auto", gpus=8, recipes=WHOLE))
+    values = {"device": "auto", "gpus": 8, "recipes": WHOLE}
+    planned = plan(parameters(data="imagenette", **values))
 
     sgd, lars = planned.arms.values()
     assert (sgd.learning_rate, sgd.batch_size_per_gpu) == (0.1, 32)
@@ -140,3 +142,26 @@ def test_recipes_of_different_things_are_not_compared():
 def test_what_cannot_be_used_is_refused_before_anything_starts(values, said):
     with pytest.raises(ConfigError, match=said):
         plan(parameters(**values))
+
+
+def test_batch_beyond_the_images_is_refused(tmp_path):
+    write_folder(tmp_path / "data")
+
+    with pytest.raises(ConfigError, match=r"has 12 training images, .* needs 1000"):
+        plan(parameters(data=str(tmp_path / "data"), batch_size_per_gpu=1_000))
+    with pytest.raises(ConfigError, match="data='photos' has 400 training images"):
+        plan(parameters(batch_size_per_gpu=401))
+
+
+def test_data_without_evaluation_images_are_refused(tmp_path):
+    write_folder(tmp_path / "data")
+
+    with pytest.raises(ConfigError, match="has no evaluation images"):
+        plan(parameters(data=str(tmp_path / "data" / "train"), batch_size_per_gpu=4))
+
+
+def test_a_target_for_several_labels_is_refused(tmp_path):
+    table = write_table(tmp_path)
+
+    with pytest.raises(ConfigError, match="2 labels an image, which are judged by"):
+        plan(parameters(data=str(table), batch_size_per_gpu=1))

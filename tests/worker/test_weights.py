@@ -20,6 +20,7 @@ from nbkit.worker.rank import Rank
 from nbkit.worker.train import train
 from tests.launch.conftest import plugins, store
 from tests.waiting import patient, wait_until
+from tests.worker.images import config_of
 
 __all__ = ["plugins", "store"]
 
@@ -240,6 +241,92 @@ def test_pretrained_weights_get_a_new_output_layer_for_other_classes(rank, cache
     whole = built(config, 1000)
     assert weights.load(whole, config, rank)["new_output_layer"] is False
     assert same(whole, cached)
+
+
+def synsets(**others):
+    """Return 1,000 sorted names, with those of ImageNet that are looked at."""
+    names = [f"n{number:08}" for number in range(1_000)]
+    for place, name in weights._SYNSETS.items():
+        names[place] = others.get("first", name) if place == 0 else name
+    return names
+
+
+CATEGORIES = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.meta["categories"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "is_new", "said"),
+    [
+        (None, False, ""),
+        (synsets(), False, ""),
+        (CATEGORIES, False, ""),
+        ([f"{name}, another" for name in CATEGORIES], False, ""),
+        ([*map(str, range(1_000))], False, "the classes of photos are numbers, taken"),
+        ([f"{n:03}" for n in range(1_000)], False, "are numbers, taken for ImageNet's"),
+        (sorted(map(str, range(1_000))), True, "the output layer is new: photos has"),
+        (synsets(first="n01440765"), True, "the output layer is new: photos has"),
+        (sorted(CATEGORIES), True, "the output layer is new: photos has other classes"),
+        ([f"class {n}" for n in range(1_000)], True, "the output layer is new"),
+        (["a", "b"], True, "the output layer is new"),
+    ],
+)
+def test_pretrained_outputs_are_kept_for_imagenet_alone(
+    rank, cached, capsys, classes, is_new, said
+):
+    fields = {"model": "squeezenet1_1", "image_size": 64, "data": "photos"}
+    model = built(config := taking("pretrained", **fields), 1_000)
+    output = model.get_parameter("classifier.1.weight").clone()
+
+    origin = weights.load(model, config, rank, classes=classes)
+
+    assert origin["new_output_layer"] is is_new
+    assert same(model.features, cached.features)
+    assert same(model, cached) is not is_new
+    assert torch.equal(model.get_parameter("classifier.1.weight"), output) is is_new
+    assert said in (out := capsys.readouterr().out)
+    assert bool(out) is bool(said)
+
+
+@pytest.mark.parametrize("task", ["inference", "train"])
+@pytest.mark.parametrize(
+    ("trained_on", "said"),
+    [
+        (["dark", "light"], None),
+        (["dark", "light", "none"], None),
+        (["light", "dark"], r"output 0 is 'light' in the weights and 'dark' in the d"),
+        (["dark", "lights"], r"output 1 is 'lights' in the weights and 'light' in"),
+        (["dark"], r"output 1 is none in the weights and 'light' in the data\. Use"),
+    ],
+)
+def test_weights_of_other_classes_are_refused(rank, tmp_path, trained_on, said, task):
+    config = taking(str(tmp_path / "state.pt"), task=task)
+    model = built(config)
+    state = {"model": model.state_dict(), "classes": trained_on}
+    torch.save(state, tmp_path / "state.pt")
+
+    if said is None:
+        weights.load(model, config, rank, classes=["dark", "light"])
+        return
+    with pytest.raises(ConfigError, match=said):
+        weights.load(model, config, rank, classes=["dark", "light"])
+
+
+def test_weights_without_names_of_classes_say_so(rank, trained, capsys):
+    weights.load(built(taking(RUN_ID)), taking(RUN_ID), rank, classes=["a", "b"])
+
+    assert f"weights: {RUN_ID} names no classes" in capsys.readouterr().out
+
+
+def test_checkpoint_of_a_training_names_its_classes(rank, split):
+    config = config_of(split, model="tiny", image_size=32, device="cpu")
+    config = config.replace(steps=1, warmup_steps=0, batch_size_per_gpu=4)
+    config = config.replace(checkpoint_at_end=True, tensorboard=False)
+    rank.paths.root.mkdir(parents=True)
+
+    train(rank, config)
+
+    state, _ = checkpoint.load(checkpoint.latest(rank.paths.checkpoints), 0, 1)
+    assert state["classes"] == sorted(path.name for path in (split / "val").iterdir())
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])

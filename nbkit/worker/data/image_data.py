@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import no_evaluation_images, too_few_images
 from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
@@ -117,8 +118,9 @@ class ImageData(ABC):
         self._check_classes_and_evaluation()
         images = len(manifest.train)
         self.steps_per_epoch = images // self._images_per_step
-        if not self.steps_per_epoch:
-            raise ConfigError(self._too_few_images(images))
+        ranks = placement.world_size
+        if problem := too_few_images(config, images, batch_size, ranks):
+            raise ConfigError(problem)
         self.train_images = self.steps_per_epoch * self._images_per_step
         self.dropped_images = images - self.train_images
         self._streams: list[Generator[Any, None, None]] = []
@@ -295,31 +297,12 @@ class ImageData(ABC):
         asked = f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
         found = [one for one in self.manifest.unreadable if one.split == "evaluation"]
         if not found:
-            return (
-                f"{asked}data={config.data!r} has no evaluation images; lay it out as "
-                "train/<class>/ and val/<class>/, or in a CSV file add a column "
-                "'split' or 'patient_id', or set evaluation_period_epochs=None."
-            )
+            return no_evaluation_images(config)
         several = f"all {len(found):,} evaluation images of data={config.data!r} are"
         one = f"the only evaluation image of data={config.data!r} is"
         return (
             f"{asked}{one if len(found) == 1 else several} unreadable: "
             f"{in_words(found)}; fix them, or set evaluation_period_epochs=None."
-        )
-
-    def _too_few_images(self, images: int) -> str:
-        accumulation = self.config.gradient_accumulation_steps
-        ranks = self.placement.world_size
-        fitting = images // (ranks * accumulation)
-        remedy = (
-            f"batch_size_per_gpu={fitting} or less"
-            if fitting
-            else "fewer GPUs, fewer accumulation steps"
-        )
-        return (
-            f"data={self.config.data!r} has {images} training images, but one global "
-            f"batch needs {self._images_per_step} ({self.batch_size} images x {ranks} "
-            f"ranks x {accumulation} accumulation steps); use {remedy} or more images."
         )
 
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_several_labels
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Fingerprint, Listing
+from nbkit.datasets.listing import Fingerprint, Listing, alike_classes
 from nbkit.datasets.manifest import (
     Manifest,
     known_manifest,
@@ -95,7 +96,8 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
     if rank.rank == 0:
         for note in _notes(config, manifest):
             say(note)
-    _check_several_labels(config, manifest)
+    if manifest.is_multi_label:
+        check_several_labels(config, len(manifest.classes))
     return manifest
 
 
@@ -113,13 +115,14 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         left (``coarse``), and the names of the ``first`` of these; ``same_files`` with
         the ``count`` of images that are the same file as one before, how many of these
         have another label (``relabelled``), and the names of the ``first`` two;
-        and how many are the ``classes_without_training_images``.
+        how many are the ``classes_without_training_images``; and ``notes``, lines on
+        columns, labels and classes that a person may not expect.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
         names = ("unreadable", "classes_without_training_images", "deep", "same_files")
-        nothing = dict.fromkeys((*names, "passed_over"))
+        nothing = dict.fromkeys((*names, "passed_over", "notes"))
         return {"fingerprint": fingerprint | unknown, **nothing}
     # The first image of each reason comes first: no reason is cut off.
     groups = by_reason(manifest.unreadable)
@@ -135,6 +138,7 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
             ],
         },
         "classes_without_training_images": manifest.classes_without_training_images,
+        "notes": list(manifest.notes),
         "deep": asdict(manifest.deep),
         "same_files": asdict(manifest.same_files),
         "passed_over": {
@@ -147,7 +151,12 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
 def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
     """Return the run's manifest, after it has been put into the run's folder."""
     beat = functools.partial(rank.beat, 0, Phase.STARTING)
-    listing = find(config.data, on_wait=beat)
+    listing = find(
+        config.data,
+        missing_labels=config.missing_labels,
+        uncertain_labels=config.uncertain_labels,
+        on_wait=beat,
+    )
     beat()
     fingerprint = listing.fingerprint()
     beat()
@@ -179,7 +188,8 @@ def _counted_now(
     else:
         left_out = {(None, one.name) for one in manifest.unreadable}
         same = same_files(listing, fingerprint.file_numbers, left_out)
-    manifest = replace(manifest, same_files=same)
+    notes = (*listing.notes, *alike_classes(manifest.classes))
+    manifest = replace(manifest, same_files=same, notes=notes)
     if manifest.counts_beside:
         return manifest
     counts = Counter(manifest.passed_over) + Counter(listing.beside)
@@ -264,8 +274,12 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield f"{what} {are} skipped: {in_words(manifest.passed_over)}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
-        every = plural(len(manifest.classes), "class", "classes")
+        one, many = "class", "classes"
+        if manifest.is_multi_label:
+            one, many = "label", "labels"
+        every = plural(len(manifest.classes), one, many)
         yield f"{count:,} of {every} {have} no training image"
+    yield from manifest.notes
     if manifest.deep.count:
         yield _deep(manifest)
     if manifest.same_files.count:
@@ -314,24 +328,3 @@ def _changed(
         f"data={config.data!r} has changed since the run began ({what}), and a resumed "
         "run must use the same images; restore them, or launch a new run."
     )
-
-
-def _check_several_labels(config: ExperimentConfig, manifest: Manifest) -> None:
-    """Refuse what means nothing where an image can have several labels."""
-    if not manifest.is_multi_label:
-        return
-    count = len(manifest.classes)
-    if config.label_smoothing:
-        message = (
-            f"label_smoothing={config.label_smoothing} is for the cross entropy of one "
-            f"class an image, but data={config.data!r} has {count} labels an image; "
-            "set label_smoothing=0."
-        )
-        raise ConfigError(message)
-    if config.target_accuracy is not None:
-        message = (
-            f"target_accuracy={config.target_accuracy} is a share of images with the "
-            f"right class, but data={config.data!r} has {count} labels an image, which "
-            "are judged by their AUROC; set target_accuracy=None."
-        )
-        raise ConfigError(message)

@@ -1,0 +1,103 @@
+"""Whether data have images enough for a run, for its plan and for its ranks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED_IMAGES
+from nbkit.datasets.find import find
+from nbkit.errors import ConfigError
+
+__all__ = [
+    "check_enough_images",
+    "check_several_labels",
+    "no_evaluation_images",
+    "too_few_images",
+]
+
+
+def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
+    """Refuse what ranks would refuse after they have started.
+
+    Nothing is downloaded or made: built-in sets are as large as they are.
+
+    Raises
+    ------
+    ConfigError
+        If the data cannot be read, or have fewer training images than one global batch,
+        or no evaluation images where these are needed, or several labels an image
+        where these mean nothing.
+    """
+    known = {name: (*counts, 0) for name, counts in NAMED_IMAGES.items()}
+    for config in configs:
+        if config.data == "synthetic":
+            continue
+        if config.data not in known:
+            listing = find(
+                config.data,
+                missing_labels=config.missing_labels,
+                uncertain_labels=config.uncertain_labels,
+            )
+            labels = len(listing.classes) if listing.is_multi_label else 0
+            counts = len(listing.train), len(listing.evaluation)
+            known[config.data] = (*counts, labels)
+        train, evaluation, labels = known[config.data]
+        if labels:
+            check_several_labels(config, labels)
+        if config.evaluation_period_epochs is not None and not evaluation:
+            raise ConfigError(no_evaluation_images(config))
+        batch = config.batch_size_per_gpu
+        if isinstance(batch, int) and (
+            message := too_few_images(config, train, batch, config.world_size)
+        ):
+            raise ConfigError(message)
+
+
+def check_several_labels(config: ExperimentConfig, count: int) -> None:
+    """Refuse what means nothing where an image can have several labels."""
+    if config.label_smoothing:
+        message = (
+            f"label_smoothing={config.label_smoothing} is for the cross entropy of one "
+            f"class an image, but data={config.data!r} has {count} labels an image; "
+            "set label_smoothing=0."
+        )
+        raise ConfigError(message)
+    if config.target_accuracy is not None:
+        message = (
+            f"target_accuracy={config.target_accuracy} is a share of images with the "
+            f"right class, but data={config.data!r} has {count} labels an image, which "
+            "are judged by their AUROC; set target_accuracy=None."
+        )
+        raise ConfigError(message)
+
+
+def no_evaluation_images(config: ExperimentConfig) -> str:
+    """Return what to say of data that an evaluation finds no images in."""
+    return (
+        f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
+        f"data={config.data!r} has no evaluation images; lay it out as "
+        "train/<class>/ and val/<class>/, or in a CSV file add a column 'split' or "
+        "'patient_id', or set evaluation_period_epochs=None."
+    )
+
+
+def too_few_images(
+    config: ExperimentConfig, images: int, batch_size: int, ranks: int
+) -> str | None:
+    """Return what to say of data with fewer images than one global batch; or None."""
+    accumulation = config.gradient_accumulation_steps
+    needed = batch_size * ranks * accumulation
+    if images >= needed:
+        return None
+    fitting = images // (ranks * accumulation)
+    remedy = (
+        f"batch_size_per_gpu={fitting} or less"
+        if fitting
+        else "fewer GPUs, fewer accumulation steps"
+    )
+    return (
+        f"data={config.data!r} has {images} training images, but one global "
+        f"batch needs {needed} ({batch_size} images x {ranks} "
+        f"ranks x {accumulation} accumulation steps); use {remedy} or more images."
+    )
