@@ -99,7 +99,7 @@ class Coldness:
         if self.resident_share is None:
             return "warm, share unknown"
         is_whole = self.resident_share >= _WARM_FROM
-        return "warm" if is_whole else f"{self.resident_share * 100:.0f} % warm"
+        return "warm" if is_whole else f"{_percent(self.resident_share, 0)} warm"
 
     def __str__(self) -> str:
         return f"{self.name}{', proven' if self.proven else ''} ({self.reason})"
@@ -220,7 +220,7 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
     share = resident_share(every)
     if share:
         message = (
-            f"{_named(every)}: {share * 100:.1f} % is in memory, limit 0 % for a cold "
+            f"{_named(every)}: {_percent(share)} is in memory, limit 0 % for a cold "
             "run; end what keeps the file mapped or locked (fuser -v names it), or "
             "call the run warm."
         )
@@ -264,8 +264,16 @@ def check_warm(
     if share is None:
         reason = "read once before; how much of it is in memory is unknown"
         return Coldness("warm", False, reason, None)
-    reason = f"read once before; {share * 100:.1f} % in memory"
+    reason = f"read once before; {_percent(share)} in memory"
     return Coldness("warm", False, reason, share)
+
+
+def _percent(share: float, digits: int = 1) -> str:
+    """Return a share in which a little is not nothing: never ``0.0 %`` of a page."""
+    least = 10**-digits
+    if 0 < share * 100 < least:
+        return f"less than {least:g} %"
+    return f"{share * 100:.{digits}f} %"
 
 
 def _as_files(files: Path | Sequence[Path]) -> list[Path]:

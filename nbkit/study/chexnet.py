@@ -197,11 +197,12 @@ class ChexnetResult:
         """The answer as a picture."""
         pairs = len(self.parallel)
         counted = f"{len(self.single)} trainings on 1 device, {pairs} on {self.gpus}"
+        whose = "images" if self.images.patients is None else "patients"
         chart = areas_chart(
             self.findings,
             self.published,
             gpus=self.gpus,
-            subtitle=f"{counted}; bars: 95 % interval over patients and trainings",
+            subtitle=f"{counted}; bars: 95 % interval over {whose} and trainings",
         )
         return Figure("AUROC by label, network and baseline", chart)
 

@@ -150,6 +150,19 @@ def test_the_report_says_whose_data_and_makes_no_claim():
     assert json.loads(json.dumps(report.to_dict()))["result"]["verdict"] == "same"
 
 
+def test_images_without_patients_are_not_counted_as_patients():
+    known = judged()
+    unknown = replace(known, plan={**known.plan, "patients": {}})
+
+    assert cells(known.table, "often")["patients"] is not None
+    assert "patients" not in unknown.table.columns
+    assert len(unknown.table.columns) == len(unknown.table.rows[0])
+    page = unknown.report().to_html()
+    assert "The mean covers labels that 10 images or more have" in page
+    assert "over images and trainings" in str(unknown.figure.chart.to_dict())
+    assert "over patients and trainings" in str(known.figure.chart.to_dict())
+
+
 def test_trainings_that_saw_other_images_are_not_compared():
     labels = labels_of(["often"])
     one, other = (trained(labels, 1, seed, 1.0) for seed in (0, 1))
