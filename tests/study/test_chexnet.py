@@ -84,6 +84,7 @@ def test_a_baseline_as_good_as_the_network_is_said_to_be_no_evidence():
     assert "so its AUROC is not evidence that it recognises disease" in result.answer
     assert "2 devices minus 1 at the same global batch" in result.answer
     assert "the same within 0.02. Twelve" in result.answer
+    assert result.report().untimed == result.answer
     assert cells(result.table, "mean")["finding"] in (
         "not resolved",
         "below the statistics",
