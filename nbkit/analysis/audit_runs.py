@@ -185,7 +185,8 @@ def _input(facts: _Facts) -> Iterator[Outcome]:
     if share is not None and share > INPUT_BOUND_SHARE and not only_reads:
         yield "input-bound", f"{share * 100:.0f} % of the step is data wait"
     data = facts.fingerprint.get("bytes")
-    memory = (facts.record.get("machine") or {}).get("memory_total_bytes")
+    machine = facts.record.get("machine") or {}
+    memory = machine.get("usable_memory_bytes", machine.get("memory_total_bytes"))
     # The images that an inference is timed with are on its device beforehand.
     if data is not None and memory and config.task != "inference":
         evidence = cache_evidence(data, memory, facts.config.nnodes)

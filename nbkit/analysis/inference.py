@@ -31,6 +31,7 @@ from nbkit.store.predictions import (
 __all__ = [
     "Kept",
     "Served",
+    "accuracy_in_words",
     "computed_sentence",
     "judge_accuracy",
 ]
@@ -281,7 +282,7 @@ def computed_sentence(
         text += (
             f"; not counted: {fastest.arm} in batches of {fastest.batch_size}, "
             f"{_ratio_in_words(against, baseline)}; "
-            f"{_accuracy_in_words(kept[fastest.arm], baseline)}"
+            f"{accuracy_in_words(kept[fastest.arm], baseline)}"
         )
     if not prefix and text.startswith("no format"):
         text = f"N{text[1:]}"
@@ -332,7 +333,7 @@ def _clause(best: Served, kept: Kept | None, baseline: str) -> str:
         f"{best.arm} gives {_figures(best.images_per_second.median)} images/s in "
         f"batches of {best.batch_size}, {_ratio_in_words(against, baseline)}"
     )
-    accuracy = None if kept is None else _accuracy_in_words(kept, baseline)
+    accuracy = None if kept is None else accuracy_in_words(kept, baseline)
     if accuracy is None:
         return f"{text}; its accuracy was not compared"
     return f"{text}; {accuracy}"
@@ -352,7 +353,8 @@ def _ratio_in_words(against: Ratio, baseline: str) -> str:
     return f"{text}: {against.verdict}"
 
 
-def _accuracy_in_words(kept: Kept, baseline: str) -> str | None:
+def accuracy_in_words(kept: Kept, baseline: str) -> str | None:
+    """Return whether a format keeps the accuracy of the baseline; None if unknown."""
     paired = kept.paired
     if kept.withheld is not None and kept.score is not None:
         return f"whether accuracy is kept is not judged: {kept.withheld}"

@@ -86,7 +86,7 @@ class LabelFinding:
     positives: int | None
     """Evaluation images with the label; None for the mean."""
     patients: int | None
-    """Patients with it, or images if the patients are unknown."""
+    """Patients with it; None for the mean, and where the patients are unknown."""
     doubt: str | None
     """Why there is no AUROC, or none to be trusted, so that the mean goes without."""
     single: Estimate | None = None
@@ -205,9 +205,9 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     return None
 
 
-def _with_label(given: Sequence[int], images: ScoredImages) -> int:
+def _with_label(given: Sequence[int], images: ScoredImages) -> int | None:
     if images.patients is None:
-        return sum(given)
+        return None
     return len({who for who, has in zip(images.patients, given, strict=True) if has})
 
 

@@ -169,7 +169,7 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     is_enough = loader is not None and loader.images_per_second.median >= asked
     if reads is None:
         end = "" if is_enough or loader is None else ", and what limits it is unknown"
-        return f"Cold random reads were not measured; {loaded}{end}."
+        return f"No cold random reads to judge by; {loaded}{end}."
     gigabytes = reads.bytes_per_second.median / 1e9
     asked_gigabytes = asked * reads.bytes_per_image / 1e9
     given = f"cold random reads give {gigabytes:.3g} GB/s "

@@ -38,7 +38,7 @@ def kind_of(name: str) -> str:
     # To a person, .tar.gz is one suffix.
     last = suffixes[-2 if suffixes[-1:] == [".gz"] else -1 :]
     shown = "".join(filter(_says_a_kind, last))
-    return hidden + (f"*{shown}" if shown else "no suffix")
+    return hidden + (f"*{shown}" if shown else "with no suffix")
 
 
 def _says_a_kind(suffix: str) -> bool:

@@ -3,7 +3,9 @@
 ``posix_fadvise(POSIX_FADV_DONTNEED)`` lets go of a file's clean pages, and ``mincore``
 tells which pages are in memory. Other files stay as they are, unlike with
 ``/proc/sys/vm/drop_caches``. A page that a process has mapped or locked stays too,
-which is why a cold run is proven and never assumed.
+which is why a cold run is proven and never assumed. An empty page cache alone proves
+nothing either: holes, and blocks that were only reserved, are zeros that no device ever
+delivers. So the bytes that arrive while the files are read belong to the proof.
 
 What is proven is the page cache of this machine. A disk, a RAID controller or the host
 below a virtual machine may have its own cache, which cannot be seen from here.
@@ -26,13 +28,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from nbkit.errors import NotColdError
 from nbkit.reading import descriptor_of, open_regular
 from nbkit.readspeed.places import kind_of, unproven_because
+from nbkit.statistics import size_in_words
 from nbkit.telemetry.storage import describe_storage
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "check_cold",
     "check_warm",
     "make_cold",
+    "missing_bytes",
     "resident_share",
     "warm_up",
 ]
@@ -57,6 +61,10 @@ _THREADS = 16
 _FILES_PER_TASK = 256
 _READ_BYTES = 2**20
 
+_ARRIVED_AT_LEAST = 0.5
+"""Part of what was read that must have arrived from the storage. Less than all, for
+file systems that compress."""
+
 _WARM_FROM = 0.99
 """Part in memory below which reads are in part those of the storage."""
 
@@ -69,10 +77,11 @@ _FAILED = ctypes.c_void_p(-1).value
 class Coldness:
     """What is known of the page cache before something is measured."""
 
-    state: Literal["cold", "client cold", "not provable", "warm"]
+    state: Literal["cold", "client cold", "not provable", "not proven", "warm"]
     """``client cold``: nothing is in this machine's memory, and it is unknown what is
     in the server's. ``not provable``: pages were dropped, and it cannot be seen
-    whether they went, or they may still be in a cache below this one."""
+    whether they went, or they may still be in a cache below this one. ``not proven``:
+    too few bytes came from the device, as of a file with holes."""
     proven: bool
     """Whether everything has to come from the storage."""
     reason: str
@@ -90,14 +99,50 @@ class Coldness:
         if self.resident_share is None:
             return "warm, share unknown"
         is_whole = self.resident_share >= _WARM_FROM
-        return "warm" if is_whole else f"{self.resident_share * 100:.0f} % warm"
+        return "warm" if is_whole else f"{_percent(self.resident_share, 0)} warm"
 
     def __str__(self) -> str:
         return f"{self.name}{', proven' if self.proven else ''} ({self.reason})"
 
+    def after_reading(self, device_bytes: int | None, read_bytes: int) -> Coldness:
+        """Return what is known once the files were read.
+
+        Parameters
+        ----------
+        device_bytes
+            What their device delivered meanwhile; None where no device counts.
+        read_bytes
+            What was read.
+        """
+        if self.state == "warm":
+            return self
+        if device_bytes is None:
+            if not self.proven:
+                return self
+            reason = f"{self.reason}; no device counts what it delivers"
+            return replace(self, proven=False, reason=reason)
+        if missing := missing_bytes(device_bytes, read_bytes):
+            reason = f"{missing} came from the device"
+            return replace(self, state="not proven", proven=False, reason=reason)
+        part = device_bytes / read_bytes
+        if part >= _WARM_FROM:
+            return self
+        said = f"{part * 100:.0f} % of the bytes came from the device"
+        return replace(self, reason=f"{self.reason}; {said}")
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
+
+
+def missing_bytes(arrived_bytes: float, read_bytes: float) -> str | None:
+    """Return ``4 KiB of 256 MiB`` where too little arrived; None if it was enough.
+
+    The one rule for cold reads and cold epochs: at least half of what was read.
+    """
+    if arrived_bytes >= _ARRIVED_AT_LEAST * read_bytes:
+        return None
+    return f"{size_in_words(arrived_bytes)} of {size_in_words(read_bytes)}"
 
 
 def resident_share(
@@ -175,7 +220,7 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
     share = resident_share(every)
     if share:
         message = (
-            f"{_named(every)}: {share * 100:.1f} % is in memory, limit 0 % for a cold "
+            f"{_named(every)}: {_percent(share)} is in memory, limit 0 % for a cold "
             "run; end what keeps the file mapped or locked (fuser -v names it), or "
             "call the run warm."
         )
@@ -219,8 +264,16 @@ def check_warm(
     if share is None:
         reason = "read once before; how much of it is in memory is unknown"
         return Coldness("warm", False, reason, None)
-    reason = f"read once before; {share * 100:.1f} % in memory"
+    reason = f"read once before; {_percent(share)} in memory"
     return Coldness("warm", False, reason, share)
+
+
+def _percent(share: float, digits: int = 1) -> str:
+    """Return a share in which a little is not nothing: never ``0.0 %`` of a page."""
+    least = 10**-digits
+    if 0 < share * 100 < least:
+        return f"less than {least:g} %"
+    return f"{share * 100:.{digits}f} %"
 
 
 def _as_files(files: Path | Sequence[Path]) -> list[Path]:

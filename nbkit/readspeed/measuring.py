@@ -49,7 +49,8 @@ class Reading:
     bytes_per_second: float
     operations_per_second: float
     coldness: Coldness
-    """What was known of the page cache right before."""
+    """What was known of the page cache right before, and, of a cold reading, whether
+    the bytes came from the device."""
     device_bytes: int | None
     """Bytes the device delivered meanwhile, to all processes; None if not counted."""
     intervals: tuple[Interval, ...]
@@ -105,6 +106,7 @@ class ReadSpeed:
         return min(
             (one.coldness for one in self.readings),
             key=lambda known: (
+                known.state != "not proven",
                 known.proven,
                 known.state == "client cold",
                 -1.0 if known.resident_share is None else known.resident_share,
@@ -186,7 +188,9 @@ def measure(
         ``sequential``, which is ``dd`` with one thread; or ``random``.
     cache
         ``cold``: everything is dropped from the page cache, and it is proven that it is
-        gone. ``warm``: the same reads are done once before.
+        gone, and that the device delivered at least half of what was read; where it did
+        not, as of a file with holes, the reading is called not proven. ``warm``: the
+        same reads are done once before.
     repeats
         Readings.
     operation_bytes
@@ -363,7 +367,7 @@ def _one(
         seconds=seconds,
         bytes_per_second=work.total_bytes / seconds,
         operations_per_second=work.num_operations / seconds,
-        coldness=coldness,
+        coldness=coldness.after_reading(meter.bytes_read, work.total_bytes),
         device_bytes=meter.bytes_read,
         intervals=meter.intervals,
     )

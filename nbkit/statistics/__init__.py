@@ -47,7 +47,11 @@ from nbkit.statistics.summary import (
 )
 from nbkit.statistics.times import Times, olympic_mean, summarise_times
 from nbkit.statistics.utilization import accelerator_utilization
-from nbkit.statistics.wording import duration_in_words, interval_in_words
+from nbkit.statistics.wording import (
+    duration_in_words,
+    interval_in_words,
+    size_in_words,
+)
 
 __all__ = [
     "ACCURACY_MARGIN",
@@ -81,6 +85,7 @@ __all__ = [
     "runs_needed",
     "share",
     "share_interval",
+    "size_in_words",
     "step_images_per_second",
     "student_t_quantile",
     "summarise",

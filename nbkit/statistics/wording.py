@@ -1,4 +1,4 @@
-"""How intervals and durations are said: the same words in every sentence and table."""
+"""How intervals, sizes and durations are said: the same words everywhere."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ def interval_in_words(
         return f"wider than {_WIDEST:g}-fold"
     text = shown or "{:.3f}".format
     return f"{text(low)} to {text(high)}"
+
+
+def size_in_words(size_bytes: float) -> str:
+    """Return a size in binary units: ``64 MiB`` or ``20.5 GiB``."""
+    for unit in ("B", "KiB", "MiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} GiB"
 
 
 def duration_in_words(seconds: float) -> str:

@@ -220,9 +220,11 @@ class Arms:
             self.lead(self.controls),
         )
 
-    def lead(self, controls: Sequence[NoiseFloor]) -> Lead | None:
+    def lead(self, controls: Sequence[NoiseFloor], *, untimed: str = "") -> Lead | None:
         """Return what takes the answer back, for a table that is shown by itself."""
-        return None if self.study is None else partial(lead_of, self.study, controls)
+        if self.study is None:
+            return None
+        return partial(lead_of, self.study, controls, untimed=untimed)
 
     @property
     def certainty(self) -> Table:

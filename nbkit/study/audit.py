@@ -115,12 +115,16 @@ def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> 
 
 def _doubts(study: Study, subject: str) -> Iterator[Finding]:
     """Yield why the study's report takes its answer back, by the same limits."""
+    what = "an answer"
     try:
-        controls = report_of_its_kind(study).controls
+        made = report_of_its_kind(study)
+        controls = made.controls
+        what = "rates and times" if made.untimed else what
     except NotEnoughDataError:
         controls = ()  # nothing can be compared
     for one in every_doubt(study, controls):
-        yield Finding(one.finding_code, subject, "an answer", one.evidence)
+        of = "an answer" if one.code == "missing" else what
+        yield Finding(one.finding_code, subject, of, one.evidence)
 
 
 def _check(what: object, results: Sequence[object]) -> None:

@@ -36,7 +36,7 @@ from nbkit.study.chexnet_trainings import (
 )
 from nbkit.study.conditions import WELCH, conditions, where_and_when
 from nbkit.study.finite import not_finite
-from nbkit.study.lead import lead_of
+from nbkit.study.lead import lead_of, lead_of_untimed
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.report_parts import Lead
@@ -76,7 +76,9 @@ class ChexnetResult:
     is_single_finite: bool = True
     """Whether every training on one device was."""
     lead: Lead | None = None
-    """What takes the answer back, above the headline."""
+    """What takes the AUROCs back, above the headline."""
+    lead_of_rates: Lead | None = None
+    """What takes the rates back, above their table."""
 
     @property
     def gpus(self) -> int:
@@ -158,7 +160,8 @@ class ChexnetResult:
     @property
     def speed(self) -> Table:
         """The side note: rates and speed-up."""
-        return rates_table(self.rates, self.speed_up, self.is_cpu)
+        made = rates_table(self.rates, self.speed_up, self.is_cpu)
+        return replace(made, lead=self.lead_of_rates)
 
     @cached_property
     def trainings(self) -> Table:
@@ -197,11 +200,12 @@ class ChexnetResult:
         """The answer as a picture."""
         pairs = len(self.parallel)
         counted = f"{len(self.single)} trainings on 1 device, {pairs} on {self.gpus}"
+        whose = "images" if self.images.patients is None else "patients"
         chart = areas_chart(
             self.findings,
             self.published,
             gpus=self.gpus,
-            subtitle=f"{counted}; bars: 95 % interval over patients and trainings",
+            subtitle=f"{counted}; bars: 95 % interval over {whose} and trainings",
         )
         return Figure("AUROC by label, network and baseline", chart)
 
@@ -239,6 +243,7 @@ class ChexnetResult:
         return Report(
             title=_QUESTION,
             answer=self.answer,
+            untimed=self.answer,
             notes=[
                 words.no_claim(is_made=self.is_made),
                 *self.plan.get("notes", []),
@@ -355,6 +360,7 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         lost,
         usable_arms(arms, lost_arms) == arms,
         one not in lost_arms,
+        partial(lead_of_untimed, study),
         partial(lead_of, study, ()),
     )
     check_same_images([*found.single, *found.parallel])

@@ -44,17 +44,19 @@ def areas_table(
 ) -> Table:
     """Return the headline: every label's AUROC beside that of global statistics."""
     several = "" if trainings == 1 else f", mean of {trainings} trainings"
+    has_patients = any(one.patients is not None for one in findings)
     return Table(
         f"AUROC of the network on 1 device{several}, beside 12 global statistics",
         [
-            *("label", "images with it", "patients", "network", "95 % interval"),
+            *("label", "images with it", *["patients"] * has_patients),
+            *("network", "95 % interval"),
             *("12 statistics", "95 % interval", "network less statistics", "finding"),
         ],
         [
             [
                 one.label,
                 None if one.positives is None else f"{one.positives:,}",
-                None if one.patients is None else f"{one.patients:,}",
+                *[None if one.patients is None else f"{one.patients:,}"] * has_patients,
                 _area(one.single),
                 interval_text(one.single),
                 _area(one.baseline),

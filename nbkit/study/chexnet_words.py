@@ -183,6 +183,7 @@ def sources(plan: Mapping[str, Any], labels: Sequence[str]) -> list[Source]:
 
 def method(*, patients: bool, trainings: int) -> list[str]:
     """Return how AUROCs and their intervals come about."""
+    whose = "patients" if patients else "images"
     who = (
         "of whole patients, whose images are alike (Obuchowski's variance for "
         "clustered data)"
@@ -197,9 +198,9 @@ def method(*, patients: bool, trainings: int) -> list[str]:
     return [
         "AUROC: how often an image with the label scores higher than one without, ties "
         "half; from each run's predictions.csv, at its last evaluation.",
-        f"Intervals: 95 %, for another sample {who}; Student's t with the patients of "
+        f"Intervals: 95 %, for another sample {who}; Student's t with the {whose} of "
         f"the smaller class minus one. {spread}",
-        f"The mean covers labels that {FEWEST_PATIENTS} patients or more have and as "
+        f"The mean covers labels that {FEWEST_PATIENTS} {whose} or more have and as "
         "many do not have, whose order is not perfect, and that occur in training.",
         "Differences are between models on the same images, pair by pair.",
         "12 statistics: a logistic regression for each label (scikit-learn) on mean, "

@@ -12,6 +12,7 @@ from nbkit.analysis.charts_inference import latency_chart, throughput_chart
 from nbkit.analysis.inference import (
     Kept,
     Served,
+    accuracy_in_words,
     computed_sentence,
 )
 from nbkit.analysis.inference_published import published_here, published_of
@@ -166,7 +167,7 @@ class InferenceResult:
         ended = self._ended_by_time
         notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
         made = speed_table(self.served, self.baseline, where, notes)
-        return replace(made, lead=self._any.lead(self.controls))
+        return replace(made, lead=self._any.lead(self.controls, untimed=self.untimed))
 
     @property
     def controls(self) -> list[NoiseFloor]:
@@ -284,6 +285,17 @@ class InferenceResult:
             },
         )
 
+    @property
+    def untimed(self) -> str:
+        """Accuracies: the part of the answer that no clock enters."""
+        own = (self.baseline, self._any.control)
+        said = "; ".join(
+            f"{arm}: {words}"
+            for arm, kept in self.kept.items()
+            if arm not in own and (words := accuracy_in_words(kept, self.baseline))
+        )
+        return f"{said}." if said else ""
+
     def report(self) -> Report:
         """Return everything in one report."""
         parts = (
@@ -301,6 +313,7 @@ class InferenceResult:
         return Report(
             title=_QUESTION,
             answer=self.answer,
+            untimed=self.untimed,
             notes=[*self.plan.get("notes", []), *sentences],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,

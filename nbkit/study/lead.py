@@ -35,6 +35,7 @@ __all__ = [
     "instead_of_answer",
     "lead_of",
     "lead_of_runs",
+    "lead_of_untimed",
     "so_far",
     "told_first",
     "without_runs",
@@ -132,9 +133,30 @@ def _finished(study: StoredStudy) -> str:
     return f"{planned - len(study.missing)} of {planned} planned runs have finished"
 
 
-def lead_of(study: StoredStudy, controls: Sequence[NoiseFloor]) -> str:
-    """Return what takes the answer back, with every reason; empty if it stands."""
-    return _in_full(instead_of_answer(study, controls))
+def lead_of(
+    study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
+) -> str:
+    """Return what takes the answer back, with every reason; empty if it stands.
+
+    Parameters
+    ----------
+    study
+        Of which the answer is.
+    controls
+        As for `doubts`.
+    untimed
+        See `nbkit.study.report.Report.untimed`.
+    """
+    found = every_doubt(study, controls)
+    if not found:
+        return ""
+    return _in_full(instead_of_answer(study, found, Report("", "", untimed=untimed)))
+
+
+def lead_of_untimed(study: StoredStudy) -> str:
+    """Return what takes an answer back that no rate and no time enters."""
+    found = without_runs(study)
+    return _in_full(instead_of_answer(study, found, _EMPTY)) if found else ""
 
 
 def lead_of_runs(
@@ -185,13 +207,28 @@ def every_doubt(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Doub
     return [*without_runs(study), *doubts(controls, bound_by)]
 
 
-def instead_of_answer(study: StoredStudy, controls: Sequence[NoiseFloor]) -> Report:
-    """Return what a report says in the place of an answer; nothing if that stands."""
-    found = every_doubt(study, controls)
+def instead_of_answer(
+    study: StoredStudy, found: Sequence[Doubt], report: Report
+) -> Report:
+    """Return a report that says first what takes its answer back; itself if nothing."""
     if not found:
-        return _EMPTY
+        return report
     rest = "" if found[0].code == "missing" else so_far(study)
-    return told_first(_EMPTY, not_finite(study), found, rest)
+    return told_first(report, not_finite(study), found, rest)
+
+
+def _with_doubtful_rates(report: Report, found: Sequence[Doubt]) -> Report:
+    """Return a report whose answer stands, with doubts beside its rates alone."""
+    notes = [f"Rates and times: not reliable: {o.reason}. {o.action}" for o in found]
+    reasons = [f"Not reliable: {one.reason}." for one in found]
+    tables = [
+        replace(table, notes=[*reasons, *table.notes])
+        if "images/s" in table.columns
+        else table
+        for table in report.tables
+    ]
+    result = {**report.result, "doubts_of_rates": [asdict(one) for one in found]}
+    return replace(report, notes=[*report.notes, *notes], tables=tables, result=result)
 
 
 def _of_disturbances(
@@ -261,23 +298,29 @@ def told_first(
     lost
         By arm, where one of its runs stopped being finite: it has no verdict.
     found
-        Why the rest cannot be believed either: the answer, and its numbers, go.
+        Why the rest cannot be believed either: the answer, and its numbers, go. Of a
+        report with an untimed part that stays, unless an arm has no run.
     unfinished
         A sentence about runs that the answer can do without; empty for none.
     first
         What is said of runs that are not finite where no arm is lost.
     """
+    is_untimed = bool(report.untimed) and all(one.code != "missing" for one in found)
+    if is_untimed and found and report.untimed == report.answer:
+        report, found = _with_doubtful_rates(report, found), ()
     if not (lost or found or unfinished):
         return report
     lead = [*filter(None, [first or no_verdict_sentence(lost)])]
     rest = [*filter(None, [unfinished])]
-    cannot = "These runs cannot support an answer"
+    cannot = "These runs cannot support "
+    cannot += "rates or times" if is_untimed else "an answer"
     said, *_ = [*lead, *(f"{cannot}: {one.reason}." for one in found), *rest]
     each = [f"Doubt: {one.reason}. {one.action}" for one in found]
     _, *below = [*lead, *each, *rest]
     after = report.answer
     if found:
         after = f"{cannot}." if lead else found[0].action
+        after += f" Not affected: {report.untimed}" if is_untimed else ""
     if below:
         more = plural(len(below), "more reason" if found else "more remark")
         said = f"{said.removesuffix('.')}; {more} below."

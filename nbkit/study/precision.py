@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -120,7 +120,7 @@ class PrecisionResult:
     @property
     def table(self) -> Table:
         """The headline: every arm's speed, cost and answer."""
-        return self.arms.table(
+        made = self.arms.table(
             more={
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
@@ -128,6 +128,8 @@ class PrecisionResult:
             notes=doubt_notes(self.answers)
             + ([said] if (said := batch_norm_sentence(self.batch_norms)) else []),
         )
+        lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
+        return replace(made, lead=lead)
 
     @property
     def answer_table(self) -> Table:
@@ -249,6 +251,17 @@ class PrecisionResult:
         return f"{sentence} {floor.in_brief}"
 
     @property
+    def untimed(self) -> str:
+        """Losses and gradients: the part of the answer that no clock enters."""
+        own = (self.arms.baseline, self.arms.control, *self.arms.not_finite)
+        said = "; ".join(
+            f"{arm}: {answer.doubt or 'nothing suspicious'}"
+            for arm, answer in self.answers.items()
+            if arm not in own
+        )
+        return f"losses and gradients after {self._steps} steps ({said})." * bool(said)
+
+    @property
     def _steps(self) -> int:
         return int(self.conditions["steps"])
 
@@ -270,6 +283,7 @@ class PrecisionResult:
         return Report(
             title=_QUESTION,
             answer=self.answer,
+            untimed=self.untimed,
             notes=notes,
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[self.figure],

@@ -51,6 +51,7 @@ REPORT_MIME = "application/x.nbkit+json"
 
 _ELSEWHERE = "name a folder (nbkit report STUDY --folder FOLDER)"
 _WITHOUT = "What was measured; it does not support an answer"
+_WITHOUT_TIMES = "What was measured; its rates and times do not support an answer"
 _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
 
 _STYLE = """
@@ -134,6 +135,9 @@ class Report:
     """What to try now."""
     controls: Sequence[NoiseFloor] = ()
     """What configurations that were measured twice show; see `nbkit.study.lead`."""
+    untimed: str = ""
+    """The part of the answer, or all of it, that no rate and no time enters, such as a
+    loss: it stands whoever else used the machine."""
 
     @property
     def has_no_answer(self) -> bool:
@@ -164,7 +168,8 @@ class Report:
         figures = [figure.to_html() for figure in self.figures]
         tables = [table.to_html() for table in self.tables]
         if self.has_no_answer:
-            return [*notes, f"<h2>{_WITHOUT}</h2>", *tables, *figures]
+            without = _WITHOUT_TIMES if self.untimed else _WITHOUT
+            return [*notes, f"<h2>{without}</h2>", *tables, *figures]
         return [*figures[:1], *tables[:1], *notes, *tables[1:], *figures[1:]]
 
     def to_dict(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from nbkit.study.finite import not_finite, without_a_verdict
 from nbkit.study.kinds import report_of_its_kind
 from nbkit.study.lead import (
     doubts,
+    every_doubt,
     instead_of_answer,
     so_far,
     told_first,
@@ -167,7 +168,7 @@ def _before_repeats(study: Study) -> str:
         made = report_of_its_kind(old)
     except NotEnoughDataError:
         return ""  # a replaced run measured nothing
-    return instead_of_answer(old, made.controls).answer or made.answer
+    return instead_of_answer(old, every_doubt(old, made.controls), made).answer
 
 
 def _with_origin(made: Report, study: Study) -> Report:

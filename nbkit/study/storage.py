@@ -114,7 +114,7 @@ class StorageResult:
         sources = {place.name: place.sources[0] for place in self.places}
         found = []
         for place, speed in self.reads.found:
-            if speed.cache != "cold":
+            if speed.cache != "cold" or speed.coldness.state == "not proven":
                 continue
             size = sources[place].bytes_per_image
             found.append(

@@ -72,7 +72,7 @@ def _moments(
     reads: Reads, value: Callable[[Interval], float | None]
 ) -> Iterator[dict[str, Any]]:
     for place, speed in reads.found:
-        if speed.cache != "cold":
+        if speed.cache != "cold" or speed.coldness.state == "not proven":
             continue
         for one in speed.readings[0].intervals:
             found = value(one)

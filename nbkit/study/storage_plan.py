@@ -85,7 +85,7 @@ class StoragePlan:
     read_bytes: int
     read_repeats: int
     memory_bytes: int | None
-    """Of this host."""
+    """That this host, and the container or job on it, has for the page cache."""
     notes: tuple[str, ...]
     """What a reader has to know first."""
     chosen: Mapping[str, Any] = field(default_factory=dict)
@@ -148,7 +148,7 @@ def plan(parameters: Parameters) -> StoragePlan:
     registry.resolve("engines", config.engine)().check(config)
     # Nothing is written before everything has been checked.
     places = tuple(one.filled() for one in wanted)
-    memory_bytes = describe_machine(gpus=False)["memory_total_bytes"]
+    memory_bytes = describe_machine(gpus=False)["usable_memory_bytes"]
     return StoragePlan(
         places=places,
         arms=arms,
@@ -350,10 +350,12 @@ def _what(
     values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
 ) -> str:
     count = len(arms) + bool(p.control)
-    reads = f"{values['read_bytes'] / 2**20:g} MiB"
-    starts = f"{values['repeats']} process start{'s' * (values['repeats'] > 1)} of each"
+    arms_said = wording.counted(count, "arm")
+    epochs = wording.counted(values["epochs"], "epoch")
+    starts = wording.counted(values["repeats"], "process start")
     return (
-        f"{reads} are read {values['read_repeats']} times in order and at random, cold "
-        f"and warm; then {count} arms of {values['epochs']} epochs, {starts}, "
-        f"{count * values['repeats']} in all, each {p.cache} at its start."
+        f"Reads of {wording.size(values['read_bytes'])}, in order and at random, cold "
+        f"and warm, {wording.counted(values['read_repeats'], 'time')} each; then "
+        f"{arms_said} of {epochs}, {starts} of each, {count * values['repeats']} in "
+        f"all, each {p.cache} at its start."
     )

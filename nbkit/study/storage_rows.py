@@ -9,17 +9,14 @@ from typing import Any
 from nbkit import statistics
 from nbkit.analysis.storage import EpochRates, epoch_rates, judge_utilization
 from nbkit.launch.run import Run
+from nbkit.readspeed.cache import missing_bytes
 from nbkit.readspeed.places import Counter
 from nbkit.statistics import Summary, median_of
-from nbkit.study import wording
 from nbkit.study.storage_over_time import arrived_bytes
 
 __all__ = ["EpochRow", "epoch_row"]
 
 _NOT_PROVEN = "not proven"
-_ARRIVED_AT_LEAST = 0.5
-"""Part of the first epoch's bytes that a host's counters must have seen arrive in a
-cold run. Less than all, for file systems that compress."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ def _believed(
     """
     if arrived is None or tags.get("cache_proven") == "yes" or not _is_cold(tags):
         return arrived
-    return arrived if arrived >= _ARRIVED_AT_LEAST * needed else None
+    return None if missing_bytes(arrived, needed) else arrived
 
 
 def _doubted(
@@ -142,10 +139,11 @@ def _doubted(
     """Return a run's tags, without the proof if too little arrived for it."""
     if tags.get("cache_proven") != "yes" or arrived is None:
         return tags
-    if arrived >= _ARRIVED_AT_LEAST * needed:
+    missing = missing_bytes(arrived, needed)
+    if missing is None:
         return tags
-    said = f"{wording.size(arrived)} of {wording.size(needed)}"
-    return {**tags, "cache": f"{_NOT_PROVEN} (only {said} arrived)", "cache_proven": ""}
+    cache = f"{_NOT_PROVEN} (only {missing} arrived)"
+    return {**tags, "cache": cache, "cache_proven": ""}
 
 
 def _is_cold(tags: Mapping[str, str]) -> bool:

@@ -287,7 +287,7 @@ def name_of_test(source: Source, memory_bytes: int | None) -> str | None:
     source
         The data set.
     memory_bytes
-        Of the host.
+        Of the host, or of the container or job on it.
     """
     if not memory_bytes:
         return None

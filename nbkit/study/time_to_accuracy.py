@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -28,7 +28,6 @@ from nbkit.study.finite import not_finite
 from nbkit.study.lead import lead_of
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
-from nbkit.study.report_parts import Lead
 from nbkit.study.source_tables import with_statistics
 from nbkit.study.study import Study
 from nbkit.study.time_to_accuracy_plan import TimeToAccuracyPlan, plan
@@ -83,8 +82,8 @@ class TimeToAccuracyResult:
     """What fixes the meaning of the numbers."""
     is_cpu: bool
     """Whether CPU processes were used instead of GPUs."""
-    lead: Lead | None = None
-    """What takes the answer back, above the headline."""
+    lead: Callable[..., str] | None = None
+    """What takes the answer back, above the headline: `nbkit.study.lead.lead_of`."""
 
     @property
     def target(self) -> float:
@@ -109,7 +108,9 @@ class TimeToAccuracyResult:
             price_per_hour=self.plan.get("price_per_hour"),
             currency=self._currency,
         )
-        return replace(made, lead=self.lead)
+        return replace(
+            made, lead=self.lead and partial(self.lead, untimed=self.untimed)
+        )
 
     @property
     def seeds(self) -> Table:
@@ -162,11 +163,23 @@ class TimeToAccuracyResult:
             text += f" Times: {wording.one_sentence(ends)}"
         return f"CPU, functional: {text}" if self.is_cpu else text
 
+    @property
+    def untimed(self) -> str:
+        """Epochs to the target: the part of the answer that no clock enters."""
+        counted = [one for one in self.recipes if not one.nonfinite]
+        said = "; ".join(
+            f"{one.recipe} {_epochs(one)} ({one.times.reached} of "
+            f"{wording.counted(one.times.n, 'seed')} reached it)"
+            for one in counted
+        )
+        return f"epochs to {self.target * 100:.3g} % top-1: {said}." * bool(said)
+
     def report(self) -> Report:
         """Return everything in one report."""
         return Report(
             title=_QUESTION,
             answer=self.answer,
+            untimed=self.untimed,
             notes=self.plan.get("notes", []),
             tables=[
                 *(self.table, self.seeds, self.settings),
@@ -374,6 +387,10 @@ def report(study: Study) -> Report:
         If no training has finished.
     """
     return with_statistics(result(study).report(), by_source(study))
+
+
+def _epochs(one: RecipeTimes) -> str:
+    return wording.UNKNOWN if one.epochs.median is None else f"{one.epochs.median:g}"
 
 
 def _facts(one: RecipeTimes) -> dict[str, Any]:

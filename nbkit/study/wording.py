@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nbkit.statistics import size_in_words
+
 __all__ = [
     "counted",
     "duration",
@@ -50,13 +52,7 @@ def gigabytes(size_bytes: float) -> str:
 
 def size(size_bytes: float | None) -> str:
     """Return a size in binary units, such as ``64 MiB`` or ``20.5 GiB``."""
-    if size_bytes is None:
-        return UNKNOWN
-    for unit in ("B", "KiB", "MiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} GiB"
+    return UNKNOWN if size_bytes is None else size_in_words(size_bytes)
 
 
 def duration(seconds: float | None) -> str:

@@ -62,7 +62,7 @@ def findings() -> Iterator[Finding]:
     yield from _packages()
     yield _cpus(machine)
     yield _binding(machine)
-    yield _memory(machine["memory_total_bytes"])
+    yield _memory(machine["memory_total_bytes"], machine["usable_memory_bytes"])
     yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
     yield _open_files()
     yield _processes()
@@ -125,11 +125,10 @@ def _binding(machine: Mapping[str, Any]) -> Finding:
     return Finding("CPU binding", "ok", f"possible; {count}{plural}")
 
 
-def _memory(total_bytes: int) -> Finding:
-    granted = smallest_limit("memory")
-    if granted is None or granted >= total_bytes:
+def _memory(total_bytes: int, usable_bytes: int) -> Finding:
+    if usable_bytes == total_bytes:
         return Finding("Memory", "ok", f"{total_bytes / 2**30:.1f} GiB")
-    found = f"{granted / 2**30:.1f} GiB (control group)"
+    found = f"{usable_bytes / 2**30:.1f} GiB (control group)"
     return Finding("Memory", "ok", f"{found} of {total_bytes / 2**30:.1f} GiB")
 
 

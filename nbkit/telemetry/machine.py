@@ -12,6 +12,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.virtualization import detect_hypervisor
 
@@ -40,7 +41,8 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
         (host_processors_per_node), ``num_cores`` (host_processor_core_count, of all
         sockets), ``num_cpus`` (host_processor_vcpu_count: hardware threads),
         ``usable_cpus``, ``num_numa_nodes``, ``cpu_frequency_governor``,
-        ``memory_total_bytes`` (host_memory_capacity).
+        ``memory_total_bytes`` (host_memory_capacity), ``usable_memory_bytes``: the
+        smaller of that and of what the control groups of a container or job grant.
 
         ``network_cards`` (host_networking): ``name``, ``driver``,
         ``speed_megabits_per_second``, ``mtu``, ``is_up``, ``numa_node``;
@@ -59,7 +61,7 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
         "kernel": platform.release(),
         "architecture": platform.machine(),
         **_describe_cpus(),
-        "memory_total_bytes": _memory_total_bytes(),
+        **_describe_memory(),
         "network_cards": _network_cards(),
         "rdma_ports": _rdma_ports(),
         **(_describe_gpus() if gpus else {}),
@@ -139,10 +141,13 @@ def _cpuinfo() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _memory_total_bytes() -> int | None:
+def _describe_memory() -> dict[str, int]:
     import psutil
 
-    return psutil.virtual_memory().total
+    total_bytes = psutil.virtual_memory().total
+    granted = smallest_limit("memory")
+    usable = total_bytes if granted is None else min(granted, total_bytes)
+    return {"memory_total_bytes": total_bytes, "usable_memory_bytes": usable}
 
 
 def _network_cards() -> list[dict[str, Any]]:

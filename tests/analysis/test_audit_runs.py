@@ -28,7 +28,7 @@ RECORD = {
         "ended": "2020-01-01T00:02:00.000Z",
     },
     "launch": {"oversubscribed": False, "replayed": False},
-    "machine": {"hostname": "node1", "memory_total_bytes": 10_000_000},
+    "machine": {"hostname": "node1", "usable_memory_bytes": 10_000_000},
     "system": {
         "seconds": 100.0,
         "driver_version": "580.65.06",
@@ -84,7 +84,7 @@ def test_a_healthy_run_has_no_finding(written):
             {"record": {"launch": {"in_doubt": {"GPU-1": "process 7, maybe ..."}}}},
             "other-processes",
         ),
-        ({"record": {"machine": {"memory_total_bytes": 10**12}}}, "cached-data"),
+        ({"record": {"machine": {"usable_memory_bytes": 10**12}}}, "cached-data"),
         ({"record": {"system": {"other_gpu_processes": 2}}}, "other-processes"),
         (
             {
@@ -218,7 +218,7 @@ def test_a_run_that_failed_at_its_start_does_not_hide_another_host(written):
 
 def test_data_are_judged_by_five_times_the_memory_of_all_hosts(written):
     def memory(total, **config):
-        machine = RECORD["machine"] | {"memory_total_bytes": total}
+        machine = RECORD["machine"] | {"usable_memory_bytes": total}
         run = written(record={"machine": machine}, config=config)
         return {finding.code: finding.evidence for finding in run_findings(run)}
 

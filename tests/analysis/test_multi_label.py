@@ -94,7 +94,7 @@ def test_one_training_is_not_enough_to_be_above_the_baseline():
 def test_where_nobody_says_of_whom_they_are_images_stand_for_themselves():
     lonely = found(patients=None)["one patient"]
 
-    assert lonely.patients == 2
+    assert (lonely.positives, lonely.patients) == (2, None)
     assert lonely.doubt == "only 2 images with it, 10 are needed"
     assert lonely.single.low is not None
 

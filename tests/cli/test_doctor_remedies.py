@@ -22,6 +22,7 @@ from nbkit.readspeed import health as readspeed_health
 from nbkit.server import health as server_health
 from nbkit.store import health as store_health
 from nbkit.telemetry import health as telemetry_health
+from nbkit.telemetry import machine as telemetry_machine
 from nbkit.worker import health as worker_health
 from nbkit.worker.compiler import judge_compiler
 from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
@@ -226,7 +227,8 @@ def test_what_a_control_group_grants_is_told_and_too_few_processes_warned_of(
 ):
     drive()
     granted = {"memory": 2**30, "pids": 100}
-    monkeypatch.setattr(telemetry_health, "smallest_limit", granted.get)
+    for module in (telemetry_health, telemetry_machine):
+        monkeypatch.setattr(module, "smallest_limit", granted.get)
 
     found = by_name(telemetry_health.findings())
 

@@ -246,7 +246,7 @@ def images_beside_the_splits(root):
 # Files
 
 
-SUFFIXES = {"*.gif": 2, "*.jfif": 1, "*.tar.gz": 1, "no suffix": 1}
+SUFFIXES = {"*.gif": 2, "*.jfif": 1, "*.tar.gz": 1, "with no suffix": 1}
 HIDDEN = {"hidden *.jpg": 1, "hidden folders": 1}
 
 

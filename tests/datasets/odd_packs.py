@@ -161,7 +161,7 @@ def other_files_that_are_there_twice(root):
     fill(root, "train.tar", data=tar_bytes(*ONE, *others, *OTHER))
 
 
-@packed(Read({**BOTH, "3.jpg": 1}, passed_over={"no suffix": 2}))
+@packed(Read({**BOTH, "3.jpg": 1}, passed_over={"with no suffix": 2}))
 def archives_with_a_readme_where_they_meet(root):
     readme = ("README", b"cats")
     more = tar_bytes(readme, ("3.jpg", JPEG), ("3.cls", b"1"))

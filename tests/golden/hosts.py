@@ -118,6 +118,7 @@ class Host:
             "num_numa_nodes": 1,
             "cpu_frequency_governor": "performance" if self.gpus else None,
             "memory_total_bytes": self.memory_bytes,
+            "usable_memory_bytes": self.memory_bytes,
             "network_cards": [
                 {"name": "eth0", "speed_megabits_per_second": 100_000, **card}
             ],

@@ -91,6 +91,20 @@ def test_what_stayed_in_part_is_called_so_and_what_is_not_read_does_not_count(fi
     assert cache.check_warm(file, {file: 2 * 2**20}).name == "warm"
 
 
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(1e-5, "less than 0.1 %"), (0.0009, "less than 0.1 %"), (0.001, "0.1 %")],
+)
+def test_a_page_in_memory_is_not_nothing(file, monkeypatch, share, said):
+    monkeypatch.setattr(cache, "resident_share", lambda *_: share)
+
+    with pytest.raises(NotColdError, match=f"{said} is in memory, limit 0 %"):
+        cache.check_cold(file)
+    known = cache.check_warm(file)
+    assert known.reason.endswith(f"; {said} in memory")
+    assert known.name == "less than 1 % warm"
+
+
 def test_an_empty_file_is_cold(tmp_path):
     (tmp_path / "empty").touch()
 

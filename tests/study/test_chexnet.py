@@ -84,6 +84,7 @@ def test_a_baseline_as_good_as_the_network_is_said_to_be_no_evidence():
     assert "so its AUROC is not evidence that it recognises disease" in result.answer
     assert "2 devices minus 1 at the same global batch" in result.answer
     assert "the same within 0.02. Twelve" in result.answer
+    assert result.report().untimed == result.answer
     assert cells(result.table, "mean")["finding"] in (
         "not resolved",
         "below the statistics",
@@ -148,6 +149,19 @@ def test_the_report_says_whose_data_and_makes_no_claim():
     published = next(t for t in report.tables if t.caption.startswith("Published"))
     assert cells(published, "Pneumonia")["CheXNet 2017"] == "0.768"
     assert json.loads(json.dumps(report.to_dict()))["result"]["verdict"] == "same"
+
+
+def test_images_without_patients_are_not_counted_as_patients():
+    known = judged()
+    unknown = replace(known, plan={**known.plan, "patients": {}})
+
+    assert cells(known.table, "often")["patients"] is not None
+    assert "patients" not in unknown.table.columns
+    assert len(unknown.table.columns) == len(unknown.table.rows[0])
+    page = unknown.report().to_html()
+    assert "The mean covers labels that 10 images or more have" in page
+    assert "over images and trainings" in str(unknown.figure.chart.to_dict())
+    assert "over patients and trainings" in str(known.figure.chart.to_dict())
 
 
 def test_trainings_that_saw_other_images_are_not_compared():

@@ -102,6 +102,7 @@ def test_the_answer_and_the_accuracy_are_of_the_same_images():
     assert "2.10 times fp32 (95 % interval" in found.answer
     assert "not counted: int8 in batches of 1, 4.80 times fp32 (95 % i" in found.answer
     assert "faster; accuracy is lost (-5.0 points" in found.answer
+    assert "int8: accuracy is lost (-5.0 points" in found.report().untimed
     [row] = [row for row in found.accuracy.rows if row[0] == "int8"]
     assert row[-1] == "lost"
     assert row[2] == "95.0 % (93.6 to 96.1)"

@@ -167,6 +167,50 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
     )
 
 
+@pytest.mark.parametrize("code", ["throttled", "other-processes", "control", "no-cpu"])
+def test_told_first_keeps_what_no_clock_enters(code):
+    doubt = Doubt(code, "it was held down", "Cool it.")
+    whole = replace(made(), untimed=made().answer)
+    part = replace(made(), untimed="fp16: accuracy is kept.")
+
+    stands, partly = (told_first(one, {}, [doubt]) for one in (whole, part))
+
+    assert stands.answer == made().answer
+    assert stands.notes[-1] == (
+        "Rates and times: not reliable: it was held down. Cool it."
+    )
+    assert not stands.has_no_answer
+    assert [one["code"] for one in stands.result["doubts_of_rates"]] == [code]
+    assert partly.answer == (
+        "These runs cannot support rates or times: it was held down. Cool it. Not "
+        "affected: fp16: accuracy is kept."
+    )
+    assert partly.has_no_answer
+    assert "its rates and times do not support an answer" in partly.to_html()
+    lost = told_first(part, {"fp16": NonFinite("loss", 9)}, [doubt]).answer
+    assert lost.endswith("cannot support rates or times. Not affected: " + part.untimed)
+
+
+def test_told_first_doubts_tables_of_rates_alone():
+    doubt = Doubt("throttled", "it was held down", "Cool it.")
+    tables = [Table(name, ["arm", name], []) for name in ("AUROC", "images/s")]
+    report = replace(made(), untimed=made().answer, tables=tables)
+
+    areas, rates = told_first(report, {}, [doubt]).tables
+
+    assert areas.notes == ()
+    assert rates.notes == ["Not reliable: it was held down."]
+
+
+def test_told_first_takes_all_back_from_an_arm_without_runs():
+    doubts = [Doubt(code, code, "Do.") for code in ("missing", "throttled")]
+    report = replace(made(), untimed=made().answer)
+
+    assert told_first(report, {}, doubts).answer == (
+        "These runs cannot support an answer: missing; 1 more reason below. Do."
+    )
+
+
 def test_of_runs_without_a_study_what_is_not_finite_comes_first_too():
     config = SimpleNamespace(has_steps=True)
     [cause] = [Cause("throttled", 0.4, EVIDENCE["throttled"], "leave.", None)]

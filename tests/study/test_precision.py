@@ -132,6 +132,8 @@ def test_a_suspect_answer_is_told_in_the_table_and_keeps_its_arm_from_the_headli
     assert cells(result.answer_table, compiled)["finding"] == "wrong answer?"
     assert result.answer.startswith("fp16, channels_last trains 2,400")
     assert f"not counted: {compiled}" in result.answer
+    assert f"{compiled}: wrong answer?" in result.report().untimed
+    assert "fp16, channels_last: nothing suspicious" in result.untimed
 
 
 def test_an_answer_that_only_the_control_could_judge_is_not_called_wrong():

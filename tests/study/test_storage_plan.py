@@ -67,9 +67,23 @@ def test_data_smaller_than_five_times_the_memory_are_called_a_cache_test(
     )
 
     monkeypatch.setattr(
-        storage_plan, "describe_machine", lambda **_: {"memory_total_bytes": 100}
+        storage_plan, "describe_machine", lambda **_: {"usable_memory_bytes": 100}
     )
     assert "Cache test" not in " ".join(plan(parameters(data=str(nas))).notes)
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "read_repeats", "said"),
+    [
+        (1, 1, "Reads of 1 B, in order and at random, cold and warm, 1 time each; "),
+        (4096, 2, "Reads of 4 KiB, in order and at random, cold and warm, 2 times "),
+        (2**27, 3, "Reads of 128 MiB, in order and at random, cold and warm, 3 "),
+    ],
+)
+def test_the_plan_says_what_is_read(nas, read_bytes, read_repeats, said):
+    given = {"read_bytes": read_bytes, "read_repeats": read_repeats}
+
+    assert plan(parameters(data=str(nas), **given)).notes[-1].startswith(said)
 
 
 def test_a_place_is_called_by_its_folder_or_by_the_name_that_is_given(nas):

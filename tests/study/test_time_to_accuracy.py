@@ -69,6 +69,7 @@ def test_a_seed_that_never_got_there_withholds_the_verdict_and_stays_in_the_tabl
 
     assert cells(result.table, 1)["reached"] == "4 of 5"
     assert cells(result.table, 1)["verdict"] == "withheld"
+    assert "; lars 3 (4 of 5 seeds reached it)." in result.report().untimed
     assert "4 of 5 seeds reached it" in result.answer
     assert "verdict withheld, because 1 of 5 seeds of lars" in result.answer
     last = cells(result.seeds, 9)
@@ -83,6 +84,7 @@ def test_a_recipe_that_never_got_there_has_no_time_at_all():
     lars = cells(result.table, 1)
     assert (lars["median time"], lars["cost"], lars["epochs"]) == ("–", "–", None)
     assert "lars did not reach it in 5 seeds of" in result.answer
+    assert result.untimed.endswith("; lars – (0 of 5 seeds reached it).")
 
 
 def test_cpus_are_functional_and_the_next_step_is_the_question_of_the_report():

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from nbkit.telemetry import machine as machine_module
 from nbkit.telemetry import storage as storage_module
 from nbkit.telemetry.machine import describe_machine
@@ -29,6 +31,20 @@ def test_a_machine_is_described_in_json(drive):
     assert machine["operating_system"]
     assert [gpu["uuid"] for gpu in machine["devices"]] == ["GPU-a"]
     assert machine["driver_version"] == "570.86.15"
+
+
+@pytest.mark.parametrize(
+    ("granted", "usable"),
+    [(None, None), (2**63 - 4096, None), (300 * 2**20, 300 * 2**20), (4096, 4096)],
+)
+def test_usable_memory_is_the_smaller_of_host_and_job(monkeypatch, granted, usable):
+    monkeypatch.setattr(machine_module, "smallest_limit", lambda _: granted)
+
+    machine = describe_machine(gpus=False)
+
+    total = machine["memory_total_bytes"]
+    assert machine["usable_memory_bytes"] == (usable or total)
+    assert total > 300 * 2**20
 
 
 def test_cores_and_sockets_agree_with_lscpu():

@@ -222,7 +222,7 @@ def test_what_packing_left_out_is_counted_by_every_run_on_the_pack(
         (flat / "class 01" / name).write_bytes(b"")
     pack(flat, tmp_path / "first", format)
     pack(tmp_path / "first", tmp_path / "second", format)
-    said = "2 *.gif left out when packed, 1 no suffix left out when packed"
+    said = "2 *.gif left out when packed, 1 with no suffix left out when packed"
     assert f"not part of the data: 3 files ({said})\n" in capsys.readouterr().out
 
     for name in ("first", "second"):
