@@ -250,8 +250,9 @@ class Arms:
             [
                 "Each run is one number, its median. Welch's t is computed on "
                 "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
-                "cross-check: with a handful of runs it is too narrow. Verdicts "
-                "of several arms hold together, by Holm's correction."
+                "cross-check: with a handful of runs it is too narrow."
+                + " Verdicts of several arms hold together, by Holm's correction."
+                * (len(self._compared()) > 1)
             ],
         )
 

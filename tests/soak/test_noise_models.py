@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from nbkit.analysis.projection import Point, project
+from nbkit.analysis.projection_curves import growth
 from nbkit.statistics import has_groups, holm, ratio, summarise
 
 STUDIES = 2_000
@@ -136,6 +138,52 @@ def of_one_arm(model: str, repeats: int) -> tuple[float, float, float]:
         held_alone += inside and not seen
     alone = STUDIES - grouped
     return 100 * held / STUDIES, 100 * held_alone / alone, 100 * grouped / STUDIES
+
+
+def projected(between: float, within: float, modes: float, seed: int) -> bool | None:
+    """Return whether a projection from 1, 2, 4 and 8 to 16 holds; None if refused.
+
+    A size differs from the curve by ``between``, or by one of two ``modes``; each of
+    its three runs from that by ``within``.
+    """
+    g = random.Random(f"{between} {within} {modes} {seed}")
+    shape, efficiency = g.uniform(-1, 1), g.uniform(0.5, 0.98)
+    cost = (1 / efficiency - 1) / growth(8, shape)
+
+    def measured(size: int) -> list[float]:
+        state = g.gauss(0, between) - modes * (g.random() < 0.5)
+        rate = 1000 * size / (1 + cost * growth(size, shape))
+        return [rate * math.exp(state + g.gauss(0, within)) for _ in range(3)]
+
+    rates = {size: summarise(measured(size)) for size in (1, 2, 4, 8)}
+    points = [
+        Point(size, 1, rate.median, run_scatter=rate.relative_scatter)
+        for size, rate in rates.items()
+    ]
+    made = project(points, [16], gpus_per_node=16).projections
+    truth = summarise(measured(16)).median
+    return (
+        made[0].low_images_per_second <= truth <= made[0].high_images_per_second
+        if made
+        else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("between", "within", "modes", "least"),
+    [
+        (0.0075, 0.005, 0.0, 0.8),
+        (0.0, 0.02, 0.0, 0.8),
+        (0.03, 0.01, 0.0, 0.65),
+        (0.0, 0.01, 0.05, 0.7),
+    ],
+)
+def test_projection_holds_where_sizes_scatter(between, within, modes, least):
+    found = [projected(between, within, modes, seed) for seed in range(100)]
+    made = [one for one in found if one is not None]
+
+    assert len(made) >= 90
+    assert sum(made) / len(made) >= least
 
 
 @pytest.mark.parametrize("arms", [2, 4, 8])
