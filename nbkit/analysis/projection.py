@@ -70,6 +70,11 @@ _SAME_BATCH = 1.1
 _FEWEST_ACROSS = 2
 """Points across nodes, from which the network between them is extended."""
 
+_OF_SIZES = 2.0
+"""By how much the rates of sizes scatter, over the repeats of one size. What differs
+from size to size, as a state of the machine does, is in no repeat; see the page on how
+nbkit measures for what the interval then holds."""
+
 _WIDEST = 0.25
 """Half-width over the midpoint: from there on the upper end is 1.7 times the lower."""
 
@@ -84,8 +89,8 @@ class Point:
     images_per_second: float
     """All devices together."""
     device_type: DeviceType = "cuda"
-    relative_error: float | None = None
-    """Standard error of the rate as a part of it, from its runs; ``None``: unknown."""
+    run_scatter: float | None = None
+    """Standard deviation of the rate of one run, as a part of it; ``None``: unknown."""
     batch_size_per_gpu: int | None = None
     """``None``: the same as that of the other points."""
 
@@ -185,13 +190,14 @@ def project(
 
 
 def _curves(points: Sequence[Point]) -> Curves:
-    known = [error for point in points if (error := point.relative_error) is not None]
+    known = [one for point in points if (one := point.run_scatter) is not None]
+    scatter = math.hypot(*known) / math.sqrt(len(known)) if known else 0.0
     return Curves(
         {
             point.world_size: point.world_size / point.images_per_second
             for point in points
         },
-        relative_error=math.hypot(*known) / math.sqrt(len(known)) if known else 0.0,
+        relative_error=_OF_SIZES * scatter,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from nbkit.analysis.projection import DeviceType, Point
 from nbkit.analysis.usable import usable_arms
@@ -17,6 +18,7 @@ from nbkit.errors import NotEnoughDataError
 from nbkit.statistics import (
     Ratio,
     Summary,
+    holm,
     interval_in_words,
     median_of,
     ratio,
@@ -74,6 +76,8 @@ class ScalingRow:
     nnodes: int
     device_type: DeviceType
     images_per_second: Summary
+    runs: tuple[float, ...]
+    """Images/s of each run."""
     """Over runs, all devices together."""
     base_world_size: int
     """The smallest measured size of the arm, which the next fields compare with."""
@@ -198,22 +202,23 @@ def compare_arms(
         groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
     (first, base), *others = groups.items()
     usable = usable_arms(groups, not_finite or {}, (first,))
-    ratios = []
+    compare = []
     for arm, sizes in others:
         shared = set(sizes) & set(base)
         if shared and arm in usable:
             size = max(shared)
             one = sizes[size][0]
             where = device_label(one.device_type, size, one.nnodes)
-            ratios.append(
-                ratio(
+            compare.append(
+                partial(
+                    ratio,
                     [run.images_per_second for run in sizes[size]],
                     [run.images_per_second for run in base[size]],
                     a_name=f"{arm} on {where}",
                     b_name=first,
                 )
             )
-    return ratios
+    return holm(compare)
 
 
 def _require_one_kind(arm: str, sizes: dict[int, list[MeasuredRun]]) -> None:
@@ -269,6 +274,7 @@ def _row(
         nnodes=first.nnodes,
         device_type=first.device_type,
         images_per_second=summarise(rates),
+        runs=tuple(rates),
         base_world_size=base_size,
         base_nnodes=base[0].nnodes,
         speedup=against.estimate,
@@ -303,7 +309,7 @@ def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
             nnodes=row.nnodes,
             images_per_second=row.images_per_second.median,
             device_type=row.device_type,
-            relative_error=row.images_per_second.relative_error,
+            run_scatter=row.images_per_second.relative_scatter,
         )
         for row in rows
         if row.arm == arm
@@ -354,7 +360,7 @@ def _clause(row: ScalingRow) -> str:
     spread = "1 run, no interval"
     if rate.ci_low is not None and rate.ci_high is not None:
         ends = interval_in_words(rate.ci_low, rate.ci_high, _whole)
-        spread = f"95 % interval {ends}, {rate.n} runs"
+        spread = f"95 % interval of these {rate.n} runs {ends}"
     text = (
         f"{row.arm} on {row.devices} trains {_whole(rate.median)} images/s ({spread})"
     )

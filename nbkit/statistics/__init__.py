@@ -20,6 +20,7 @@ from nbkit.statistics.comparison import (
     NoiseFloor,
     Ratio,
     Verdict,
+    holm,
     noise_floor,
     ratio,
 )
@@ -40,6 +41,7 @@ from nbkit.statistics.steps import (
 from nbkit.statistics.student_t import student_t_quantile
 from nbkit.statistics.summary import (
     Summary,
+    has_groups,
     median_absolute_deviation,
     median_of,
     quartiles,
@@ -70,6 +72,8 @@ __all__ = [
     "allreduce_timing",
     "bus_bandwidth_bytes_per_second",
     "duration_in_words",
+    "has_groups",
+    "holm",
     "images_needed",
     "interval_in_words",
     "latency_timings",

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -70,6 +70,17 @@ class Ratio:
     """As ``a_runs``, of arm B."""
     seed: int = field(repr=False)
     """Seed of the bootstrap."""
+    comparisons: int = 1
+    """How many comparisons share the verdict's error rate: see `holm`."""
+
+    @property
+    def verdict_confidence(self) -> float:
+        """Confidence level of the interval that the verdict needs beyond the margin."""
+        return _shared(self.confidence, self.comparisons)
+
+    @property
+    def _verdict_interval(self) -> tuple[float, float] | None:
+        return welch_interval(self.a_runs, self.b_runs, self.verdict_confidence)
 
     @property
     def is_settled(self) -> bool:
@@ -79,21 +90,23 @@ class Ratio:
         one out: see `nbkit.statistics.runs_needed`. False below `MINIMUM_RUNS`, where
         it `is_noise`, and for a verdict that is withheld.
         """
-        if self.ci_low is None or self.ci_high is None or self.verdict == "withheld":
+        interval = self._verdict_interval
+        if interval is None or self.verdict == "withheld":
             return False
         if min(self.n_a, self.n_b) < MINIMUM_RUNS:
             return False
         margin = math.log1p(self.margin)
-        low, high = math.log(self.ci_low), math.log(self.ci_high)
+        low, high = map(math.log, interval)
         is_beyond = low > margin or high < -margin
         return (is_beyond and not self.is_noise) or (low > -margin and high < margin)
 
     @property
     def is_noise(self) -> bool:
         """Whether the interval is beyond the margin, but not beyond the noise floor."""
-        if self.ci_low is None or self.ci_high is None:
+        interval = self._verdict_interval
+        if interval is None:
             return False
-        beyond = max(self.ci_low, 1 / self.ci_high) > 1 + self.margin
+        beyond = max(interval[0], 1 / interval[1]) > 1 + self.margin
         return beyond and self.verdict == "no difference shown"
 
     @property
@@ -153,6 +166,7 @@ def ratio(
     a_name: str = "A",
     b_name: str = "B",
     noise_floor: NoiseFloor | None = None,
+    comparisons: int = 1,
 ) -> Ratio:
     """Compare two arms by their run medians.
 
@@ -175,6 +189,9 @@ def ratio(
     noise_floor
         What the study's control said. If it shows a difference where there is none,
         the verdict is ``withheld``; and what is within it is not a difference.
+    comparisons
+        How many comparisons share the verdict's error rate; see `holm`. The interval
+        that is shown stays that of this ratio alone.
 
     Returns
     -------
@@ -195,7 +212,13 @@ def ratio(
         require_positive(f"run medians of {name}", runs)
     interval = welch_interval(a_runs, b_runs, confidence)
     estimate = statistics.median(a_runs) / statistics.median(b_runs)
-    verdict = _verdict(interval, len(a_runs), len(b_runs), margin, higher_is_faster)
+    shared = interval
+    if comparisons > 1:
+        level = _shared(confidence, comparisons)
+        shared = welch_interval(a_runs, b_runs, level)
+    sizes = len(a_runs), len(b_runs)
+    verdict = _verdict(shared, *sizes, margin, higher_is_faster)
+    is_undone = verdict != _verdict(interval, *sizes, margin, higher_is_faster)
     doubt = _doubt(verdict, estimate, interval, noise_floor)
     if doubt:
         verdict = "withheld"
@@ -204,6 +227,9 @@ def ratio(
     conclusion = doubt or _verdict_in_words(
         verdict, a_name, b_name, margin, noise_floor
     )
+    if is_undone and not doubt:
+        end = f" in {comparisons} comparisons at once (Holm's correction)."
+        conclusion = conclusion.removesuffix(".") + end
     return Ratio(
         estimate=estimate,
         ci_low=interval[0] if interval else None,
@@ -224,7 +250,35 @@ def ratio(
         a_runs=tuple(a_runs),
         b_runs=tuple(b_runs),
         seed=seed,
+        comparisons=comparisons,
     )
+
+
+def holm(compare: Sequence[Callable[..., Ratio]]) -> list[Ratio]:
+    """Return ratios whose verdicts are true together, by Holm's step-down procedure.
+
+    The chance of any false verdict among them is that of a single one. The strongest
+    difference has to be shown at a confidence of ``1 - 0.05 / k`` for ``k`` ratios, the
+    next at ``1 - 0.05 / (k - 1)``, and so on.
+
+    Parameters
+    ----------
+    compare
+        `ratio` with everything but ``comparisons``, of each comparison of a study.
+
+    References
+    ----------
+    S. Holm, Scandinavian Journal of Statistics 6 (1979),
+    https://www.jstor.org/stable/4615733
+    """
+    left = len(compare)
+    while True:
+        found = [one(comparisons=left) for one in compare]
+        decided = sum(one.verdict in ("faster", "slower") for one in found)
+        undecided = max(len(found) - decided, 1)
+        if undecided >= left:
+            return found
+        left = undecided
 
 
 def noise_floor(
@@ -287,6 +341,10 @@ def noise_floor(
         shows_difference=shows_difference,
         sentence=_control_sentence(found, floor, shows_difference, name),
     )
+
+
+def _shared(confidence: float, comparisons: int) -> float:
+    return 1 - (1 - confidence) / comparisons
 
 
 def _verdict(

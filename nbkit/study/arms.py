@@ -18,11 +18,12 @@ from nbkit.analysis.precision import best_of, not_beyond
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
-from nbkit.statistics import NoiseFloor, median_of
+from nbkit.statistics import NoiseFloor, Ratio, median_of
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study.arm_rows import ArmRow, ArmRun, arm_run
 from nbkit.study.arms_tables import (
     HEADLINE,
+    each_run,
     headline_cells,
     headline_values,
     input_bound,
@@ -122,7 +123,7 @@ class Arms:
         else:
             if self.baseline not in self.usable:
                 return NOTHING_COMPARED if self.is_comparison else ""
-            text = lone_sentence(self.row(self.baseline))
+            text = lone_sentence(self.row(self.baseline), self.rates(self.baseline))
         return f"CPU, functional: {text}" if self.is_functional else text
 
     @property
@@ -205,6 +206,7 @@ class Arms:
         where = "with CPU processes (functional)" if self.is_functional else "on GPUs"
         waits = [(row.arm, row.data_wait_share) for row in self.rows]
         own = [self.control_sentence, self.needed_sentence, *input_bound(waits)]
+        own += each_run({arm: self.rates(arm) for arm in self.runs})
         return Table(
             caption or f"Measured {where}; ratios against {self.baseline}",
             [*HEADLINE, *columns],
@@ -249,6 +251,8 @@ class Arms:
                 "Each run is one number, its median. Welch's t is computed on "
                 "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
                 "cross-check: with a handful of runs it is too narrow."
+                + " Verdicts of several arms hold together, by Holm's correction."
+                * (len(self._compared()) > 1)
             ],
         )
 
@@ -264,21 +268,38 @@ class Arms:
             "needed": self.needed_sentence or None,
         }
 
-    def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
-        rates, base = self.rates(arm), self.rates(self.baseline)
-        ratio, needed = None, None
-        if arm != self.baseline and rates and base and arm in self.usable:
-            ratio = statistics.ratio(
+    @cached_property
+    def _ratios(self) -> dict[str, Ratio]:
+        """By arm, its rate over the baseline's; the verdicts hold together."""
+        base = self.rates(self.baseline)
+        compare = {
+            arm: partial(
+                statistics.ratio,
                 rates,
                 base,
                 a_name=arm,
                 b_name=self.baseline,
                 noise_floor=self.noise_floor,
             )
-            if arm != self.control and min(len(rates), len(base)) > 1:
-                needed = statistics.runs_needed(
-                    rates, base, noise_floor=self.noise_floor
-                )
+            for arm in self.runs
+            if arm != self.baseline and arm in self.usable
+            if base and (rates := self.rates(arm))
+        }
+        # What the control shows is the noise floor, not a verdict.
+        twin = compare.pop(self.control, None) if self.control else None
+        found = dict(zip(compare, statistics.holm([*compare.values()]), strict=True))
+        return found if twin is None else {**found, str(self.control): twin()}
+
+    def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
+        rates, base = self.rates(arm), self.rates(self.baseline)
+        ratio, needed = self._ratios.get(arm), None
+        if ratio and arm != self.control and min(len(rates), len(base)) > 1:
+            needed = statistics.runs_needed(
+                rates,
+                base,
+                confidence=ratio.verdict_confidence,
+                noise_floor=self.noise_floor,
+            )
         return ArmRow(
             arm=arm,
             n=len(runs),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
-from nbkit.statistics import Ratio, RunsNeeded, interval_in_words
+from nbkit.statistics import Ratio, RunsNeeded, has_groups, interval_in_words
 from nbkit.study import wording
 from nbkit.study.arm_rows import ArmRow
 
 __all__ = [
     "HEADLINE",
+    "each_run",
     "headline_cells",
     "headline_values",
     "input_bound",
@@ -20,6 +21,9 @@ __all__ = [
     "rate_interval",
     "ratio_interval",
 ]
+
+_FEW_RUNS = 5
+"""Up to which each run is shown beside the interval."""
 
 HEADLINE = (
     "arm",
@@ -89,15 +93,57 @@ def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
     ]
 
 
-def lone_sentence(row: ArmRow) -> str:
-    """Return what an arm shows by itself."""
+def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return every run where they are few, and which runs fall into two groups.
+
+    Parameters
+    ----------
+    rates
+        Images/s of each run, by arm.
+    """
+    few = [
+        f"{arm}: {_in_order(many)}"
+        for arm, many in rates.items()
+        if 1 < len(many) <= _FEW_RUNS
+    ]
+    said = []
+    if few:
+        said.append(
+            "An interval of images/s is of these runs, and says less of a machine with "
+            f"several states; each run, in ascending order: {'; '.join(few)}."
+        )
+    grouped = [arm for arm, many in rates.items() if has_groups(many)]
+    if grouped:
+        said.append(
+            f"The runs of {', '.join(grouped)} fall into two groups: the machine may "
+            "have two states, such as two clock rates, and neither median nor interval "
+            "is of one of them. Check each run."
+        )
+    return said
+
+
+def _in_order(rates: Sequence[float]) -> str:
+    return ", ".join(map(wording.rate, sorted(rates)))
+
+
+def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
+    """Return what an arm shows by itself.
+
+    Parameters
+    ----------
+    row
+        Of the arm.
+    rates
+        Images/s of each of its runs.
+    """
     rate = row.images_per_second
     if rate is None:
         return f"{row.arm}: its runs have measured no images per second."
     interval = rate_interval(rate.ci_low, rate.ci_high)
-    spread = (
-        f"95 % interval {interval}, {rate.n} runs" if interval else "1 run, no interval"
-    )
+    spread = "1 run, no interval"
+    if interval:
+        spread = f"95 % interval of these {rate.n} runs {interval}"
+        spread += f": {_in_order(rates)}" if rate.n <= _FEW_RUNS else ""
     return f"{row.arm} trains {wording.rate(rate.median)} images/s ({spread})."
 
 

@@ -27,7 +27,7 @@ from nbkit.statistics import runs_needed
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.arms import finished_arms
-from nbkit.study.arms_tables import input_bound
+from nbkit.study.arms_tables import each_run, input_bound
 from nbkit.study.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.study.conditions import (
     WELCH,
@@ -165,12 +165,17 @@ class ScalingResult:
                 "CPU ms/image",
             ],
             [headline_cells(row, spans_nodes=spans_nodes) for row in self.rows],
-            input_bound(
-                [
-                    (f"{row.arm} on {row.devices}", row.data_wait_share)
-                    for row in self.rows
-                ]
-            ),
+            [
+                *input_bound(
+                    [
+                        (f"{row.arm} on {row.devices}", row.data_wait_share)
+                        for row in self.rows
+                    ]
+                ),
+                *each_run(
+                    {f"{row.arm} on {row.devices}": row.runs for row in self.rows}
+                ),
+            ],
             headline_values(self.rows),
             self.lead,
         )

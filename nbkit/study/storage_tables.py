@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from nbkit import statistics
 from nbkit.analysis.audit_claims import cache_evidence, times_in_words
 from nbkit.analysis.storage import UTILIZATION_NEEDED, Demand, Supply
-from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Summary
+from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, Summary
 from nbkit.study import wording
 from nbkit.study.arms_tables import rate_interval, ratio_interval
 from nbkit.study.report_parts import Note, Table
@@ -122,6 +123,18 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
         return Note(["One data set was loaded, so there is nothing to compare."])
     base, *others = loads
     floors = noise_floors(rows, control)
+    compare = {
+        (row.arm, name): partial(
+            statistics.ratio, ours, theirs, noise_floor=floors.get(name)
+        )
+        for row in others
+        for name in ("first_runs", "later_runs")
+        if (ours := getattr(row, name)) and (theirs := getattr(base, name))
+    }
+    # Verdicts of one table hold together, those of the control's twin aside.
+    twins = {key: compare.pop(key) for key in [*compare] if key[0] == control}
+    ratios = dict(zip(compare, statistics.holm([*compare.values()]), strict=True))
+    ratios |= {key: twin() for key, twin in twins.items()}
     said = [f"{floor.sentence}" for floor in floors.values()] or [
         "No control: no arm was measured twice, so these runs do not say how large a "
         "difference chance alone makes."
@@ -135,8 +148,8 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
         [
             [
                 row.arm,
-                *_against(row, base, "first_runs", floors.get("first_runs")),
-                *_against(row, base, "later_runs", floors.get("later_runs")),
+                *_against(ratios.get((row.arm, "first_runs"))),
+                *_against(ratios.get((row.arm, "later_runs"))),
             ]
             for row in others
         ],
@@ -165,13 +178,9 @@ def noise_floors(
     }
 
 
-def _against(
-    row: EpochRow, base: EpochRow, name: str, floor: NoiseFloor | None
-) -> list[str | None]:
-    ours, theirs = getattr(row, name), getattr(base, name)
-    if not ours or not theirs:
+def _against(found: Ratio | None) -> list[str | None]:
+    if found is None:
         return [None, None, None]
-    found = statistics.ratio(ours, theirs, noise_floor=floor)
     ends = ratio_interval(found.ci_low, found.ci_high)
     return [f"{found.estimate:.3f}", ends, found.verdict]
 

@@ -78,21 +78,20 @@ def test_points_on_no_curve_widen_the_interval():
 def test_runs_that_scatter_widen_the_interval():
     growth = GROWTHS["latency-bound tree"]
 
-    sure = half_width(on_a_curve(growth, (1, 2, 4), relative_error=0.001), 8)
-    unsure = half_width(on_a_curve(growth, (1, 2, 4), relative_error=0.03), 8)
+    sure = half_width(on_a_curve(growth, (1, 2, 4), run_scatter=0.001), 8)
+    unsure = half_width(on_a_curve(growth, (1, 2, 4), run_scatter=0.03), 8)
 
     assert sure == pytest.approx(half_width(on_a_curve(growth, (1, 2, 4)), 8), rel=0.1)
     assert unsure > 2 * sure
 
 
-def test_points_of_runs_carry_the_standard_error_of_their_rate():
+def test_points_of_runs_carry_the_scatter_of_their_runs():
     rates = [990.0, 1_000.0, 1_010.0]
     table = scaling_table(MeasuredRun("fp16", 1, 1, "cuda", rate) for rate in rates)
 
     (point,) = points_of(table, "fp16")
 
-    # standard deviation 1 %, three runs
-    assert point.relative_error == pytest.approx(0.01 / math.sqrt(3), rel=0.01)
+    assert point.run_scatter == pytest.approx(0.01, rel=0.01)
 
 
 def test_a_projection_gives_its_efficiency_and_probability():

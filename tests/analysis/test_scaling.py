@@ -177,10 +177,11 @@ def test_sentence_tells_the_fastest_arm_first_with_n_and_intervals():
     sentence = computed_sentence(scaling_table([*FP32, *FP16]))
 
     assert sentence == (
-        "fp16 on 4 GPUs trains 3,610 images/s (95 % interval 3,588 to 3,636, 5 runs), "
-        "3.61 times 1 GPU: efficiency 90.2 % (95 % interval 89.7 % to 90.9 %); "
-        "fp32 on 4 GPUs trains 1,564 images/s (95 % interval 1,514 to 1,616, 2 runs), "
-        "3.90 times 1 GPU: efficiency 97.5 % (95 % interval 96.0 % to 99.0 %)."
+        "fp16 on 4 GPUs trains 3,610 images/s (95 % interval of these 5 runs "
+        "3,588 to 3,636), 3.61 times 1 GPU: efficiency 90.2 % (95 % interval 89.7 % "
+        "to 90.9 %); "
+        "fp32 on 4 GPUs trains 1,564 images/s (95 % interval of these 2 runs 1,514 to "
+        "1,616), 3.90 times 1 GPU: efficiency 97.5 % (95 % interval 96.0 % to 99.0 %)."
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 
 import pytest
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import ratio
+from nbkit.statistics import has_groups, holm, ratio
 
 A = [101.2, 99.8, 100.5, 102.1, 100.9]
 B = [95.0, 96.1, 94.2, 97.3, 95.5, 94.9]
@@ -207,3 +208,56 @@ def test_a_known_ratio_is_recovered_and_covered():
     assert sorted(estimates)[trials // 2] == pytest.approx(1.5, rel=0.003)
     assert covered / trials > 0.91
     assert faster == trials
+
+
+def _against(factor, scatter=0.01, n=5):
+    base = [100 * math.exp(scatter * one) for one in (-1, -0.5, 0, 0.5, 1)][:n]
+    return functools.partial(ratio, [factor * one for one in base], base)
+
+
+def test_holm_of_one_comparison_is_its_ratio():
+    assert holm([_against(1.05)]) == [_against(1.05)()]
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize("factor", [1.038, 1 / 1.038])
+def test_holm_asks_more_of_each_of_many(factor):
+    alone = _against(factor)()
+    many = holm([_against(factor), *[_against(1.0)] * 6])
+
+    assert alone.verdict in ("faster", "slower")
+    assert many[0].verdict == "no difference shown"
+    assert (many[0].ci_low, many[0].ci_high) == (alone.ci_low, alone.ci_high)
+    assert many[0].sentence.endswith(
+        "margin of 2 % shown in 7 comparisons at once (Holm's correction)."
+    )
+    assert not many[0].is_noise
+    assert not many[0].is_settled
+
+
+def test_holm_steps_down_after_each_that_is_shown():
+    strong, weak = _against(1.5), _against(1.038)
+
+    found = holm([*[strong] * 3, weak, *[strong] * 3])
+    among_equals = holm([weak, *[_against(1.0)] * 6])
+
+    assert [one.verdict for one in found] == ["faster"] * 7
+    assert {one.comparisons for one in found} == {1}
+    assert among_equals[0].verdict == "no difference shown"
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_grouped"),
+    [
+        ([100, 100.1, 100.2, 110, 110.1], True),
+        ([100, 100.2, 100.1, 100, 90], True),
+        ([100, 101, 102, 103, 104], False),
+        ([100, 100.1, 110], False),
+        ([100, 110], False),
+        ([100], False),
+        ([100, 100, 100, 100.5, 100.5], False),
+        ([100] * 5, False),
+    ],
+)
+def test_has_groups_needs_a_gap_and_four_runs(runs, is_grouped):
+    assert has_groups(runs) == is_grouped

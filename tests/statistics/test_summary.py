@@ -31,14 +31,14 @@ def test_interval_is_students_t_on_the_logarithms():
     assert summary.confidence == 0.95
 
 
-def test_relative_error_is_the_standard_error_of_the_logarithms():
-    # stdev(log x) / sqrt(5); the same at every confidence
-    assert summarise(FIVE_RUNS).relative_error == pytest.approx(
-        0.003771781078073787, rel=1e-9
+def test_relative_scatter_is_the_deviation_of_the_logarithms():
+    # stdev(log x); the same at every confidence
+    assert summarise(FIVE_RUNS).relative_scatter == pytest.approx(
+        0.003771781078073787 * 5**0.5, rel=1e-9
     )
     wide = summarise(FIVE_RUNS, confidence=0.99)
-    assert wide.relative_error == pytest.approx(0.003771781078073787, rel=1e-9)
-    assert summarise([101.2]).relative_error is None
+    assert wide.relative_scatter == pytest.approx(0.003771781078073787 * 5**0.5)
+    assert summarise([101.2]).relative_scatter is None
 
 
 def test_higher_confidence_widens_the_interval():

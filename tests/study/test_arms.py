@@ -76,7 +76,10 @@ def test_a_control_that_differs_from_itself_withholds_every_verdict():
 
     assert cells(table, "bf16")["verdict"] == "withheld"
     assert found.needed_sentence == ""
-    assert table.notes == [found.control_sentence]
+    assert table.notes[0] == found.control_sentence
+    assert table.notes[1].startswith("An interval of images/s is of these runs")
+    assert "fp32: 99.7, 99.9, 100.0, 100.2, 100.4; bf16: 149" in table.notes[1]
+    assert len(table.notes) == 2
 
 
 def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
@@ -183,3 +186,30 @@ def test_a_baseline_and_its_control_alone_are_no_comparison():
 
     assert not alone.is_comparison
     assert arms().is_comparison
+
+
+def test_runs_of_two_states_are_told_and_few_runs_shown():
+    two_states = [100.0, 100.1, 110.0, 110.1, 110.2]
+    found = Arms({"fp32": runs(two_states)}, "fp32")
+    many = Arms({"fp32": runs([*STEADY, *STEADY])}, "fp32")
+
+    shown, grouped = found.table().notes[-2:]
+
+    assert shown.endswith("fp32: 100.0, 100.1, 110.0, 110.1, 110.2.")
+    assert grouped.startswith("The runs of fp32 fall into two groups")
+    assert "95 % interval of these 5 runs 99.3 to 113.1: 100.0, 100.1," in (
+        found.sentence
+    )
+    assert not any("each run" in note for note in many.table().notes)
+    assert many.sentence.endswith("(95 % interval of these 10 runs 99.9 to 100.2).")
+
+
+def test_verdicts_of_many_equal_arms_hold_together():
+    slight = [rate * 1.0245 for rate in STEADY]
+    one = Arms({"a": runs(STEADY), "b": runs(slight)}, "a")
+    others = {f"c{n}": runs(STEADY) for n in range(6)}
+    many = Arms({"a": runs(STEADY), "b": runs(slight), **others}, "a")
+
+    assert one.row("b").ratio.verdict == "faster"
+    assert many.row("b").ratio.verdict == "no difference shown"
+    assert many.row("b").ratio.comparisons == 7
