@@ -180,8 +180,6 @@ def _counted_now(
         left_out = {(None, one.name) for one in manifest.unreadable}
         same = same_files(listing, fingerprint.file_numbers, left_out)
     manifest = replace(manifest, same_files=same)
-    if manifest.counts_beside:
-        return manifest
     counts = Counter(manifest.passed_over) + Counter(listing.beside)
     return replace(manifest, passed_over=most_frequent(counts))
 
