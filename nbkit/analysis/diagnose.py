@@ -106,8 +106,6 @@ def _unknown(facts: Facts) -> Iterator[str]:
             "are written when the training ends, and until then, a slow rank cannot "
             "be distinguished from a slow exchange."
         )
-    if facts.update_share is None and not facts.is_inference:
-        yield "how long updating the weights took: an earlier version wrote the run."
     if facts.load is None:
         yield (
             "what else the host and its GPUs did: less than two seconds of its "

@@ -131,7 +131,7 @@ def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
     rest = [job for job in jobs if job is not first]
     ranks = [rank for job in (first, *rest) for rank in job.ranks]
     if any(rank.cpu_seconds is None for rank in ranks):
-        return  # an earlier version has not counted them
+        return
     every = replace(first, ranks=ranks, record={**first.record, "tags": {}})
     yield from other_processes(every, jobs)
 
@@ -178,7 +178,7 @@ def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
         own = sum(share or 0.0 for share in used)
         busy = max(rank.host_busy_cpus or 0.0 for rank in ranks)
         queued = max(rank.share(rank.cpu_queue_seconds) or 0.0 for rank in ranks)
-        total = ranks[0].num_cpus  # an earlier version has not written it
+        total = ranks[0].num_cpus
         if None in used or not _has_waited(ranks) or queued < NO_CPU_SHARE or not total:
             continue
         reach = len(set().union(*(rank.cpus or () for rank in ranks)))

@@ -266,7 +266,6 @@ def _told(rank: Line) -> RankTimes:
         total_seconds=rank["step_time_seconds"],
         data_wait_seconds=rank["data_wait_seconds"],
         communication_seconds=rank["communication_exposed_seconds"],
-        # Runs of earlier versions do not have them.
         cpu_seconds=rank.get("cpu_seconds"),
         cpu_queue_seconds=rank.get("cpu_queue_seconds"),
         cpus=rank.get("cpus"),
@@ -297,8 +296,6 @@ def _summed(steps: Sequence[Line]) -> RankTimes | None:
 
 def _spans(lines: Sequence[Line]) -> list[Span]:
     """Return when steps were computed, or series of passes of an inference."""
-    if any(line.get("t") is None for line in lines):
-        return []  # an earlier version has not written when a step ended
     return [
         (line["began"], line["ended"])
         if "began" in line

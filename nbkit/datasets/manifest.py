@@ -91,8 +91,6 @@ class Manifest:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """How many files are not part of the data, by their suffix; of a manifest in the
     store, those in packed files alone."""
-    counts_beside: bool = False
-    """Whether these are all of them, as older versions of nbkit have stored."""
     same_files: SameFiles = field(default_factory=SameFiles)
     """Of a manifest in the store, those in packed files alone."""
 
@@ -241,6 +239,7 @@ def read_manifest(path: Path) -> Manifest:
             if found != (header["train"], header["evaluation"]):
                 message = f"{sum(found)} images, not as many as it says itself"
                 raise ValueError(message)
+            deep, inside = Deep(**header["deep"]), header["passed_over_inside"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
             f"{path} is not a manifest ({error or type(error).__name__}); remove it, "
@@ -256,10 +255,8 @@ def read_manifest(path: Path) -> Manifest:
         train,
         evaluation,
         [Unreadable(**entry) for entry in header["unreadable"]],
-        # A run that is resumed may have begun before this was counted.
-        Deep(**header.get("deep", {})),
-        header.get("passed_over_inside", header.get("passed_over", {})),
-        "passed_over" in header,
+        deep,
+        inside,
         SameFiles.from_dict(header["same_files_inside"])
         if "same_files_inside" in header
         else SameFiles(),

@@ -178,10 +178,8 @@ def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
         imported = read_json(mark)
         if imported is None:
             return False
-        if "submitted" in imported:
-            return imported["submitted"] == submitted(submission)
-        # Imports of earlier versions have not noted it.
-        return mark.stat().st_mtime_ns >= submission.stat().st_mtime_ns
+        last = submitted(submission)
+        return imported.get("submitted", last) == last
     except OSError:
         return True
 

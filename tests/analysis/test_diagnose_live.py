@@ -56,15 +56,6 @@ def test_at_the_end_the_ranks_own_times_take_the_place_of_rank_0s(tmp_path):
     assert shown(live)[0] == "a slow rank (25 % of the time)"
 
 
-def test_a_run_of_an_earlier_version_has_no_update_times_and_is_shown(tmp_path):
-    written = WrittenRun(tmp_path, gpus=1)
-    steps = [step(n, data_wait_seconds=0.0, update_seconds=0.5) for n in range(1, 30)]
-    del steps[-1]["update_seconds"]
-    written.append(*steps)
-
-    assert shown(LiveRun(written.run))[0] == "nothing in its steps stands out"
-
-
 def test_a_function_has_no_steps_to_tell_from(tmp_path):
     written = WrittenRun(tmp_path, task="function")
     line = {"kind": "log", "attempt": 0, "step": 1, "values": {"loss": 1.0}}

@@ -22,21 +22,7 @@ __all__ = ["main"]
 
 
 def main(names: Sequence[str], *, numbers: bool) -> int:
-    """Rewrite the files of some cases, of all if none is named.
-
-    Parameters
-    ----------
-    names
-        Such as ``scaling/gpu``.
-    numbers
-        Whether numbers may change.
-
-    Returns
-    -------
-    int
-        The exit status: 1 where numbers have changed and may not, 2 for a name that is
-        none.
-    """
+    """Rewrite the files of some cases, of all if none is named."""
     every = cases()
     unknown = [name for name in names if name not in every]
     if unknown:

@@ -40,17 +40,7 @@ _COUNTS = ("repeats", "control", "together", "environment", "asked", "measured",
 def plan_of(
     here: Planted, question: str, chosen: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the arms of a plan with what surrounds them, and its notes.
-
-    Parameters
-    ----------
-    here
-        The machine that it is planned on.
-    question
-        Such as ``scaling``.
-    chosen
-        Parameters that are not the notebook's own.
-    """
+    """Return the arms of a plan with what surrounds them, and its notes."""
     plan: Any = _PLANS[question].plan(here.parameters(question, chosen))
     planned: dict[str, Any] = {name: getattr(plan, name, None) for name in _COUNTS}
     for name in ("arms", "once"):

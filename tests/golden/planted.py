@@ -58,15 +58,7 @@ class Planted:
 
 @contextmanager
 def planted(host: Host, folder: Path) -> Iterator[Planted]:
-    """Let plans see a host, and images below a folder.
-
-    Parameters
-    ----------
-    host
-        Whose GPUs and CPUs are seen.
-    folder
-        Empty, or as this has filled it before; resolved.
-    """
+    """Let plans see a host, and images below a folder."""
     _fill(folder)
     cpus = range(host.cpus)
     each = tuple(Cpu(number, f"{number}", 0, 0, is_usable=True) for number in cpus)

@@ -49,17 +49,7 @@ def cases() -> list[str]:
 
 
 def current_report(case: str, folder: Path, data: Path) -> dict[str, Any]:
-    """Return what is made of a case now, by file.
-
-    Parameters
-    ----------
-    case
-        Of `cases`.
-    folder
-        An empty one, for a store.
-    data
-        For images to plan with; it may be shared by cases.
-    """
+    """Return what is made of a case now, by file."""
     question, name = case.split("/")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NBKIT_HOME", str(folder / "store"))

@@ -78,19 +78,7 @@ class Case:
 
 
 def build(name: str, case: Case, folder: Path, data: Path) -> bytes:
-    """Return the bundle of a case.
-
-    Parameters
-    ----------
-    name
-        Such as ``scaling/gpu``.
-    case
-        What is in it.
-    folder
-        An empty one, for the store.
-    data
-        For the images.
-    """
+    """Return the bundle of a case."""
     with planted(case.host, data) as here, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NBKIT_HOME", str(folder))
         chosen = here.parameters(case.question, case.chosen) if case.question else None

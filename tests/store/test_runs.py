@@ -262,9 +262,7 @@ def test_a_run_can_be_read_where_its_plug_ins_are_not_installed():
         config.replace(steps=5)
 
 
-@pytest.mark.parametrize(
-    "whose", ["own", "another user's", "imported", "resumed here", "resumed before"]
-)
+@pytest.mark.parametrize("whose", ["own", "another user's", "imported", "resumed here"])
 def test_a_supervisor_of_ones_own_whose_pid_is_a_hidden_process_is_gone(
     monkeypatch, whose
 ):
@@ -274,14 +272,12 @@ def test_a_supervisor_of_ones_own_whose_pid_is_a_hidden_process_is_gone(
     monkeypatch.setattr(processes, "_stat", _forbid)
     if whose == "another user's":
         monkeypatch.setattr(os, "geteuid", lambda: -1)
-    if whose in ("imported", "resumed before"):
+    if whose == "imported":
         run.paths.imported.write_text("{}")
-    if whose == "resumed before":
-        os.utime(run.paths.imported, (1, 1))
     if whose == "resumed here":
         write_json(run.paths.imported, {"submitted": [0, "2020-01-01"]})
 
-    is_own = whose in ("own", "resumed here", "resumed before")
+    is_own = whose in ("own", "resumed here")
     assert run.state == ("lost" if is_own else "starting")
 
 

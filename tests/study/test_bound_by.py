@@ -103,7 +103,7 @@ def test_others_than_the_jobs_of_a_round_disturb_it(run):
     assert disturbed(24, 20, cpu_queue=0.05) == []
     # Others may all have been on CPUs that the jobs may not use.
     assert disturbed(2.4, 2.4, cpu_percent=70, cpus=[0, 1, 2, 3, 4, 5]) == []
-    assert disturbed(24, 20, cpu_seconds=None) == []  # an earlier version wrote them
+    assert disturbed(24, 20, cpu_seconds=None) == []
 
 
 def test_a_damaged_job_of_a_round_hides_no_arm_that_it_is_not_in(run):

@@ -1,6 +1,5 @@
 """What a run does not read: it is counted, named with its reason, or refused."""
 
-import json
 import os
 import shutil
 
@@ -355,22 +354,6 @@ def test_a_class_of_which_no_image_can_be_read_is_counted(flat, new_run, capsys)
 
     said = capsys.readouterr().out
     assert "data: 1 of 10 classes has no training image\n" in said
-
-
-def test_a_run_that_began_with_an_older_nbkit_counts_no_file_twice(flat, new_run):
-    for number in range(3):
-        (flat / "class 01" / f"{number}.gif").write_bytes(b"")
-    rank = new_run()
-    source.prepare(config_of(flat), rank)
-    first, *rows = rank.paths.manifest.read_text().splitlines()
-    header = json.loads(first)
-    header.pop("passed_over_inside", None)
-    header["passed_over"] = {"*.gif": 3}
-    rank.paths.manifest.write_text("\n".join([json.dumps(header), *rows]) + "\n")
-
-    resumed = source.prepare(config_of(flat), new_run())
-
-    assert resumed.passed_over == {"*.gif": 3}
 
 
 @pytest.mark.parametrize(

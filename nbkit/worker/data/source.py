@@ -190,8 +190,6 @@ def _counted_now(
         same = same_files(listing, fingerprint.file_numbers, left_out)
     notes = (*listing.notes, *alike_classes(manifest.classes))
     manifest = replace(manifest, same_files=same, notes=notes)
-    if manifest.counts_beside:
-        return manifest
     counts = Counter(manifest.passed_over) + Counter(listing.beside)
     return replace(manifest, passed_over=most_frequent(counts))
 
