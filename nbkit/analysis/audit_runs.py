@@ -201,6 +201,8 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
     count = facts.summary.n_steps
     if count < _FEW_STEPS:
         yield "few-steps", f"{count} measured steps"
+    if facts.summary.bursts is not None:
+        yield "bursts", facts.summary.bursts.removeprefix("steps come in bursts: ")
     if facts.config.task == "load":
         return
     if facts.summary.nonfinite is not None:

@@ -47,6 +47,11 @@ MIXED = [
 CONFIG = {"precision": "fp16", "memory_format": "channels_last", "data": "/images"}
 
 
+def idle(number, seconds):
+    """Return a step that does not wait for data."""
+    return step(number, step_time_seconds=seconds, data_wait_seconds=0.0)
+
+
 @pytest.fixture
 def written(tmp_path):
     """Return what writes the files of a finished run of two GPUs without a fault."""
@@ -109,6 +114,11 @@ def test_a_healthy_run_has_no_finding(written):
             "few-steps",
         ),
         ({"steps": [step(n) for n in range(1, 61)]}, "input-bound"),
+        ({"steps": [idle(n, 0.02 if n % 4 else 1.0) for n in range(1, 61)]}, "bursts"),
+        (
+            {"steps": [idle(n, 20.0 if n == 30 else 1.0) for n in range(1, 61)]},
+            "bursts",
+        ),
         (
             {
                 "steps": [
