@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from nbkit.clock import boot_id
+
 __all__ = ["ProcessIdentity", "boot_id", "hostname", "pid_namespace", "pidfd_problem"]
 
 
@@ -126,15 +128,6 @@ def pid_namespace() -> str | None:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return None
-
-
-@functools.cache
-def boot_id() -> str:
-    """Return the id that Linux draws at each boot; empty where there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _is_hidden(pid: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nbkit import clock
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.reading import patiently
@@ -175,7 +176,7 @@ class MetricsLog:
         step = self._rank.step if step is None else context.whole_step(step)
         line = {"kind": "log", "attempt": self._rank.attempt, "step": step}
         # Readers take step, loss and rate from the lines of the steps then.
-        self._write([{**line, "t": time.time(), "values": found, "beside_steps": True}])
+        self._write([{**line, "t": clock.now(), "values": found, "beside_steps": True}])
         if self._tensorboard is not None:
             self._tensorboard.write(found, step)
 
@@ -200,7 +201,7 @@ class MetricsLog:
     def event(self, kind: str, step: int, **values: Any) -> None:
         """Write an evaluation, a checkpoint or another measurement."""
         line = {"kind": kind, "attempt": self._rank.attempt, "step": step}
-        self._write([{**line, "t": time.time(), **values}])
+        self._write([{**line, "t": clock.now(), **values}])
         if kind == "evaluation" and self._tensorboard is not None:
             names = ("top1_accuracy", "mean_auroc", "loss")
             found = {f"evaluation/{name}": values.get(name) for name in names}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from nbkit import clock
 from nbkit.analysis.live.metrics import LiveMetrics, final_rate
 from nbkit.analysis.live.running_time import running_time, unix
 from nbkit.store.finiteness import FiniteFollower
@@ -113,7 +114,7 @@ def run_numbers(
         state = run.state
         numbers["state"] = str(state)
         ran = running_time(run.record, run.submission, state)
-        numbers["duration_seconds"] = ran.at(now)
+        numbers["duration_seconds"] = ran.at(clock.now(run.record.get("clock")))
         config = read_json(run.paths.config) or {}
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
