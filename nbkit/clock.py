@@ -9,6 +9,7 @@ same host count on from there. Everybody else reads `time.time`.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import time
 from pathlib import Path
@@ -17,6 +18,9 @@ __all__ = ["CLOCK_VARIABLE", "boot_id", "continue_clock", "now", "start_clock"]
 
 CLOCK_VARIABLE = "NBKIT_CLOCK"
 """Boot id, and Unix time at the zero of `time.monotonic`."""
+
+_LATEST = 1e11
+"""The year 5138: later moments have no date."""
 
 
 @functools.cache
@@ -71,9 +75,11 @@ def _zero() -> float | None:
     return _zero_of(os.environ.get(CLOCK_VARIABLE, ""))
 
 
-def _zero_of(clock: str) -> float | None:
-    boot, _, zero = clock.partition(" ")
+def _zero_of(clock: object) -> float | None:
+    """Return the zero of a clock of this boot; others may have written the record."""
+    boot, _, text = str(clock).partition(" ")
     try:
-        return float(zero) if boot == boot_id() else None
+        zero = float(text) if boot == boot_id() else math.inf
     except ValueError:
         return None
+    return zero if abs(zero) < _LATEST else None

@@ -56,6 +56,12 @@ def test_clock_of_an_attempt_goes_on_until_the_next_boot(machine, boot, expected
     assert clock.now() == expected
 
 
+@pytest.mark.parametrize("zero", ["nan", "inf", "1e300", "-1e12", "", "0x1"])
+def test_clock_of_a_damaged_record_is_the_machines(machine, zero):
+    assert clock.now(f"{clock.boot_id()} {zero}") == machine.wall
+    assert clock.now(7) == machine.wall
+
+
 def test_clock_is_inherited_by_children():
     zero = 5e9 - time.monotonic()
     code = "from nbkit import clock; print(clock.now())"
