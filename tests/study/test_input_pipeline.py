@@ -147,7 +147,7 @@ def test_a_rate_is_that_of_the_whole_window_and_not_of_the_median_step():
     assert (new["verdict"], new["GPU at 0 %"]) == ("faster", "–")
     # Nine steps behind the first one take 435 ms, and 40 ms of each are computing.
     assert new["AU"] == "82.7 %"
-    assert result.runs["naive, 2 ranks"][0].summary.images_per_second == 1600
+    assert result.runs["naive, 2 ranks"][0].summary.images_per_second_median == 1600
     assert result.table.caption.startswith("Input measured, GPUs emulated")
     assert any("images / time" in line for line in result.report().method)
 
