@@ -11,7 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import pairwise, permutations
+from statistics import fmean
 from typing import Any
 
 from nbkit.analysis.audit import Finding
@@ -23,7 +24,14 @@ from nbkit.analysis.audit_rows import (
 )
 from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.config import ExperimentConfig
-from nbkit.statistics import MINIMUM_RUNS, PRACTICAL_MARGIN, ratio
+from nbkit.statistics import (
+    MINIMUM_RUNS,
+    PRACTICAL_MARGIN,
+    images_per_second,
+    measured_steps,
+    ratio,
+    student_t_quantile,
+)
 from nbkit.store.record import RunState, damage_told
 from nbkit.store.runs import StoredRun
 from nbkit.store.summary import RunSummary
@@ -38,6 +46,9 @@ _SLOWED_SHARE = 0.01
 
 _CLOCK_SECONDS = 1.0
 """How far a record's times, taken by another process, may differ from the steps."""
+
+_PARTS = 15
+"""Of a window, to see whether its rate changes."""
 
 _SETTINGS = (
     *("model", "precision", "memory_format", "compile", "cuda_graphs"),
@@ -202,6 +213,8 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
     count = facts.summary.n_steps
     if count < _FEW_STEPS:
         yield "few-steps", f"{count} measured steps"
+    if facts.summary.bursts is not None:
+        yield "bursts", facts.summary.bursts.removeprefix("steps come in bursts: ")
     if facts.config.task == "load":
         return
     if facts.summary.nonfinite is not None:
@@ -211,6 +224,37 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
     if expected and counted and counted != {expected}:
         found = ", ".join(map(str, sorted(counted)))
         yield "batch", f"steps count {found} images, the global batch is {expected}"
+
+
+def _drift(facts: _Facts) -> Iterator[Outcome]:
+    """Compare the first and the last third of the window, by five parts of each.
+
+    Single steps come in bursts. The scatter is that between neighbouring parts: within
+    a third that changes, it would hide the change.
+
+    References
+    ----------
+    von Neumann (1941), https://doi.org/10.1214/aoms/1177731677
+    """
+    steps = measured_steps(facts.steps)
+    size = len(steps) // _PARTS
+    parts = [steps[n * size : (n + 1) * size] for n in range(_PARTS)]
+    rates = [images_per_second(part) for part in parts]
+    if not all(rates):
+        return
+    logs = [math.log(rate) for rate in rates if rate]
+    third = _PARTS // 3
+    change = fmean(logs[-third:]) - fmean(logs[:third])
+    scatter = math.sqrt(fmean((b - a) ** 2 for a, b in pairwise(logs)) / 2)
+    chance = student_t_quantile(0.995, _PARTS - 1) * scatter * math.sqrt(2 / third)
+    if abs(change) - chance > math.log1p(PRACTICAL_MARGIN):
+        ends = steps[: third * size], steps[-third * size :]
+        first, last = (f"{images_per_second(end) or 0:,.4g}" for end in ends)
+        yield (
+            "drift",
+            f"{first} images/s in the first third of the measured steps, {last} in the "
+            "last",
+        )
 
 
 def _time(facts: _Facts) -> Iterator[Outcome]:
@@ -267,6 +311,7 @@ _CHECKS: tuple[Callable[[_Facts], Iterator[Outcome]], ...] = (
     _layout,
     _input,
     _steps,
+    _drift,
     _time,
     _gpus,
     _binding,

@@ -149,7 +149,7 @@ def subtitle(rows: Sequence[ScalingRow], *, is_cut: bool = False) -> str:
     bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
     if is_cut:
         bars += ", beyond the chart where it is cut"
-    text = f"median of run medians, {runs}; {bars}"
+    text = f"median over runs, {runs}; {bars}"
     on_cpu = all(row.device_type == "cpu" for row in rows)
     return f"CPU, functional; {text}" if on_cpu else text
 

@@ -154,5 +154,5 @@ def _subtitle(arms: Sequence[MeasuredArm], device_type: str, *, is_cut: bool) ->
     runs = f"{counted} run{'' if most == 1 else 's'} an arm"
     bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
     cut = ", beyond the chart where it is cut" if is_cut else ""
-    text = f"median of run medians, {runs}; {bars}{cut}"
+    text = f"median over runs, {runs}; {bars}{cut}"
     return f"CPU, functional; {text}" if device_type == "cpu" else text

@@ -55,15 +55,15 @@ class RunFacts:
 
     run_id: str
     images_per_second: float | None
-    """Median over the measured steps, or the last that a function has logged; None
-    where nothing was measured."""
+    """Images over the time of the measured steps, or the last that a function has
+    logged; None where nothing was measured."""
     parts: Mapping[str, Mapping[str, Any]]
     """Facts by part: configuration, entry (of a function or script), data, code,
     environment, machine, storage, devices."""
     code: Mapping[str, str] = field(default_factory=dict)
     """Text of what ran, by file: changes since the commit, cells, local modules."""
     n_steps: int | None = None
-    """Steps of which the rate is the median; 0 if a function has logged it, None if it
+    """Measured steps of the rate; 0 if a function has logged it, None if it
     is the largest of several batch sizes of inference."""
     nonfinite: NonFinite | None = None
     """Where its training stopped being finite."""
@@ -193,7 +193,7 @@ def compare_arms(
 
 
 def steps_of_rate(run: StoredRun) -> int | None:
-    """Return the steps of which a run's rate is the median; see `rates_in_words`."""
+    """Return the steps over which a run's rate is measured; see `rates_in_words`."""
     return None if run.config.task == "inference" else run.summary.n_steps
 
 
@@ -211,17 +211,16 @@ def rates_in_words(
     n_runs
         How many runs it has.
     n_steps
-        Steps of which the number of a single run is the median; 0 if it was logged,
-        None if unknown, or the largest of several batch sizes.
+        Measured steps of a single run; 0 if its number was logged, None if unknown, or
+        the largest of several batch sizes.
     """
     digits = 1 if images_per_second >= 10 else 3
     rate = f"{name} {images_per_second:,.{digits}f}"
     if n_runs > 1:
-        of = "runs' medians" if n_steps else "runs"
-        return f"{rate} (median of {n_runs} {of})"
+        return f"{rate} (median of {n_runs} runs)"
     if n_steps is None:
         return rate
-    of = f"median of {n_steps:,} steps" if n_steps else "the last that was logged"
+    of = f"over {n_steps:,} steps" if n_steps else "the last that was logged"
     return f"{rate} ({of})"
 
 

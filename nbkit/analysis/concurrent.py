@@ -1,8 +1,8 @@
 """Concurrent jobs against the same job alone: overlap, slowdown, fairness, total.
 
 A *round* is one time that several jobs are started together. A job's rate in a round is
-the median over those of its measured steps during which every other job of the round
-was measured too: before and after that, one of them had the machine to itself.
+images over the time of those of its measured steps during which every other job of the
+round was measured too: before and after that, one of them had the machine to itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 from nbkit import statistics
@@ -55,11 +54,8 @@ class Overlap:
 
     @property
     def images_per_second(self) -> tuple[float | None, ...]:
-        """Of each job, the median over its steps; None without one."""
-        return tuple(
-            median(statistics.step_images_per_second(steps)) if steps else None
-            for steps in self.steps
-        )
+        """Of each job, images over the time of its steps; None without one."""
+        return tuple(map(statistics.images_per_second, self.steps))
 
 
 def overlap(jobs: Sequence[Sequence[Step]]) -> Overlap:
@@ -141,7 +137,7 @@ class AloneRuns:
 
     arm: str
     rates: Mapping[int, float]
-    """Images/s by repeat: the median over the measured steps."""
+    """Images/s by repeat, over the time of the measured steps."""
     counts: bool = True
     """Whether its trainings were finite, so that others may be compared with it."""
 

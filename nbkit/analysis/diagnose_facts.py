@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from nbkit import statistics
 from nbkit.analysis.diagnose_samples import Load, Span, read_load
-from nbkit.statistics import measured_steps, step_images_per_second
 from nbkit.store.record import read_json
 from nbkit.store.runs import StoredRun
 
@@ -69,13 +69,13 @@ class Facts:
     steps: int
     """Measured ones."""
     images_per_second: float | None
-    """Median over them, all ranks together."""
+    """Over their time, all ranks together."""
     ranks: Sequence[RankTimes]
     """All of them, or rank 0 alone; empty without a measured step."""
     all_ranks: bool
     update_share: float | None
-    """Part of a step of rank 0 that updating the weights takes, median over steps: a
-    few updates in which another process had the CPU do not count. None is unknown."""
+    """Part of the steps' time of rank 0 that updating the weights takes: a few updates
+    in which another process had the CPU do not count. None is unknown."""
     load: Load | None
     """None where too little was sampled, or nothing."""
 
@@ -179,16 +179,15 @@ def facts_of(run: StoredRun) -> Facts:
     StoreError
         If they cannot be read.
     """
-    steps = measured_steps(run.metrics())
+    steps = statistics.measured_steps(run.metrics())
     record, worker = run.record, run.worker
-    rates = step_images_per_second(steps)
     series = [line for line in run.metrics("inference") if "began" in line]
     return put_together(
         read_json(run.paths.config) or {},
         worker,
         record,
         steps=len(steps) or len(series),
-        images_per_second=median(rates) if rates else None,
+        images_per_second=statistics.images_per_second(steps),
         rank_0=_summed(steps),
         update_share=update_share(steps),
         load=_load(run, _spans(steps or series), record),
@@ -215,7 +214,7 @@ def put_together(
     steps
         Measured ones.
     images_per_second
-        Median over them.
+        Over their time.
     rank_0
         What they add up to on rank 0; None without one.
     update_share
@@ -241,17 +240,17 @@ def put_together(
 
 
 def update_share(steps: Collection[Line]) -> float | None:
-    """Return the part of a step that updating the weights takes, median over steps.
+    """Return the part of the steps' time that updating the weights takes.
 
+    The median update counts for each: one in which another process had the CPU is long.
     None where a step does not tell: an earlier version has written it.
     """
-    updates = [step.get("update_seconds") for step in steps]
-    if not updates or None in updates:
+    known = (step.get("update_seconds") for step in steps)
+    updates = [seconds for seconds in known if seconds is not None]
+    if not updates or len(updates) < len(steps):
         return None
-    return median(
-        update / step["step_time_seconds"]
-        for step, update in zip(steps, updates, strict=True)
-    )
+    seconds = [step["step_time_seconds"] for step in steps]
+    return statistics.share([median(updates)] * len(updates), seconds)
 
 
 def _world_size(config: Line, worker: Line) -> int:

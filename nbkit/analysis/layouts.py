@@ -94,7 +94,7 @@ def layout_effects(
     Parameters
     ----------
     rates
-        Run medians in images per second by format.
+        Images per second of each run by format.
     baseline
         What gains are counted from.
     noise_floor

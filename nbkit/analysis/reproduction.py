@@ -116,8 +116,8 @@ class Reproduction:
 
     def _place(self) -> str:
         """Say where the first new run is in what is known of the original."""
-        rate = self.run.summary.images_per_second
-        between, steps = self.between_runs, self.original.summary
+        now, between = self.run.summary, self.between_runs
+        rate, steps = now.images_per_second, self.original.summary
         if rate is None or between is None:
             return ""
         if between.ci_low is not None and between.ci_high is not None:
@@ -130,11 +130,13 @@ class Reproduction:
             )
         text = "The original is one run, so there is no interval between runs"
         low, high = steps.images_per_second_q25, steps.images_per_second_q75
-        if low is None or high is None:
+        middle = now.images_per_second_median
+        if low is None or high is None or middle is None:
             return f"{text}."
         return (
             f"{text}; half of its {steps.n_steps:,} steps had {low:,.1f} to "
-            f"{high:,.1f} images/s: {rate:,.1f} is {_where(rate, low, high)} that."
+            f"{high:,.1f} images/s: {middle:,.1f} in the reproduction's median step is "
+            f"{_where(middle, low, high)} that."
         )
 
 

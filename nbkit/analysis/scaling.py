@@ -1,8 +1,8 @@
 """How throughput grows with the number of devices: table and sentence.
 
 Weak scaling: the batch per device is the same at every size. Every number is a median
-over runs (separate process starts) of each run's own median, and is given with the
-number of runs and an interval. What was measured on CPU processes is called
+over runs (separate process starts) of each run's images over time, and is given with
+the number of runs and an interval. What was measured on CPU processes is called
 "CPU, functional" everywhere: it shows that the machinery works, nothing about GPUs.
 """
 
@@ -41,10 +41,10 @@ __all__ = [
 ]
 
 STATISTIC = (
-    "median over runs of each run's median over measured steps of images / step time; "
-    "data wait included, warm-up left out"
+    "median over runs of images / time of each run's measured window; data wait "
+    "included, warm-up left out"
 )
-INTERVAL = "95 % Student t on the logarithms of the run medians"
+INTERVAL = "95 % Student t on the logarithms of the runs"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ The wording of each definition is that of the source's program or text.
 from __future__ import annotations
 
 import datetime
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,12 @@ from typing import Any, Literal
 
 from nbkit.analysis.time_to_target import started_at
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import measured_steps, olympic_mean, step_images_per_second
+from nbkit.statistics import (
+    images_per_second,
+    measured_steps,
+    olympic_mean,
+    step_images_per_second,
+)
 from nbkit.store.record import RunState
 from nbkit.store.runs import StoredRun
 
@@ -40,7 +44,7 @@ class SourceStatistic:
     label: str
     """The statistic, in a few words."""
     source: str
-    """Who prints it; ``nbkit`` for the first row."""
+    """Who prints it; ``nbkit`` for the first two rows."""
     url: str | None
     """Where it is defined or printed; None where that has no known address."""
     value: float | None
@@ -160,18 +164,12 @@ def _against(row: SourceStatistic, ours: float | None) -> SourceStatistic:
 
 
 def _ours(steps: Steps) -> float | None:
+    return images_per_second(measured_steps(steps))
+
+
+def _median_step(steps: Steps) -> float | None:
     rates = step_images_per_second(measured_steps(steps))
     return statistics.median(rates) if rates else None
-
-
-def _images_over_time(steps: Steps) -> float | None:
-    """Return images / time of these steps, data wait included."""
-    seconds = math.fsum(step["step_time_seconds"] for step in steps)
-    return sum(step["images"] for step in steps) / seconds if seconds > 0 else None
-
-
-def _after_warmup(steps: Steps) -> float | None:
-    return _images_over_time(measured_steps(steps))
 
 
 def _mean_rate(steps: Steps) -> float | None:
@@ -218,26 +216,34 @@ def _epoch_rate(steps: Steps) -> float | None:
     rates = [
         rate
         for epoch in (whole[1:] or whole)
-        if (rate := _images_over_time(epoch)) is not None
+        if (rate := images_per_second(epoch)) is not None
     ]
     return statistics.median(rates) if rates else None
 
 
 _DEFINITIONS = (
     _Definition(
+        "images / time",
+        "nbkit",
+        None,
+        "data wait included, warm-up left out, a stall counts with its length; median "
+        "over runs",
+        _ours,
+    ),
+    _Definition(
         "median step",
         "nbkit",
         None,
-        "images / step time, data wait included; warm-up left out; median over steps, "
-        "then over runs",
-        _ours,
+        "images / step time of the same steps; median over steps, then over runs: no "
+        "rate of a run whose steps come in bursts",
+        _median_step,
     ),
     _Definition(
         "images / whole time",
         "Dell EMC deep learning guide, 2018",
         _DELL_GUIDE,
-        "average over all iterations: the warm-up counts, and a stall with its length",
-        _images_over_time,
+        "as nbkit's, and the warm-up counts",
+        images_per_second,
     ),
     _Definition(
         "torchvision img/s",
@@ -267,16 +273,16 @@ _DEFINITIONS = (
         "mean of runs",
         "Dell on VMware vSphere, 2022",
         None,
-        "images / time after the warm-up (tf_cnn_benchmarks), mean over 3 runs there",
-        _after_warmup,
+        "as nbkit's of each run (tf_cnn_benchmarks); mean over runs, 3 there",
+        _ours,
         statistics.fmean,
     ),
     _Definition(
         "mean of jobs",
         "NetApp with Lenovo SR670 V2, 2023",
         _NETAPP,
-        "images / time of training, warm-up included; mean over runs",
-        _images_over_time,
+        "as nbkit's, and the warm-up counts; mean over runs",
+        images_per_second,
         statistics.fmean,
     ),
     _Definition(
@@ -301,8 +307,8 @@ _EPOCHS = _Definition(
     "epoch throughput",
     "MLPerf Training",
     _MLPERF,
-    "images / time of a whole epoch without its evaluation; median over epochs, the "
-    "first left out where there are more",
+    "as nbkit's of each whole epoch; median over epochs, the first left out where "
+    "there are more",
     _epoch_rate,
 )
 

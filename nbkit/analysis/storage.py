@@ -101,7 +101,9 @@ def epoch_rates(
         [step for step in steps if step["epoch"] == 0],
         [step for step in steps if step["epoch"] > 0],
     )
-    rates = [_rate(statistics.measured_steps(part)) for part in parts]
+    rates = [
+        statistics.images_per_second(statistics.measured_steps(part)) for part in parts
+    ]
     # Of a run its first step alone counts nowhere. A later part begins with its own
     # first step, with the stall between epochs: the step before it is given too.
     counted = (parts[0], steps[max(len(parts[0]) - 1, 0) :] if parts[1] else [])
@@ -110,14 +112,6 @@ def epoch_rates(
         for part in counted
     ]
     return EpochRates(*rates, *shares)
-
-
-def _rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
-    # A loader delivers in bursts: the median of its steps would say nothing.
-    return statistics.share(
-        [step["images"] for step in steps],
-        [step["step_time_seconds"] for step in steps],
-    )
 
 
 def scaled(found: Summary, factor: float) -> Summary:

@@ -28,10 +28,10 @@ def add_to(commands: Commands) -> None:
         _show,
         summary="show one run: state, cause, configuration, devices, rates, log",
         description="Show one run: its state and why it ended, its progress and rates "
-        "(images per second, the median with quartiles and n, the number of measured "
-        "steps), the fields of its configuration that are not at their defaults, its "
-        "data with what of them is not read and why, its devices, and after a failure "
-        "the end of the log of the first failed rank.",
+        "(images per second over the time of the n measured steps, and median and "
+        "quartiles of a step), the fields of its configuration that are not at their "
+        "defaults, its data with what of them is not read and why, its devices, and "
+        "after a failure the end of the log of the first failed rank.",
         example="nbkit show k3f9",
     )
     parser.add_argument("run", metavar="RUN", help="a run's id, or the end of it")

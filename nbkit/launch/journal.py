@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from nbkit.clock import continue_clock
 from nbkit.errors import StoreError
 from nbkit.reading import patiently
 from nbkit.store.metrics import JsonLinesWriter
@@ -174,6 +175,7 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
         "cause": None,
         "attempt": submission["attempt"],
         "supervisor": ProcessIdentity.of().to_dict(),
+        "clock": continue_clock(earlier.get("clock")),
         "time": {
             "submitted": submission["time"],
             "started": None,

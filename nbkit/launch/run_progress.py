@@ -168,7 +168,9 @@ def result(run: StoredRun) -> str:
     rate, found = summary.images_per_second, summary.nonfinite
     # First: what does not train has a speed that means nothing.
     words = "finished" if found is None else f"finished, {found}"
-    return words if rate is None else f"{words}, {rate:,.1f} images/s"
+    if rate is not None:
+        words += f", {rate:,.1f} images/s"
+    return f"{words}; {summary.bursts}" if summary.bursts else words
 
 
 def _position(line: dict[str, Any], run: StoredRun) -> str | None:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nbkit.clock import start_clock
 from nbkit.errors import ConfigError, DeviceError, StoreError
 from nbkit.launch.gpu_pool import Claim
 from nbkit.launch.journal import Journal
@@ -174,6 +175,7 @@ def become_supervisor() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    start_clock()
 
 
 def main() -> None:

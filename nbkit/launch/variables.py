@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from nbkit.clock import CLOCK_VARIABLE
 from nbkit.errors import ConfigError
 from nbkit.store.private import read_entry
 from nbkit.store.redaction import is_secret_name, refuse_secret_variables
@@ -35,6 +36,8 @@ _OTHERS_BYTES = 200_000
 
 def is_recorded(name: str) -> bool:
     """Return whether a variable changes results, and is not a secret."""
+    if name == CLOCK_VARIABLE:
+        return False
     return bool(_RECORDED.match(name)) and not is_secret_name(name)
 
 

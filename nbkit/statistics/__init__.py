@@ -1,10 +1,9 @@
 """How nbkit turns raw counts into numbers: the one definition for everybody.
 
 Two levels are kept apart. *Steps* of one process share their caches, clocks and
-neighbours, so they are not independent: a run is described by the median and the
-quartiles of its steps, without an interval. *Runs* are separate process starts: an
-interval and a verdict are computed from one number a run (its median) and from
-nothing else.
+neighbours, so they are not independent: a run is one number, its images over the time
+of its steps, without an interval. *Runs* are separate process starts: an interval and a
+verdict are computed from that one number a run and from nothing else.
 
 Standard library only, so that every process can afford the import.
 """
@@ -34,6 +33,8 @@ from nbkit.statistics.paired import (
     share_interval,
 )
 from nbkit.statistics.steps import (
+    bursts_in_words,
+    images_per_second,
     measured_steps,
     share,
     step_images_per_second,
@@ -70,11 +71,13 @@ __all__ = [
     "Verdict",
     "accelerator_utilization",
     "allreduce_timing",
+    "bursts_in_words",
     "bus_bandwidth_bytes_per_second",
     "duration_in_words",
     "has_groups",
     "holm",
     "images_needed",
+    "images_per_second",
     "interval_in_words",
     "latency_timings",
     "measured_steps",

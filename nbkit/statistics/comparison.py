@@ -50,7 +50,7 @@ class Ratio:
     """How arm A compares with arm B, and what may be said about it."""
 
     estimate: float
-    """Median of A's run medians over median of B's."""
+    """Median of A's runs over median of B's."""
     ci_low: float | None
     """Lower end of the Welch t interval; ``None`` with one run in an arm."""
     ci_high: float | None
@@ -168,12 +168,12 @@ def ratio(
     noise_floor: NoiseFloor | None = None,
     comparisons: int = 1,
 ) -> Ratio:
-    """Compare two arms by their run medians.
+    """Compare two arms by one number a run.
 
     Parameters
     ----------
     a_runs, b_runs
-        One number a run: its median over the measured steps. Runs are separate
+        One number a run, such as its images per second. Runs are separate
         process starts, interleaved on the same machine.
     margin
         Practical margin: a verdict needs the whole interval beyond ``1 + margin``,
@@ -196,7 +196,7 @@ def ratio(
     Returns
     -------
     Ratio
-        The interval is Welch's t on the logarithms of the run medians, which holds
+        The interval is Welch's t on the logarithms of the runs, which holds
         when the two arms scatter differently. The bootstrap resamples runs and takes
         the ratio of medians; it is shown to be compared, not used for the verdict.
         Where the ratio of medians is outside the interval, which is one of means, the
@@ -209,7 +209,7 @@ def ratio(
         If an arm is empty or a value is not a positive finite number.
     """
     for name, runs in ((a_name, a_runs), (b_name, b_runs)):
-        require_positive(f"run medians of {name}", runs)
+        require_positive(f"runs of {name}", runs)
     interval = welch_interval(a_runs, b_runs, confidence)
     estimate = statistics.median(a_runs) / statistics.median(b_runs)
     shared = interval

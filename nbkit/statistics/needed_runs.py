@@ -112,7 +112,7 @@ def runs_needed(
     https://doi.org/10.1016/0197-2456(86)90003-6
     """
     for name, values in (("A", a_runs), ("B", b_runs)):
-        require_positive(f"run medians of {name}", values)
+        require_positive(f"runs of {name}", values)
     n_a, n_b = len(a_runs), len(b_runs)
     found = ratio(
         a_runs, b_runs, margin=margin, confidence=confidence, noise_floor=noise_floor

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+BURST_MARGIN = 0.05
+"""By how much the median step may differ from the rate of its run."""
+
 
 def measured_steps(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the steps that count: those after the warm-up, which may be none.
@@ -21,13 +24,50 @@ def measured_steps(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     return [row for row in rows if row["kind"] == "step" and not row["warmup"]]
 
 
+def images_per_second(steps: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the rate of a run: images over the time of these steps.
+
+    A step lasts from the end of the one before, data wait included, so that a stall
+    counts with its length. ``None`` without a step.
+    """
+    return share(
+        [step["images"] for step in steps],
+        [step["step_time_seconds"] for step in steps],
+    )
+
+
 def step_images_per_second(steps: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return the rate of each step: its images over its whole duration.
 
-    The duration is the step's total, data wait included. The median of these is the
-    run's images per second.
+    Their median is no rate of the run: loading processes deliver in bursts, and most
+    steps find their batch waiting.
     """
     return [step["images"] / step["step_time_seconds"] for step in steps]
+
+
+def bursts_in_words(
+    rate: float | None, median_step: float | None, longest_step_seconds: float | None
+) -> str | None:
+    """Return that steps come in bursts; None if the median step tells the run's rate.
+
+    Parameters
+    ----------
+    rate
+        Images per second of the run.
+    median_step
+        Of its median step, in images per second.
+    longest_step_seconds
+        From the end of one step to the end of the next.
+    """
+    if not rate or median_step is None or longest_step_seconds is None:
+        return None
+    if abs(median_step / rate - 1) <= BURST_MARGIN:
+        return None
+    return (
+        f"steps come in bursts: {median_step:,.4g} images/s in the median step, "
+        f"{rate:,.4g} over time; the longest wait for a step was "
+        f"{longest_step_seconds:,.3g} s"
+    )
 
 
 def share(parts: Sequence[float], totals: Sequence[float]) -> float | None:

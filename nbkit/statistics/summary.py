@@ -58,7 +58,7 @@ def summarise(
     Parameters
     ----------
     values
-        One value a run (its median); or, with ``independent=False``, one value a
+        One value a run; or, with ``independent=False``, one value a
         step of a single run.
     confidence
         Confidence level of the interval.

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from nbkit.clock import boot_id
+
 if TYPE_CHECKING:
     from nbkit.store.paths import RunPaths
 
@@ -185,15 +187,6 @@ def pid_namespace() -> str | None:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return None
-
-
-@functools.cache
-def boot_id() -> str:
-    """Return the id that Linux draws at each boot; empty where there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _is_hidden(pid: int) -> bool:

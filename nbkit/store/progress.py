@@ -7,11 +7,10 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from nbkit.reading import parse_object, read_end
-from nbkit.statistics import latency_timings, step_images_per_second
+from nbkit.statistics import images_per_second, latency_timings
 
 __all__ = [
     "RATE_STEPS",
@@ -26,7 +25,7 @@ _TAILS_BYTES = (1 << 15, 1 << 20, 1 << 25)
 """Of the end of a file, as much as is needed for a line that tells where the run is: a
 line of a function's or plug-in's own numbers may be long."""
 RATE_STEPS = 20
-"""The rate is the median of so many newest measured steps: warm-up is left out."""
+"""The rate is that of so many newest measured steps: warm-up is left out."""
 WITH_STEPS = ("train", "load")
 """Tasks that take batches of images, one step after the other."""
 _LOGGED = {"loss", "images_per_second"}
@@ -110,14 +109,15 @@ def queue_words(queue: Mapping[str, Any]) -> str:
 
 
 def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return images per second now: the median of the newest steps; None without one.
+    """Return images per second now, over the newest steps; None without one.
 
     Parameters
     ----------
     steps
         The newest `RATE_STEPS` measured lines of kind ``step``, or fewer.
     """
-    return round(median(step_images_per_second(steps)), 2) if steps else None
+    rate = images_per_second(steps)
+    return None if rate is None else round(rate, 2)
 
 
 def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:

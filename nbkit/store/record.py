@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from nbkit import clock
 from nbkit.errors import NbkitError, StoreError
 from nbkit.reading import parse_object, read_file
 from nbkit.store.metrics import store_error
@@ -180,9 +181,9 @@ _FINAL = {RunState.FINISHED, RunState.FAILED, RunState.STOPPED, RunState.LOST}
 
 
 def utc_now() -> str:
-    """Return the time in UTC as ISO 8601 with milliseconds."""
-    now = datetime.datetime.now(datetime.UTC)
-    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return the time in UTC as ISO 8601 with milliseconds; of a run, by its clock."""
+    moment = datetime.datetime.fromtimestamp(clock.now(), datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def write_json(path: Path, values: dict[str, Any], mode: int = OWNERS) -> None:

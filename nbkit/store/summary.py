@@ -27,14 +27,16 @@ class RunSummary:
     n_steps: int
     """Steps in the window."""
     images_per_second: float | None
-    """Median over the window's steps, all ranks together; or the last that a function
-    has logged; of an inference, that of the batch size that gave most."""
+    """Images of the window / time of the window, all ranks together; or the last that a
+    function has logged; of an inference, that of the batch size that gave most."""
+    images_per_second_median: float | None
+    """Of the window's median step."""
     images_per_second_q25: float | None
     images_per_second_q75: float | None
-    images_per_second_mean: float | None
-    """Images of the window / wall time of the window."""
     step_time_seconds: float | None
-    """Median over the window's steps."""
+    """Time of the window / its steps."""
+    longest_step_seconds: float | None
+    """From the end of one step of the window to the end of the next."""
     data_wait_share: float | None
     """Share of the window's time in which ranks waited for input, mean over ranks."""
     compute_share: float | None
@@ -84,6 +86,15 @@ class RunSummary:
     """Where loss, gradients or weights were first not finite; None if they never were.
     A training that says so shows no speed worth comparing."""
 
+    @property
+    def bursts(self) -> str | None:
+        """That steps come in bursts, in words; None if they do not."""
+        return statistics.bursts_in_words(
+            self.images_per_second,
+            self.images_per_second_median,
+            self.longest_step_seconds,
+        )
+
 
 def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSummary:
     """Return the summary of a run.
@@ -115,13 +126,16 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     found = finite.found(worker)
     return RunSummary(
         n_steps=len(window),
-        images_per_second=median(rates) if rates else told.get("images_per_second"),
+        images_per_second=(
+            statistics.images_per_second(window)
+            if window
+            else told.get("images_per_second")
+        ),
+        images_per_second_median=median(rates) if rates else None,
         images_per_second_q25=q25,
         images_per_second_q75=q75,
-        images_per_second_mean=(
-            sum(line["images"] for line in window) / sum(seconds) if seconds else None
-        ),
-        step_time_seconds=median(seconds) if seconds else None,
+        step_time_seconds=fmean(seconds) if seconds else None,
+        longest_step_seconds=max(seconds, default=None),
         data_wait_share=_share(ranks, "data_wait_seconds", window),
         compute_share=_share(ranks, "compute_seconds", window),
         communication_share=_share(ranks, "communication_exposed_seconds", window),

@@ -18,7 +18,7 @@ class ArmRun:
 
     run_id: str
     images_per_second: float | None
-    """Median over the measured steps, all devices together."""
+    """Over the time of the measured steps, all devices together."""
     data_wait_share: float | None = None
     communication_share: float | None = None
     peak_memory_bytes: float | None = None

@@ -1,7 +1,7 @@
 """What every comparison of a study's arms shares: rows, control, verdicts, certainty.
 
 An arm is one configuration, measured in several process starts. Each start is one
-number, the median over its measured steps; medians, intervals and verdicts are those
+number, its images over time; medians, intervals and verdicts are those
 of `nbkit.statistics`. An arm that is measured twice (`Study.create` with ``control``)
 says how large a difference these runs could have shown by chance.
 """
@@ -248,7 +248,7 @@ class Arms:
                 for row, ratio in ratios
             ],
             [
-                "Each run is one number, its median. Welch's t is computed on "
+                "Each run is one number, images over time. Welch's t is computed on "
                 "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
                 "cross-check: with a handful of runs it is too narrow."
                 + " Verdicts of several arms hold together, by Holm's correction."

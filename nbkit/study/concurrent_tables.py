@@ -46,10 +46,10 @@ def jobs_table(together: Sequence[Together], where: str, notes: Sequence[str]) -
         ],
         [_job_cells(job) for job in jobs],
         [
-            "Images/s: median over rounds of the median over those steps in which all "
-            "jobs were measured. Slowdown: images/s alone over images/s among others; "
-            "1 is as fast as alone, 2 is half as fast. Needed: repeats of everything "
-            "until a verdict can be expected.",
+            "Images/s: median over rounds of images over the time of those steps in "
+            "which all jobs were measured. Slowdown: images/s alone over images/s "
+            "among others; 1 is as fast as alone, 2 is half as fast. Needed: repeats "
+            "of everything until a verdict can be expected.",
             *notes,
         ],
         {

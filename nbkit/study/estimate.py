@@ -341,7 +341,7 @@ def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
             f"short run of model={wanted[0]!r}, image_size={wanted[1]}."
         )
         raise ConfigError(message)
-    if run.summary.images_per_second_mean is None:
+    if run.summary.images_per_second is None:
         message = (
             f"run {run.run_id} has 0 measured steps, 1 is needed; use more steps than "
             "its warm-up."
@@ -350,7 +350,7 @@ def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
 
 
 def _here(work: Workload, runs: Sequence[StoredRun]) -> Estimate:
-    rates = [run.summary.images_per_second_mean for run in runs]
+    rates = [run.summary.images_per_second for run in runs]
     summary = runs[0].summary
     return project(
         work,

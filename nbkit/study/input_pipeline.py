@@ -86,5 +86,5 @@ def report(study: Study) -> Report:
 
 def _window_run(run: Run) -> ArmRun:
     """Return a run in numbers, its rate that of the whole window."""
-    rate = run.summary.images_per_second_mean
+    rate = run.summary.images_per_second
     return replace(arm_run(run), images_per_second=rate)

@@ -14,7 +14,7 @@ from nbkit.analysis.charts_pipeline import (
     devices_chart,
     pipelines_chart,
 )
-from nbkit.analysis.scaling import INTERVAL
+from nbkit.analysis.scaling import INTERVAL, STATISTIC
 from nbkit.analysis.tuning import Tuning
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
@@ -48,11 +48,6 @@ from nbkit.study.tuner import Tuned
 __all__ = ["PipelineResult"]
 
 _QUESTION = "Is training input-bound, and what fixes it?"
-_STATISTIC = (
-    "Images per second: median over runs of images of the measured window / its wall "
-    "time, data wait included, warm-up left out. Not the median over steps: an input "
-    "that delivers in bursts makes that the rate of a full buffer"
-)
 _NEW = "chexnet_new"
 
 
@@ -171,7 +166,7 @@ class PipelineResult:
         if emulated is not None:
             return size * emulated["images_per_second"]
         found = [
-            (run.summary.data_wait_share, run.summary.images_per_second_mean)
+            (run.summary.data_wait_share, run.summary.images_per_second)
             for arm, runs in self.runs.items()
             for run in runs
             if self.configs[arm].world_size == size
@@ -271,7 +266,7 @@ class PipelineResult:
             ],
             figures=self.figures,
             method=[
-                f"{_STATISTIC}.",
+                f"Images per second: {STATISTIC}.",
                 f"Intervals: {INTERVAL}.",
                 how_measured(self.repeats)[-1],
                 *describe_images(self.conditions),
@@ -281,7 +276,7 @@ class PipelineResult:
             result={
                 "schema": 1,
                 "quantity": "images_per_second",
-                "statistic": _STATISTIC,
+                "statistic": STATISTIC,
                 "origin": "measured",
                 "emulated": emulated,
                 "conditions": dict(self.conditions),
@@ -337,7 +332,7 @@ class PipelineResult:
 
     def _rates(self, name: str, size: int) -> list[float]:
         runs = self.runs.get(arm_name(name, size), [])
-        rates = [run.summary.images_per_second_mean for run in runs]
+        rates = [run.summary.images_per_second for run in runs]
         return [rate for rate in rates if rate is not None]
 
     def _idle(self, arm: str) -> float | None:

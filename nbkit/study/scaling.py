@@ -206,7 +206,7 @@ class ScalingResult:
             ["precision", device, "efficiency", "Welch's t", "bootstrap", "runs"],
             rows,
             [
-                "Each run is one number, its median. Welch's t is computed on "
+                "Each run is one number, images over time. Welch's t is computed on "
                 "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
                 "cross-check: with a handful of runs it is too narrow.",
                 *(

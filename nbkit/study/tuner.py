@@ -124,7 +124,7 @@ def tune_loading(
         finally:
             shown.end(run)
         summary = run.summary
-        if summary.images_per_second_mean is None:
+        if summary.images_per_second is None:
             message = (
                 f"run {run.run_id} has 0 measured steps; use more steps than "
                 f"warmup_steps={config.warmup_steps}."
@@ -132,7 +132,7 @@ def tune_loading(
             raise NotEnoughDataError(message)
         return Trial(
             setting,
-            images_per_second=summary.images_per_second_mean,
+            images_per_second=summary.images_per_second,
             data_wait_share=summary.data_wait_share,
             cpu_ms_per_image=summary.cpu_ms_per_image,
             run_id=run.run_id,

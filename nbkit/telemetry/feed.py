@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from nbkit import clock
 from nbkit.telemetry import frames
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading, GpuThread
 from nbkit.telemetry.gpu_source import SourceSetting
@@ -181,7 +182,7 @@ class Feed:
             None while the driver does not answer: then the GPUs of the reading before
             are shown, without values.
         """
-        t = round(time.time(), 3)
+        t = round(clock.now(), 3)
         self._is_silent = reading is None
         last = self._reading
         found = [

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import psutil
 
+from nbkit import clock
 from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpm import GPM_FIELDS, Gpm
 from nbkit.telemetry.questions import Query, as_told, questions_for
@@ -140,7 +141,7 @@ class Gpu:
             values |= memory | self._unified(memory)
             for query in self._questions.counters:
                 values |= self._ask(query, self.handle)
-            t = round(time.time(), 3)
+            t = round(clock.now(), 3)
             if is_mig:
                 values |= self._read_mig()
             else:

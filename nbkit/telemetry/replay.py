@@ -32,6 +32,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nbkit.clock import now
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.sample import GpuDevice, GpuSample, Sample
 
@@ -182,7 +183,7 @@ class Replay:
         self._trace = trace
         self._clock = clock
         self._began = clock()
-        self._began_t = time.time()
+        self._began_t = now()
         self._holders = {
             pid: _holder(dict(told), self._began_t)
             for pid, told in trace.holders.items()
@@ -266,7 +267,7 @@ class Replay:
         rounds: float,
         passed: float,
     ) -> GpuSample:
-        values: dict[str, Any] = {"t": round(time.time(), 3)}
+        values: dict[str, Any] = {"t": round(now(), 3)}
         if gpu.xid is not None:
             start = self._began_t + rounds * self._round_seconds
             heard = start + gpu.xid.t - self._trace.samples[0].t

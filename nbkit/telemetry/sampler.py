@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from nbkit import clock
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import Nvml, describe_gpus, open_nvml
@@ -79,7 +80,7 @@ class Sampler:
 
         Rates and shares in it are those since the previous call.
         """
-        t, began = time.time(), time.monotonic()
+        t, began = clock.now(), time.monotonic()
         if self._nvml is None and began >= self._next_try:
             self._open()
         return Sample(
@@ -95,7 +96,7 @@ class Sampler:
         return {
             "kind": "header",
             "schema": SCHEMA,
-            "t": round(time.time(), 3),
+            "t": round(clock.now(), 3),
             "hostname": socket.gethostname(),
             **describe_gpus(self._nvml),
         }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from nbkit import clock
 from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import Xid
@@ -74,7 +74,7 @@ class XidEvents:
             if gpu is None or (gpu in heard and code in _ECHOES):
                 continue
             heard.add(gpu)
-            gpu.xid = Xid(code, round(time.time(), 3))
+            gpu.xid = Xid(code, round(clock.now(), 3))
 
     def _hear_none(self, reason: str | None) -> None:
         if reason != self._reason:

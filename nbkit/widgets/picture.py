@@ -121,11 +121,15 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     has_steps = head["task"] in WITH_STEPS
     if measured and measured["n"]:
         quartiles = f"{rate(measured['q25'])} to {rate(measured['q75'])}"
-        words = f"{rate(measured['median'])} ({quartiles}, n = {measured['n']:,})"
-        facts.append(("Images/s, median and quartiles", words))
+        words = f"{rate(measured['images_per_second'])} (n = {measured['n']:,} steps)"
+        facts.append(("Images/s", words))
+        words = f"{rate(measured['median'])} ({quartiles})"
+        facts.append(("Images/s of a step, median and quartiles", words))
+        if measured["bursts"]:
+            facts.append(("Note", measured["bursts"]))
     elif has_steps or numbers["images_per_second"] is not None:
         steps = numbers["rate_steps"]
-        of = f", median of the last {steps} steps" if steps else ""
+        of = f" over the last {steps} steps" if steps else ""
         facts.append((f"Images/s{of}", rate(numbers["images_per_second"])))
     if is_training or numbers["loss"] is not None:
         facts.append(("Loss", _figures(numbers["loss"])))
@@ -219,7 +223,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
     if name == "images_per_second":
         # The rate of the run is not that of its last step.
         measured = numbers["measured"] or {}
-        newest = measured.get("median") or numbers["images_per_second"]
+        newest = measured.get("images_per_second") or numbers["images_per_second"]
     begin, end = _ends_of_axis(name, first, last)
     style = 'fill="currentColor" font-size="9" text-anchor='
     return (

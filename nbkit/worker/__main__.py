@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from nbkit.clock import start_clock
 from nbkit.config import ExperimentConfig
 from nbkit.config.determinism import DETERMINISTIC_VARIABLES
 from nbkit.reading import patiently, read_file
@@ -30,6 +31,7 @@ def main() -> None:
     """
     sys.excepthook = print_redacted
     faulthandler.enable()
+    start_clock()  # torchrun on a host of its own has no supervisor there
     ending = Ending()
     rank = Rank.enter(Path(sys.argv[1]))
     is_users = False

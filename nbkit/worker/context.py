@@ -11,10 +11,10 @@ import datetime
 import math
 import operator
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nbkit import clock
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
 from nbkit.reading import patiently
@@ -283,7 +283,7 @@ class Context:
     def _write(self, kind: str, step: int, **values: Any) -> None:
         if (writer := self._writer) is not None:
             line = {"kind": kind, "attempt": self.attempt, "step": step}
-            patiently(lambda: writer.write({**line, "t": time.time(), **values}))
+            patiently(lambda: writer.write({**line, "t": clock.now(), **values}))
 
     def _host_group(self) -> Any:
         """Return a group for flags on the host; None for ranks that have none."""

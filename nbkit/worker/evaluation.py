@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from nbkit import clock
 from nbkit.datasets.manifest import Manifest
 from nbkit.store.predictions import (
     ClassPredictions,
@@ -111,7 +112,7 @@ def evaluate(
     found = {
         **score.result(),
         "duration_seconds": time.perf_counter() - began,
-        "t": time.time(),
+        "t": clock.now(),
     }
     if manifest is not None:
         _keep(score.predictions(manifest, rank), rank)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nbkit import clock
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import Manifest
 from nbkit.store.heartbeat import Phase
@@ -297,14 +298,14 @@ def _time(
         # The warm-up tries algorithms whose workspaces are not needed later.
         passes.forget_peak()
         window.open()
-        began = time.time()
+        began = clock.now()
         latencies = passes.each(plan.batches, plan.limit_seconds)
         count = in_a_row = len(latencies)
         seconds = sum(latencies)
         if passes.on_gpu:
-            began = time.time()
+            began = clock.now()
             in_a_row, seconds = passes.in_a_row(count, _ROW_SECONDS)
-        ended = time.time()
+        ended = clock.now()
         window.close()
     if rank.stop_requested:
         return None

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nbkit import clock
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.reading import patiently
+from nbkit.statistics import images_per_second
 from nbkit.store.metrics import JsonLinesWriter
+from nbkit.store.progress import RATE_STEPS
 from nbkit.worker import context
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
@@ -138,6 +142,7 @@ class MetricsLog:
         # Imported in the first step or after it: the warm-up drops that second.
         wanted = rank.rank == 0 and config.tensorboard
         self._tensorboard = TensorBoard(rank) if wanted else None
+        self._newest: deque[dict[str, Any]] = deque(maxlen=RATE_STEPS)
         self._pid = os.getpid()
         context.log_with(self.log)
 
@@ -171,7 +176,7 @@ class MetricsLog:
         step = self._rank.step if step is None else context.whole_step(step)
         line = {"kind": "log", "attempt": self._rank.attempt, "step": step}
         # Readers take step, loss and rate from the lines of the steps then.
-        self._write([{**line, "t": time.time(), "values": found, "beside_steps": True}])
+        self._write([{**line, "t": clock.now(), "values": found, "beside_steps": True}])
         if self._tensorboard is not None:
             self._tensorboard.write(found, step)
 
@@ -190,12 +195,13 @@ class MetricsLog:
         self._write(lines)
         if self._tensorboard is not None:
             for line in lines:
-                self._tensorboard.write(_scalars(line), line["step"])
+                self._newest.append(line)
+                self._tensorboard.write(_scalars(self._newest), line["step"])
 
     def event(self, kind: str, step: int, **values: Any) -> None:
         """Write an evaluation, a checkpoint or another measurement."""
         line = {"kind": kind, "attempt": self._rank.attempt, "step": step}
-        self._write([{**line, "t": time.time(), **values}])
+        self._write([{**line, "t": clock.now(), **values}])
         if kind == "evaluation" and self._tensorboard is not None:
             names = ("top1_accuracy", "mean_auroc", "loss")
             found = {f"evaluation/{name}": values.get(name) for name in names}
@@ -234,11 +240,14 @@ class MetricsLog:
             patiently(lambda: writer.write(*lines))
 
 
-def _scalars(line: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what TensorBoard shows of a step."""
+def _scalars(newest: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return what TensorBoard shows of a step; its rate is that of the newest steps."""
+    line = newest[-1]
+    # TensorBoard smooths, and a mean of step rates is above images over time.
+    alike = [one for one in newest if one["warmup"] == line["warmup"]]
     return {
         "train/loss": line["loss"],
-        "train/images_per_second": line["images"] / line["step_time_seconds"],
+        "train/images_per_second": images_per_second(alike),
         "train/learning_rate": line["learning_rate"],
         "train/data_wait_seconds": line["data_wait_seconds"],
     }

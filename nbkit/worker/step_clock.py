@@ -24,6 +24,8 @@ from typing import Any
 
 import torch
 
+from nbkit import clock
+
 __all__ = ["StepClock", "StepTimes"]
 
 
@@ -176,7 +178,7 @@ class StepClock:
             data_wait_seconds=sum(self._seconds(*pair) for pair in marks.waits),
             communication_exposed_seconds=max(0.0, exposed),
             update_seconds=self._seconds(marks.backward_end, marks.end),
-            ended_at=time.time(),
+            ended_at=clock.now(),
             loss_scale=scale,
             update_skipped=skipped,
             weights_finite=None if marks.overflow is None else not bool(marks.overflow),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from itertools import count
 
 import pytest
@@ -45,6 +46,11 @@ MIXED = [
     {"name": "NVIDIA H100 80GB HBM3", "compute_capability": [9, 0]},
 ]
 CONFIG = {"precision": "fp16", "memory_format": "channels_last", "data": "/images"}
+
+
+def idle(number, seconds):
+    """Return a step that does not wait for data."""
+    return step(number, step_time_seconds=seconds, data_wait_seconds=0.0)
 
 
 @pytest.fixture
@@ -109,6 +115,11 @@ def test_a_healthy_run_has_no_finding(written):
             "few-steps",
         ),
         ({"steps": [step(n) for n in range(1, 61)]}, "input-bound"),
+        ({"steps": [idle(n, 0.02 if n % 4 else 1.0) for n in range(1, 61)]}, "bursts"),
+        (
+            {"steps": [idle(n, 20.0 if n == 30 else 1.0) for n in range(1, 61)]},
+            "bursts",
+        ),
         (
             {
                 "steps": [
@@ -121,6 +132,48 @@ def test_a_healthy_run_has_no_finding(written):
 )
 def test_what_is_wrong_with_a_run_is_found_and_nothing_else(written, files, code):
     assert found(written(**files)) == [code]
+
+
+def drawn(change, scatter=0.02):
+    """Return ninety steps of a tenth of a second that change, with a seeded scatter."""
+    noise = random.Random(1)
+    return [
+        idle(n, 0.1 * change(n / 90) * noise.lognormvariate(0, scatter))
+        for n in range(1, 91)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "first", "last"),
+    [
+        (lambda part: 1 + part, 100 / 0.1167, 100 / 0.1833),
+        (lambda part: 1 if part < 0.7 else 1.1, 1000, 100 / 0.11),
+        (lambda part: 3 if part < 0.2 else 1, 3000 / 6.4, 1000),
+        (lambda part: 1.06 - 0.06 * part, 100 / 0.105, 100 / 0.101),
+    ],
+    ids=["slowing", "throttled at the end", "long warm-up", "warming up"],
+)
+def test_drift_within_a_run_is_found_with_both_rates(written, change, first, last):
+    [finding] = [
+        one for one in run_findings(written(steps=drawn(change))) if one.code == "drift"
+    ]
+
+    rates = [float(text.replace(",", "")) for text in finding.evidence.split()[:11:10]]
+    assert rates == pytest.approx([first, last], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        drawn(lambda part: 1, scatter=0.3),
+        drawn(lambda part: 1.01 - 0.01 * part, scatter=0.001),
+        [idle(n, 3.0 if n % 8 == 0 else 0.01) for n in range(1, 91)],
+        [idle(n, 0.1 * n) for n in range(1, 15)],
+    ],
+    ids=["scatter", "within the margin", "bursts", "too few steps"],
+)
+def test_drift_is_not_found_within_the_scatter(written, steps):
+    assert "drift" not in found(written(steps=steps))
 
 
 def test_how_many_ranks_are_not_bound_and_why_is_said(written):

@@ -176,11 +176,11 @@ def test_a_refused_projection_draws_no_band():
 
 def test_subtitle_names_statistic_runs_and_interval():
     assert full_chart().to_dict()["title"]["subtitle"] == (
-        "median of run medians, 3 runs a point; bars: 95 % interval"
+        "median over runs, 3 runs a point; bars: 95 % interval"
     )
     single = scaling_chart(table(repeats=(1.0,))).to_dict()
     assert single["title"]["subtitle"] == (
-        "median of run medians, 1 run a point; no interval from a single run"
+        "median over runs, 1 run a point; no interval from a single run"
     )
 
 

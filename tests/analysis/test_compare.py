@@ -131,7 +131,7 @@ def test_a_run_that_logged_a_rate_of_nothing_still_differs():
     assert found.differences == (Difference("data", "a", "1", "2"),)
 
 
-def test_the_largest_rate_of_several_batch_sizes_is_not_called_a_median_of_steps():
+def test_rates_say_of_how_many_steps_or_runs_they_are():
     assert rates_in_words("fp16", 5210, 1, None) == "fp16 5,210.0"
-    assert rates_in_words("fp16", 5210, 3, None) == "fp16 5,210.0 (median of 3 runs)"
-    assert rates_in_words("fp16", 5210, 3, 9).endswith("(median of 3 runs' medians)")
+    assert rates_in_words("fp16", 5210, 1, 9) == "fp16 5,210.0 (over 9 steps)"
+    assert rates_in_words("fp16", 5210, 3, 9) == "fp16 5,210.0 (median of 3 runs)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 
 from nbkit.analysis.charts_concurrent import slowdown_chart
@@ -87,6 +89,20 @@ def test_jobs_that_were_never_measured_at_once_have_no_rate(second):
     assert (found.seconds, found.share) == (0.0, 0.0)
     assert found.images_per_second == (None, None)
     assert not found.is_enough
+
+
+def test_the_rate_of_a_job_is_images_over_the_time_of_its_steps():
+    bursts = [0.1, 0.1, 0.1, 2.7] * 3
+    ends = list(accumulate(bursts))
+    job = [
+        {"t": end, "step_time_seconds": seconds, "images": 10}
+        for end, seconds in zip(ends, bursts, strict=True)
+    ]
+    stalled = [{**one, "images": 30} for one in job]
+
+    rates = overlap([job, stalled]).images_per_second
+
+    assert rates == pytest.approx((120 / 9, 360 / 9))
 
 
 def test_jains_index_is_one_for_equals_and_a_share_for_who_takes_all():

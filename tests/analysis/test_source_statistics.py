@@ -80,6 +80,8 @@ def test_each_statistic_is_what_its_source_would_have_printed(written):
     run = written(SECONDS)
 
     total = sum(SECONDS)
+    assert value([run], "images / time") == run.summary.images_per_second
+    assert value([run], "images / time") == pytest.approx(1900 / (total - 7))
     assert value([run], "median step") == 100
     assert value([run], "images / whole time") == pytest.approx(2100 / total)
     assert value([run], "mean of runs") == pytest.approx(1900 / (total - 7))

@@ -181,8 +181,8 @@ def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
 
     expect(view.locator(".nbkv-state")).to_have_text("stopped")
     expect(view.locator(".nbkv-cause")).to_contain_text("stopped by user")
-    median = f"(median of {run.summary.n_steps:,} steps)"
-    expect(view.locator(".nbkv-facts").first).to_contain_text(median)
+    steps = f"(over {run.summary.n_steps:,} steps)"
+    expect(view.locator(".nbkv-facts").first).to_contain_text(steps)
     headline = view.locator(".nbkv-chart", has_text="Images/s").locator(
         ".nbkv-chart-value"
     )

@@ -135,12 +135,12 @@ def test_one_arm_without_spread_is_compared_all_the_same():
 
 @pytest.mark.parametrize("bad", [0.0, -3.0])
 def test_a_run_that_measured_nothing_is_named(bad):
-    with pytest.raises(NotEnoughDataError, match=r"run medians of new: number 2 of 2"):
+    with pytest.raises(NotEnoughDataError, match=r"runs of new: number 2 of 2"):
         ratio([100.0, bad], B, a_name="new")
 
 
 def test_an_empty_arm_is_an_error():
-    with pytest.raises(NotEnoughDataError, match="run medians of B: there are 0"):
+    with pytest.raises(NotEnoughDataError, match="runs of B: there are 0"):
         ratio(A, [])
 
 

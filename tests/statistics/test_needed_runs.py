@@ -162,7 +162,7 @@ def test_one_run_an_arm_shows_no_scatter_to_plan_with():
 
 
 def test_a_run_that_measured_nothing_is_named():
-    with pytest.raises(NotEnoughDataError, match="run medians of B: number 2 of 2"):
+    with pytest.raises(NotEnoughDataError, match="runs of B: number 2 of 2"):
         runs_needed([1.0, 2.0], [3.0, 0.0])
 
 

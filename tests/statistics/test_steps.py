@@ -6,6 +6,8 @@ import pytest
 
 from nbkit.statistics import (
     accelerator_utilization,
+    bursts_in_words,
+    images_per_second,
     measured_steps,
     share,
     step_images_per_second,
@@ -41,6 +43,33 @@ def test_rate_of_a_step_is_its_images_over_its_whole_duration():
     steps = [step(1, images=512, seconds=0.5), step(2, images=512, seconds=0.25)]
 
     assert step_images_per_second(steps) == [1024, 2048]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "rate"),
+    [
+        ([500] * 6, 1024),
+        ([46, 1, 5, 1, 1, 2, 75, 44, 3, 2, 43, 72], 12 * 512 / 0.295),
+        ([100, 120, 140, 160, 180, 200], 6 * 512 / 0.9),
+        ([10] * 99 + [9_010], 100 * 512 / 10),
+    ],
+    ids=["even", "bursts", "slowing", "one stall"],
+)
+def test_rate_of_a_run_is_its_images_over_its_time(milliseconds, rate):
+    steps = [step(n, seconds=ms / 1e3) for n, ms in enumerate(milliseconds)]
+
+    assert images_per_second(steps) == pytest.approx(rate)
+    assert images_per_second([]) is None
+
+
+def test_bursts_are_said_where_the_median_step_differs():
+    assert bursts_in_words(100.0, 104.9, 0.2) is None
+    assert bursts_in_words(None, None, None) is None
+    assert bursts_in_words(353.8, 5051.4, 0.075) == (
+        "steps come in bursts: 5,051 images/s in the median step, 353.8 over time; the "
+        "longest wait for a step was 0.075 s"
+    )
+    assert bursts_in_words(100.0, 94.0, 0.2) is not None
 
 
 def test_share_weighs_a_long_stall_by_its_length():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from statistics import median
+
+import pytest
+
 from nbkit.store.summary import summarise_run
 
 
@@ -26,6 +30,38 @@ def test_the_window_begins_behind_the_warmup():
 
     assert (summary.n_steps, summary.images_per_second) == (2, 16)
     assert summary.data_wait_share == 0.5
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [0.046, 0.001, 0.005, 0.001, 0.001, 0.075, 0.044, 0.002, 0.043, 0.072],
+        [0.1] * 9 + [1.0],
+        [0.1 * 1.3**n for n in range(9)],
+    ],
+    ids=["bursts", "one stall", "slowing"],
+)
+def test_the_rate_is_images_over_time_and_bursts_are_said(seconds):
+    summary = summarise_run(
+        [step(n + 1, seconds=one) for n, one in enumerate(seconds)], {}, {}
+    )
+
+    rate = 8 * len(seconds) / sum(seconds)
+    assert summary.images_per_second == pytest.approx(rate)
+    assert summary.step_time_seconds == pytest.approx(8 / rate)
+    assert summary.images_per_second_median == pytest.approx(
+        median(8 / one for one in seconds)
+    )
+    assert f"{rate:,.4g} over time" in str(summary.bursts)
+    assert f"{max(seconds):.3g} s" in str(summary.bursts)
+
+
+def test_an_evaluation_between_steps_changes_no_rate_and_is_no_burst():
+    lines = [step(1), {"kind": "evaluation", "duration_seconds": 60.0}, step(2)]
+
+    summary = summarise_run(lines, {}, {})
+
+    assert (summary.images_per_second, summary.bursts) == (16, None)
 
 
 def test_a_run_that_ended_within_its_warmup_has_a_loss_and_no_rate():

@@ -34,7 +34,7 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     assert comparison.ratio.estimate == pytest.approx(rates[0] / rates[1])
     assert "1 and 1 runs" in comparison.sentence
     told = [
-        f"{name} {rate:,.1f} (median of 4 steps)"
+        f"{name} {rate:,.1f} (over 4 steps)"
         for name, rate in zip(
             (comparison.a_name, comparison.b_name), rates, strict=True
         )

@@ -93,7 +93,7 @@ def measured(*, emulated=True, tuned=True):
         arm: [
             ArmRun(
                 f"{arm} {number}",
-                one.summary.images_per_second_mean,
+                one.summary.images_per_second,
                 data_wait_share=one.summary.data_wait_share,
                 cpu_ms_per_image=one.cpu_ms,
                 device_type="cpu",
@@ -147,9 +147,9 @@ def test_a_rate_is_that_of_the_whole_window_and_not_of_the_median_step():
     assert (new["verdict"], new["GPU at 0 %"]) == ("faster", "–")
     # Nine steps behind the first one take 435 ms, and 40 ms of each are computing.
     assert new["AU"] == "82.7 %"
-    assert result.runs["naive, 2 ranks"][0].summary.images_per_second == 1600
+    assert result.runs["naive, 2 ranks"][0].summary.images_per_second_median == 1600
     assert result.table.caption.startswith("Input measured, GPUs emulated")
-    assert any("median over steps" in line for line in result.report().method)
+    assert any("images / time" in line for line in result.report().method)
 
 
 def test_cores_needed_are_demand_over_the_rate_of_a_core():
@@ -200,9 +200,7 @@ def test_real_gpus_ask_for_what_they_compute_when_they_do_not_wait():
     result = measured(emulated=False)
 
     least = min(one.summary.data_wait_share for one in result.runs["tuned, 2 ranks"])
-    rate = max(
-        one.summary.images_per_second_mean for one in result.runs["tuned, 2 ranks"]
-    )
+    rate = max(one.summary.images_per_second for one in result.runs["tuned, 2 ranks"])
     assert result.demand(2) == pytest.approx(rate / (1 - least), rel=0.01)
     assert "emulated" not in result.answer
 

@@ -6,7 +6,7 @@ import time
 from array import array
 from collections import deque
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from nbkit import statistics
@@ -55,7 +55,8 @@ class LiveMetrics:
         self._rates = array("d")
         self._measured: dict[str, Any] = {}
         self._data_wait_seconds = self._measured_seconds = 0.0
-        self._communication_seconds = 0.0
+        self._communication_seconds = self._longest_step_seconds = 0.0
+        self._measured_images = 0
         self.damaged_lines = 0
         """Lines that are no JSON or lack a value; the others are shown."""
         self.step: int | None = None
@@ -106,13 +107,18 @@ class LiveMetrics:
 
     @property
     def rate_steps(self) -> int:
-        """Of how many steps `images_per_second` is the median; 0 if it was logged."""
+        """Over how many steps `images_per_second` is; 0 if it was logged."""
         return len(self._newest_measured)
 
     @property
     def data_wait_share(self) -> float | None:
         """Of the time of the measured steps, on rank 0."""
         return statistics.share([self._data_wait_seconds], [self._measured_seconds])
+
+    @property
+    def _rate(self) -> float | None:
+        """Images over the time of the measured steps."""
+        return statistics.share([self._measured_images], [self._measured_seconds])
 
     @property
     def rank_0(self) -> RankTimes | None:
@@ -146,7 +152,10 @@ class LiveMetrics:
         return None
 
     def measured(self) -> dict[str, Any]:
-        """Return n, median and quartiles of images per second over measured steps."""
+        """Return images per second over measured steps: n, rate, median and quartiles.
+
+        ``bursts`` says in words that they come in bursts; None if they do not.
+        """
         if self._measured.get("n") != len(self._rates):
             # Half a second for a million steps: only when there are more of them.
             rates = self._rates
@@ -154,9 +163,13 @@ class LiveMetrics:
             middle = median(rates) if rates else None
             self._measured = {
                 "n": len(rates),
+                "images_per_second": self._rate,
                 "median": middle,
                 "q25": low,
                 "q75": high,
+                "bursts": statistics.bursts_in_words(
+                    self._rate, middle, self._longest_step_seconds
+                ),
             }
         return self._measured.copy()
 
@@ -164,8 +177,10 @@ class LiveMetrics:
         """Return how long the remaining steps take at the newest steps' pace."""
         if total_steps is None or self.step is None or not self._newest:
             return None
-        pace = median(line["step_time_seconds"] for line in self._newest)
-        return max(0, total_steps - self.step) * pace
+        # The first steps are slow, and those that are measured come in bursts.
+        newest = self._newest_measured or self._newest
+        seconds = [line["step_time_seconds"] for line in newest]
+        return max(0, total_steps - self.step) * fmean(seconds)
 
     def _read_block(self) -> bool:
         """Read some lines; return whether there may be more."""
@@ -227,6 +242,8 @@ class LiveMetrics:
             self._rates.append(rate)
             self._data_wait_seconds += waited
             self._measured_seconds += seconds
+            self._measured_images += line["images"]
+            self._longest_step_seconds = max(self._longest_step_seconds, seconds)
             self._communication_seconds += exposed
         self._add("loss", number, loss)
         self._add("images_per_second", number, rate)
@@ -290,6 +307,8 @@ def final_rate(metrics: LiveMetrics) -> float | None:
     Returns
     -------
     float or None
-        The median over the measured steps, or the last that a function has logged.
+        Over the measured steps, or the last that a function has logged.
     """
-    return metrics.measured()["median"] or metrics.logged.get("images_per_second")
+    return metrics.measured()["images_per_second"] or metrics.logged.get(
+        "images_per_second"
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from nbkit import clock
 from nbkit.analysis.live.metrics import LiveMetrics, final_rate
 from nbkit.analysis.live.running_time import running_time, unix
 from nbkit.store.finiteness import FiniteFollower
@@ -26,8 +27,8 @@ __all__ = [
 ]
 
 IMAGES_PER_SECOND = (
-    "median of the measured steps, without warm-up; of the last 20 while a run "
-    "continues"
+    "images over the time of the measured steps, without warm-up; of the last 20 while "
+    "a run continues"
 )
 """What images per second in a list of runs mean: a tooltip."""
 
@@ -90,7 +91,7 @@ def run_numbers(
     dict or None
         ``at`` (Unix time in seconds), ``state``, ``duration_seconds`` (see
         `running_time`), ``gpus`` (processes of all nodes), ``images_per_second``,
-        which is the summary's once the run has ended, and the median of the newest
+        which is the summary's once the run has ended, and that of the newest
         twenty measured steps before, ``loss``, ``nonfinite``: where it stopped being
         finite, in words, ``imported_from``: a host, or None for a run of this store,
         and ``damage`` as in `run_rows`; None is unknown. None if the run was removed
@@ -113,7 +114,7 @@ def run_numbers(
         state = run.state
         numbers["state"] = str(state)
         ran = running_time(run.record, run.submission, state)
-        numbers["duration_seconds"] = ran.at(now)
+        numbers["duration_seconds"] = ran.at(clock.now(run.record.get("clock")))
         config = read_json(run.paths.config) or {}
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)

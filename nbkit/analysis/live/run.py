@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nbkit import statistics
+from nbkit import clock, statistics
 from nbkit.analysis.diagnose import diagnosis_of
 from nbkit.analysis.diagnose_facts import put_together
 from nbkit.analysis.live.devices import LiveDevices
@@ -184,7 +184,8 @@ class LiveRun:
             "imported_from": self.run.imported_from,
             "cause": _cause(cause),
             "ran_seconds": ran.ended_seconds,
-            "runs_since": ran.since,
+            # A page compares it with its own time.
+            "runs_since": ran.since and ran.since + self._clock_was_set_by(),
             "task": self._config.get("task", "train"),
             "num_nodes": int(self._config.get("nnodes") or 1),
             "num_ranks": self._num_ranks(),
@@ -196,6 +197,10 @@ class LiveRun:
             "can_resume": is_resumable and self.run.paths.has_checkpoint,
             "has_curves": self.run.paths.tensorboard.is_dir(),
         }
+
+    def _clock_was_set_by(self) -> int:
+        """Return seconds by which this machine's clock was set since the run began."""
+        return round(clock.now() - clock.now(self._record.get("clock")))
 
     def _nonfinite(self) -> str | None:
         """Return where it stopped being finite, in words, as far as it was read."""

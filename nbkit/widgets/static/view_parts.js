@@ -67,7 +67,7 @@ class Facts {
 
 /** The rate of a run: of all measured steps after it has ended. */
 function rateOf({ measured, images_per_second }) {
-  return measured?.n ? measured.median : images_per_second;
+  return measured?.n ? measured.images_per_second : images_per_second;
 }
 
 /** What that rate is, as a name, a number and a hint. */
@@ -80,7 +80,7 @@ function rateWords(numbers) {
     return ['Images/s', rate, hint];
   }
   const of = all ? counted(all, 'step', 's') : `the last ${counted(steps, 'step', 's')}`;
-  return [`Images/s (median of ${of})`, rate, 'measured steps, without warm-up'];
+  return [`Images/s (over ${of})`, rate, 'measured steps, without warm-up'];
 }
 
 function keyFacts(head, numbers) {
@@ -88,7 +88,11 @@ function keyFacts(head, numbers) {
   const facts = [[...rateWords(numbers)]];
   if (measured?.n) {
     const quartiles = `${figures(measured.q25)} to ${figures(measured.q75)}`;
-    facts.push(['Quartiles', quartiles, 'of the same steps']);
+    const hint = 'median and quartiles of the same steps';
+    facts.push(['Of a step', `${figures(measured.median)} (${quartiles})`, hint]);
+    if (measured.bursts) {
+      facts.push(['Note', 'steps come in bursts', measured.bursts]);
+    }
   }
   if (head.task === 'train' || numbers.loss !== null) {
     facts.push(['Loss', figures(numbers.loss)]);

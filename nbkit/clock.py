@@ -1,0 +1,85 @@
+"""The clock of a run: it says when, and is not set while the run lasts.
+
+Durations are differences of what it says. `time.time` jumps when the machine's clock is
+set; `time.monotonic` does not, but its zero is another one on each host and after each
+boot. So a run's supervisor looks at both once, and all processes that it starts on the
+same host count on from there. Everybody else reads `time.time`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from pathlib import Path
+
+__all__ = ["CLOCK_VARIABLE", "boot_id", "continue_clock", "now", "start_clock"]
+
+CLOCK_VARIABLE = "NBKIT_CLOCK"
+"""Boot id, and Unix time at the zero of `time.monotonic`."""
+
+_LATEST = 1e11
+"""The year 5138: later moments have no date."""
+
+
+@functools.cache
+def boot_id() -> str:
+    """Return the id that Linux draws at each boot; empty where there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def now(of_run: str | None = None) -> float:
+    """Return Unix time in seconds; within a run, by the run's clock.
+
+    Parameters
+    ----------
+    of_run
+        ``clock`` of a run's record, to tell for how long it has been running; of
+        another host or boot it is of no use.
+    """
+    zero = _zero_of(of_run) if of_run else _zero()
+    return time.time() if zero is None else zero + time.monotonic()
+
+
+def start_clock() -> None:
+    """Begin to count, in this process and those it starts, unless it has begun."""
+    if _zero() is None:
+        zero = time.time() - time.monotonic()
+        _set(f"{boot_id()} {zero!r}")
+
+
+def continue_clock(earlier: str | None) -> str | None:
+    """Go on with the clock of an earlier attempt, if the host was not booted since.
+
+    Returns
+    -------
+    str or None
+        What the next attempt needs; None where no clock was started.
+    """
+    if _zero() is not None and earlier and _zero_of(earlier) is not None:
+        _set(earlier)
+    return os.environ.get(CLOCK_VARIABLE)
+
+
+def _set(clock: str) -> None:
+    os.environ[CLOCK_VARIABLE] = clock
+    _zero.cache_clear()
+
+
+@functools.cache
+def _zero() -> float | None:
+    return _zero_of(os.environ.get(CLOCK_VARIABLE, ""))
+
+
+def _zero_of(clock: object) -> float | None:
+    """Return the zero of a clock of this boot; others may have written the record."""
+    boot, _, text = str(clock).partition(" ")
+    try:
+        zero = float(text) if boot == boot_id() else math.inf
+    except ValueError:
+        return None
+    return zero if abs(zero) < _LATEST else None
