@@ -194,6 +194,14 @@ def function_entry(
             "the function."
         )
         raise ConfigError(message)
+    for module in _local_modules():
+        if pickle.names_module(module.__name__) and not _is_importable(module):
+            message = (
+                f"{name}() uses module {module.__name__}, which was loaded from "
+                f"{module.__file__} and which the ranks cannot import; add its folder "
+                "to sys.path, and import it by its name."
+            )
+            raise ConfigError(message)
     size = len(pickle.data)
     if size > LARGE_BYTES:
         warnings.warn(_what_is_large(name, call, size), stacklevel=4)
@@ -264,6 +272,15 @@ def _does_something(statement: ast.stmt) -> bool:
             return True
     nodes = [node for part in parts if part for node in ast.walk(part)]
     return any(isinstance(node, _EFFECTS) for node in nodes)
+
+
+def _is_importable(module: ModuleType) -> bool:
+    """Return whether another process finds a module, or the package that it is in."""
+    if module.__name__ in ("__main__", "__mp_main__"):
+        return True
+    top = module.__name__.partition(".")[0]
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    return any(find is not None and find(top, None) is not None for find in finders)
 
 
 def _name(function: Callable[..., Any]) -> str:

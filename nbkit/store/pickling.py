@@ -69,6 +69,11 @@ class Pickle:
     code_files: set[str]
     """File names of its code."""
 
+    def names_module(self, name: str) -> bool:
+        """Return whether it refers to a module, which the reader then imports."""
+        text = name.encode()
+        return len(text) < 256 and bytes([0x8C, len(text)]) + text in self.data
+
     def names_in_main(self) -> list[str]:
         """Return names in ``__main__`` that stand for what should have been there.
 

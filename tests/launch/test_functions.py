@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -292,6 +292,28 @@ def test_a_modules_variable_that_the_ranks_will_not_have_is_named(
             entry.function_entry(boom)
     finally:
         del sys.modules["settings_of_mine"]
+
+
+@pytest.mark.parametrize("used", ["the module", "its function", "neither"])
+def test_function_entry_module_off_the_import_path(used, tmp_path):
+    file = tmp_path / "loaded_by_path.py"
+    file.write_text("def double(x):\n    return 2 * x\n")
+    spec = importlib.util.spec_from_file_location("loaded_by_path", file)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["loaded_by_path"] = module
+    try:
+        spec.loader.exec_module(module)
+        args = {"the module": (module,), "its function": (module.double,)}.get(used, ())
+        if used == "neither":
+            entry.function_entry(print, args)
+            return
+        with pytest.raises(
+            ConfigError, match="loaded_by_path.py and which the"
+        ):
+            entry.function_entry(print, args)
+    finally:
+        del sys.modules["loaded_by_path"]
 
 
 def test_what_cannot_be_sent_is_named():
