@@ -237,8 +237,8 @@ def _drift(facts: _Facts) -> Iterator[Outcome]:
     von Neumann (1941), https://doi.org/10.1214/aoms/1177731677
     """
     steps = measured_steps(facts.steps)
-    size = len(steps) // _PARTS
-    parts = [steps[n * size : (n + 1) * size] for n in range(_PARTS)]
+    cuts = [len(steps) * n // _PARTS for n in range(_PARTS + 1)]
+    parts = [steps[start:end] for start, end in pairwise(cuts)]
     rates = [images_per_second(part) for part in parts]
     if not all(rates):
         return
@@ -248,7 +248,7 @@ def _drift(facts: _Facts) -> Iterator[Outcome]:
     scatter = math.sqrt(fmean((b - a) ** 2 for a, b in pairwise(logs)) / 2)
     chance = student_t_quantile(0.995, _PARTS - 1) * scatter * math.sqrt(2 / third)
     if abs(change) - chance > math.log1p(PRACTICAL_MARGIN):
-        ends = steps[: third * size], steps[-third * size :]
+        ends = steps[: cuts[third]], steps[cuts[-third - 1] :]
         first, last = (f"{images_per_second(end) or 0:,.4g}" for end in ends)
         yield (
             "drift",

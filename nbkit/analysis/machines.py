@@ -47,7 +47,7 @@ class MachineRun:
     conditions: Mapping[str, str]
     """What a run of another machine must have in common with it, by name."""
     images_per_second: float
-    """Median over the measured steps, all devices together."""
+    """Images over the time of the measured steps, all devices together."""
     device_type: str | None = None
     data_wait_share: float | None = None
     peak_memory_bytes: float | None = None

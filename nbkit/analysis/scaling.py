@@ -58,7 +58,7 @@ class MeasuredRun:
     nnodes: int
     device_type: DeviceType
     images_per_second: float
-    """Median over the measured steps, all devices together."""
+    """Images over the time of the measured steps, all devices together."""
     data_wait_share: float | None = None
     communication_share: float | None = None
     """Share of the step spent in communication that computation did not hide."""
@@ -76,9 +76,9 @@ class ScalingRow:
     nnodes: int
     device_type: DeviceType
     images_per_second: Summary
+    """Over runs, all devices together."""
     runs: tuple[float, ...]
     """Images/s of each run."""
-    """Over runs, all devices together."""
     base_world_size: int
     """The smallest measured size of the arm, which the next fields compare with."""
     speedup: float

@@ -24,12 +24,12 @@ NAMED = {
 of the user's that has such a name is given as ``./photos``."""
 
 NAMED_IMAGES = {
-    "photos": (400, 96),
-    "made-labels": (384, 96),
-    "cifar10": (50_000, 10_000),
-    "imagenette": (9_469, 3_925),
+    "photos": (400, 96, 0),
+    "made-labels": (384, 96, 3),
+    "cifar10": (50_000, 10_000, 0),
+    "imagenette": (9_469, 3_925, 0),
 }
-"""How many images they have, for training and for evaluation."""
+"""How many images they have, for training and for evaluation, and labels an image."""
 
 _ABANDONED_AFTER_SECONDS = 86_400
 

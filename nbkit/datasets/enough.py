@@ -29,7 +29,7 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
         or no evaluation images where these are needed, or several labels an image
         where these mean nothing.
     """
-    known = {name: (*counts, 0) for name, counts in NAMED_IMAGES.items()}
+    known = dict(NAMED_IMAGES)
     for config in configs:
         if config.data == "synthetic":
             continue

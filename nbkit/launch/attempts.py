@@ -99,7 +99,9 @@ def run_attempts(
         description.finish(_DESCRIBE_SECONDS)
         take_descriptions()
         state, cause = attempt.verdict()
-        all_gone = _end_leftovers(run, journal, state)
+        pids = {rank.to_dict()["pid"] for rank in attempt.ranks}
+        detached_go_on = state is RunState.FINISHED and None not in pids
+        all_gone = _end_leftovers(run, journal, pids if detached_go_on else None)
         ranks = [rank.to_dict() for rank in attempt.ranks]
         journal.note_attempt(state, cause, attempt.started, ranks)
         again = state is RunState.FAILED and cause and _may_pass(cause)
@@ -175,16 +177,15 @@ def _note_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
         traceback.print_exc()
 
 
-def _end_leftovers(run: StoredRun, journal: Journal, state: RunState) -> bool:
+def _end_leftovers(run: StoredRun, journal: Journal, sessions: set[int] | None) -> bool:
     """Leave no process of the run but this one, and no zombie; say if that is so.
 
-    What ranks of a finished run have detached goes on, as under torchrun.
+    With `sessions`, what ranks have detached from these goes on, as under torchrun.
     """
     me = ProcessIdentity.of()
-    detached = state is not RunState.FINISHED
 
     def find() -> set[ProcessIdentity]:
-        return set(processes_of_run(run.paths, detached=detached)) - {me}
+        return set(processes_of_run(run.paths, sessions)) - {me}
 
     ended, left = end_leftovers(find)
     if ended:

@@ -259,4 +259,7 @@ def holders_of(name: str, kind: str, entries: Sequence[Entry]) -> str:
         for entry in entries
         if entry.kind == kind and name in (entry.granted or ())
     ]
-    return " and ".join(who) or "a left-over process (nbkit.sweep() ends your own)"
+    left_over = (
+        "a left-over process (nbkit.sweep() ends your own, except detached ones)"
+    )
+    return " and ".join(who) or left_over

@@ -195,7 +195,7 @@ def function_entry(
         )
         raise ConfigError(message)
     for module in _local_modules():
-        if pickle.names_module(module.__name__) and not _is_importable(module):
+        if module.__name__ in pickle.modules and not _is_importable(module):
             message = (
                 f"{name}() uses module {module.__name__}, which was loaded from "
                 f"{module.__file__} and which the ranks cannot import; add its folder "
@@ -337,7 +337,7 @@ def _python_options() -> list[str]:
     Without those that would let a rank ignore the variables that a run sets.
     """
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [one for one in options if one not in ("-E", "-I")]
+    return [one for one in options if one not in ("-E", "-I", "-S")]
 
 
 # What a call carries
@@ -422,11 +422,14 @@ def _changed_variables() -> list[str]:
             continue
         try:
             tree = ast.parse(Path(str(module.__file__)).read_bytes())
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         for name, constant in _constants(tree):
             value = vars(module).get(name, constant)
-            is_other = type(value) in _SIMPLE and value != constant
+            is_other = False
+            if type(value) in _SIMPLE:
+                with suppress(Exception):  # arrays in a tuple do not compare
+                    is_other = bool(value != constant)
             if is_other and not is_secret_name(name) and _is_set_once(name, tree):
                 text = f"{module.__name__}.{name} is {value!r:.40} here, and "
                 changed.append(f"{text}{constant!r:.40} in {module.__file__}")
@@ -434,7 +437,7 @@ def _changed_variables() -> list[str]:
 
 
 _SIMPLE = (bool, int, float, str, tuple)
-_MOST_PARSED = 50
+_MOST_PARSED = 20
 """Modules; each takes about 3 ms of a launch."""
 
 
@@ -442,7 +445,7 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
     for statement in tree.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name[0] != "_":
-                with suppress(ValueError, TypeError):
+                with suppress(ValueError, TypeError, RecursionError, MemoryError):
                     constant = ast.literal_eval(value)
                     if type(constant) in _SIMPLE:
                         yield name, constant

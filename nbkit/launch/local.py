@@ -165,7 +165,11 @@ def detach(
         check=False,
     )
     if shell.returncode:
-        raise BlockingIOError(errno.EAGAIN, shell.stderr.decode(errors="replace"))
+        printed = shell.stderr.decode(errors="replace").strip()
+        if "Resource temporarily" not in printed and "fork" not in printed:
+            message = f"the supervisor cannot be started; /bin/sh printed: {printed}"
+            raise LaunchError(message)
+        raise BlockingIOError(errno.EAGAIN, printed)
     try:
         return ProcessIdentity.of(int(shell.stdout)).to_dict()
     except ProcessLookupError:

@@ -98,12 +98,12 @@ def is_elsewhere(folder: str, paths: RunPaths) -> bool:
 
 
 def processes_of_run(
-    paths: RunPaths, *, detached: bool = True
+    paths: RunPaths, sessions: Set[int] | None = None
 ) -> list[ProcessIdentity]:
     """Return the run's processes on this host: by marker and by the ranks' own files.
 
-    Zombies have no environment left; they are found by the ranks' files. Without
-    `detached` only the ranks, and what they have started in their own sessions.
+    Zombies have no environment left; they are found by the ranks' files. With
+    `sessions`, those of its ranks, without what these have detached from them.
     """
     marked, elsewhere = set(), set()
     for run_id, folder, process in marked_processes():
@@ -113,21 +113,23 @@ def processes_of_run(
                 elsewhere.add(process.pid)
     identities = filter(None, map(read_json, _own_process_files(paths)))
     ranks = list(map(ProcessIdentity.from_dict, identities))
-    if not detached:
-        sessions = {rank.pid for rank in ranks}
-        marked = {one for one in marked if _is_in(one.pid, sessions)}
+    if sessions is not None:
+        inside = {one for one in marked if _session(one.pid) in sessions}
+        outside = {one for one in marked - inside if one.pid != os.getpid()}
+        # What cleans up after them is waited for, unless others need it still.
+        is_alone = all(is_cleaner(one.pid) for one in outside)
+        marked = marked if is_alone else inside
     processes = marked.union(rank for rank in ranks if rank.exists())
     # A copied folder has the files of the ranks, too.
     mine = (process for process in processes if process.pid not in elsewhere)
     return sorted(mine, key=lambda process: process.pid)
 
 
-def _is_in(pid: int, sessions: set[int]) -> bool:
-    """Return whether a process is in a session, or cleans up after one."""
+def _session(pid: int) -> int | None:
     try:
-        return os.getsid(pid) in sessions or is_cleaner(pid)
+        return os.getsid(pid)
     except OSError:
-        return False
+        return None  # it has ended
 
 
 def _own_process_files(paths: RunPaths) -> list[Path]:
@@ -250,9 +252,13 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
 
 def _end_run(paths: RunPaths) -> list[Leftover]:
     # What a run had detached and left when it ended is no longer its own.
+    files = _own_process_files(paths)
     state = (read_json(paths.record) or {}).get("state")
-    has_ended = state is not None and RunState(state).is_final
-    processes = processes_of_run(paths, detached=not has_ended)
+    sessions = None
+    if state is not None and RunState(state).is_final:
+        ranks = map(ProcessIdentity.from_dict, filter(None, map(read_json, files)))
+        sessions = {rank.pid for rank in ranks if rank.is_here}
+    processes = processes_of_run(paths, sessions)
     # Among them may be the supervisor of a process that resumes the run meanwhile.
     if _is_being_resumed(paths) or not _supervisor_is_gone(paths):
         return []

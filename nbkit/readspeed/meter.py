@@ -17,6 +17,7 @@ import itertools
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -65,6 +66,9 @@ class Meter:
         self._looks: list[_Look] = []
         self._own = 0, 0
         """Operations and bytes of this process with which its counters were read."""
+        self._fetched_before: int | None = None
+        self._fetched_bytes: list[int] = []
+        """What the reading processes got from devices; empty if they do not tell."""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -98,17 +102,23 @@ class Meter:
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes that the device delivered; None where only a process is watched."""
+        """Bytes that the device delivered; None where only a process is watched.
+
+        At most what the reading processes got from a device, if they tell: others may
+        read from it as well.
+        """
         if self._device is None or len(self._looks) < 2:
             return None
-        return self._looks[-1][2] - self._looks[0][2]
+        return min([self._looks[-1][2] - self._looks[0][2], *self._fetched_bytes])
 
     def watch(self, *pids: int) -> None:
         """Say which processes read, if it is not this one; their reads are added."""
         self._pids = pids
+        self._fetched_before = _fetched_bytes(pids)
         self._look()
 
     def __enter__(self) -> Self:
+        self._fetched_before = _fetched_bytes(self._pids)
         self._look()
         self._thread.start()
         return self
@@ -122,6 +132,9 @@ class Meter:
         self._is_over.set()
         self._thread.join()
         self._look()
+        fetched_bytes = _fetched_bytes(self._pids)
+        if fetched_bytes is not None and self._fetched_before is not None:
+            self._fetched_bytes = [fetched_bytes - self._fetched_before]
 
     def _watch(self) -> None:
         while not self._is_over.wait(self._period_seconds):
@@ -155,6 +168,19 @@ class Meter:
             self._own = own_operations + 1, own_size + len(text)
             operations, size = operations - own_operations, size - own_size
         return operations, size
+
+
+def _fetched_bytes(pids: Sequence[int]) -> int | None:
+    """Return what processes have got from devices; None if one has ended."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/io").read_text()
+        except OSError:
+            return None
+        named = dict(line.split(": ") for line in text.splitlines())
+        total += int(named["read_bytes"])
+    return total
 
 
 def _interval(before: _Look, now: _Look, began: float) -> Interval:

@@ -68,11 +68,8 @@ class Pickle:
     """Two pickles: the value, and a dict of what names in ``__main__`` mean."""
     code_files: set[str]
     """File names of its code."""
-
-    def names_module(self, name: str) -> bool:
-        """Return whether it refers to a module, which the reader then imports."""
-        text = name.encode()
-        return len(text) < 256 and bytes([0x8C, len(text)]) + text in self.data
+    modules: set[str]
+    """Names of modules that who reads it imports, of the user's own at least."""
 
     def names_in_main(self) -> list[str]:
         """Return names in ``__main__`` that stand for what should have been there.
@@ -96,7 +93,7 @@ def dumps(value: Any) -> Pickle:
         pickler.dump(value)
         # It refers to what was pickled before.
         pickler.dump(pickler.meanings())
-        return Pickle(file.getvalue(), pickler.code_files)
+        return Pickle(file.getvalue(), pickler.code_files, pickler.modules)
 
 
 def pickle_sha256(value: Any) -> str:
@@ -172,6 +169,7 @@ class _CodePickler(cloudpickle.Pickler):
     def __init__(self, file: Any, *, with_names: bool = True) -> None:
         super().__init__(file)
         self.code_files: set[str] = set()
+        self.modules: set[str] = set()
         self._with_names = with_names
         self._of_main: dict[str, list[Any]] = {}
         """Classes and functions of ``__main__`` in this pickle, by name."""
@@ -193,6 +191,8 @@ class _CodePickler(cloudpickle.Pickler):
         """Return how an object is made again; for code, also how it gets its name."""
         if _is_storage(obj):
             return _reduce_storage(obj)
+        if isinstance(obj, ModuleType):
+            self.modules.add(obj.__name__)
         if _is_small_view(obj):
             # All of the memory would go along: 100 MB for three numbers of it.
             copy = obj.detach().clone().requires_grad_(obj.requires_grad)
@@ -228,6 +228,8 @@ class _CodePickler(cloudpickle.Pickler):
         if in_main and obj.__qualname__.isidentifier():
             self._of_main.setdefault(obj.__qualname__, []).append(obj)
         reduced = super().reducer_override(obj)
+        if reduced is NotImplemented and isinstance(obj.__module__, str):
+            self.modules.add(obj.__module__)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
         make, args, state, items, pairs, set_state = reduced

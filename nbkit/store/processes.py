@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import resource
 import signal
 import socket
@@ -42,6 +43,8 @@ __all__ = [
     "start_problem",
 ]
 
+_FORKING_ROUNDS = 2
+
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
 """Marker of every process of a run; see `nbkit.launch.sweep`."""
 
@@ -55,9 +58,8 @@ _SCHEDULER_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
 """A scheduler sets its own in every process of a job; the rest of the environment comes
 from whoever submitted it (``sbatch --export=ALL`` is the default)."""
 
-_CLEANERS = (b"torch_shm_manager", b"resource_tracker")
-"""Processes of torch, Python and loky that remove shared memory once its users have
-ended, and then end. Killed, they leave it behind."""
+_TRACKER = re.compile(rb"\0from [\w.]*\bresource_tracker import main;")
+"""In the command line of Python's and loky's."""
 
 
 @dataclass(frozen=True)
@@ -248,12 +250,17 @@ def session_members(session: int) -> list[int]:
 
 
 def is_cleaner(pid: int) -> bool:
-    """Return whether a process removes shared memory once its users have ended."""
+    """Return whether a process removes shared memory once its users have ended.
+
+    Those of torch, Python and loky end by themselves; killed, they leave it behind.
+    """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return any(name in command for name in _CLEANERS)
+    program = command.partition(b"\0")[0]
+    is_of_torch = program.rpartition(b"/")[2] == b"torch_shm_manager"
+    return is_of_torch or _TRACKER.search(command) is not None
 
 
 def kill(process: ProcessIdentity, number: signal.Signals = signal.SIGKILL) -> None:
@@ -277,7 +284,8 @@ def kill_session(leader: int) -> None:
 
     What cleans up after them ends by itself.
     """
-    for pid in sorted(session_members(leader), key=lambda pid: pid != leader):
-        with suppress(ProcessLookupError):
-            if not is_cleaner(pid):
-                kill(ProcessIdentity.of(pid))
+    for _ in range(_FORKING_ROUNDS):  # one may fork before it is killed
+        for pid in sorted(session_members(leader), key=lambda pid: pid != leader):
+            with suppress(OSError):  # it has ended, or is another user's (sudo)
+                if pid == leader or not is_cleaner(pid):
+                    kill(ProcessIdentity.of(pid))

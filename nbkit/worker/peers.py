@@ -36,15 +36,30 @@ def meet(
     """Return this rank's device, and what waits until the others have left."""
     device = choose_device(rank, config)
     timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
-    # `init_process_group` makes rank 0 a server: of the same store, unless the code has
-    # another MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE would let all ranks wait there).
     store = rendezvous(rank, timeout)
+    given = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    _serve_own_master(given)
     if rank.world_size > 1:
-        given = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
         timer = threading.Timer(_MASTER_SECONDS, report_unreachable_master, [given])
         timer.daemon = True
         timer.start()
     return device, partial(_wait_for_all, store, rank, _work_left(device))
+
+
+def _serve_own_master(given: tuple[str, str]) -> None:
+    """Let `env://` be a client of the run's store, as under torchrun.
+
+    Where the code has set another MASTER_PORT, rank 0 becomes the server there: torch
+    takes any address for the agent's, and all ranks would wait for a server.
+    """
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+
+    def uses_agent_store() -> bool:
+        return (os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")) == given
+
+    module = sys.modules["torch.distributed.rendezvous"]
+    if hasattr(module, "_torchelastic_use_agent_store"):
+        setattr(module, "_torchelastic_use_agent_store", uses_agent_store)  # noqa: B010
 
 
 def report_unreachable_master(given: tuple[str, str]) -> None:

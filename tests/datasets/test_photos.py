@@ -30,7 +30,7 @@ def test_the_set_has_classes_to_train_on_and_to_evaluate_with(made, monkeypatch)
     assert listing.root == made
     assert len(listing.classes) == 8
     counts = len(listing.train), len(listing.evaluation)
-    assert counts == NAMED_IMAGES["photos"] == (400, 96)
+    assert (*counts, 0) == NAMED_IMAGES["photos"] == (400, 96, 0)
     contents = {path.read_bytes() for path in made.rglob("*.jpg")}
     assert len(contents) == 496
 

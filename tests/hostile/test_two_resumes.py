@@ -177,7 +177,7 @@ def test_a_sweep_during_a_resume_elsewhere_ends_no_process(step, monkeypatch):
     run, ended = write_run(), []
     other = ProcessIdentity.of(os.getppid()).to_dict()
 
-    def found_while_another_resumes(paths, detached):
+    def found_while_another_resumes(paths, sessions):
         paths.attempt(1).mkdir(parents=True)
         if step == "held":
             write_json(paths.resumer(1), other)
@@ -200,7 +200,7 @@ def test_a_sweep_ends_what_a_dead_supervisor_left_running(holder, monkeypatch):
     if holder != "a restart":
         ticks = me.start_ticks if holder == "this process" else -1
         write_json(run.paths.resumer(1), {**me.to_dict(), "start_ticks": ticks})
-    monkeypatch.setattr(sweeping, "processes_of_run", lambda paths, detached: [me])
+    monkeypatch.setattr(sweeping, "processes_of_run", lambda paths, sessions: [me])
     monkeypatch.setattr(sweeping, "end_processes", ended.extend)
 
     sweep(run.run_id)

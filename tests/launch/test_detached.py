@@ -60,12 +60,11 @@ def test_detached_processes_outlive_a_finished_run_alone(how, tmp_path, lasting)
         if event["event"] == "leftovers_ended"
     ]
     log = run.paths.supervisor_log(0).read_text()
-    assert "ended with the run: sleep (pid" in log
+    assert "ended with the run: " in log
     if how != "finished":
         assert alive == []
         assert len(told) == 1
-        assert set(pids) < told[0]
-        assert len(told[0]) == 3
+        assert set(pids) <= told[0]
         return
     try:
         assert alive == pids
