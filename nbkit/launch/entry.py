@@ -417,7 +417,7 @@ def _changed_variables() -> list[str]:
     A variable counts if its file gives it one value, a constant, and never another.
     """
     changed = []
-    for module in _local_modules()[:_MOST_PARSED]:
+    for module in _local_modules()[-_MOST_PARSED:]:
         if module.__name__ in ("__main__", "__mp_main__"):
             continue
         try:
@@ -438,7 +438,7 @@ def _changed_variables() -> list[str]:
 
 _SIMPLE = (bool, int, float, str, tuple)
 _MOST_PARSED = 20
-"""Modules; each takes about 3 ms of a launch."""
+"""Modules, the newest; each takes about 3 ms of a launch."""
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:

@@ -194,7 +194,7 @@ def end_leftovers(
         names = ", ".join(f"{one['command']} (pid {one['pid']})" for one in ended)
         sys.stderr.write(
             f"ended with the run: {names}. What is to outlive a finished run needs a "
-            "session of its own (start_new_session=True, setsid).\n"
+            "separate session (start_new_session=True, setsid).\n"
         )
         sys.stderr.flush()
     return ended, left
