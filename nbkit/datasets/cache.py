@@ -25,7 +25,7 @@ of the user's that has such a name is given as ``./photos``."""
 
 NAMED_IMAGES = {
     "photos": (400, 96, 0),
-    "made-labels": (384, 96, 3),
+    "made-labels": (384, 96, 4),
     "cifar10": (50_000, 10_000, 0),
     "imagenette": (9_469, 3_925, 0),
 }

@@ -253,7 +253,8 @@ def _check_values(
         if kind in rules:
             remedy = (
                 f"set {kind}_labels='zero' or 'one' to read them as 0 or 1, or "
-                f"'ignore' to leave their images out, or {remedy}"
+                f"'ignore' to leave their images out (in nbkit.launch, the question "
+                f"chexnet or nbkit.datasets.pack), or {remedy}"
             )
         problems.append(
             f"data={str(csv_path)!r} has {name}={text!r} in line {where[0]}; "

@@ -228,7 +228,7 @@ def ratio(
         verdict, a_name, b_name, margin, noise_floor
     )
     if is_undone and not doubt:
-        end = f" in {comparisons} comparisons at once (Holm's correction)."
+        end = f" in {comparisons} comparisons (Holm's correction)."
         conclusion = conclusion.removesuffix(".") + end
     return Ratio(
         estimate=estimate,

@@ -86,7 +86,7 @@ def script_run(store: Path, tmp_path: Path, name: str = "one") -> WrittenRun:
     script = tmp_path / "train.py"
     script.write_text("import sys\n")
     script_entry(script, ["--lr", "1"], {"MODE": "a"}).write(written.run.paths)
-    written.append(step(1), step(2))
+    written.append(*({**step(n), "t": float(n)} for n in (1, 2)))
     written.record("finished")
     # Its supervisor is gone, as that of every run that has ended.
     return written

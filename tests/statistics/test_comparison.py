@@ -229,7 +229,7 @@ def test_holm_asks_more_of_each_of_many(factor):
     assert many[0].verdict == "no difference shown"
     assert (many[0].ci_low, many[0].ci_high) == (alone.ci_low, alone.ci_high)
     assert many[0].sentence.endswith(
-        "margin of 2 % shown in 7 comparisons at once (Holm's correction)."
+        "margin of 2 % shown in 7 comparisons (Holm's correction)."
     )
     assert not many[0].is_noise
     assert not many[0].is_settled
