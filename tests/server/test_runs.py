@@ -140,7 +140,6 @@ def _step(**values: object) -> str:
         ("config.json", "[]", "total_steps"),
         ("metrics.jsonl", "{}\n", "step"),
         ("metrics.jsonl", "half\n", "step"),
-        ("metrics.jsonl", _step(step_time_seconds=0), "images_per_second"),
         ("metrics.jsonl", _step(images="eight"), "images_per_second"),
     ],
 )

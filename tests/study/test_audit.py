@@ -34,12 +34,17 @@ def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
 
     alone, both, whole = map(nbkit.audit, (run, [run, again], study))
 
-    assert alone.counts == {"cpu": 1, "few-runs": 1}
+    # Steps may come in bursts, which is a note as well.
+    counts = [
+        {code: count for code, count in one.counts.items() if code != "bursts"}
+        for one in (alone, both, whole)
+    ]
+    assert counts[0] == {"cpu": 1, "few-runs": 1}
     assert alone.is_clean
     assert run.run_id in alone.sentence
     assert list(nbkit.audit(run.run_id)) == list(alone)
     # The same configuration, started twice, is one arm.
-    assert both.counts == whole.counts == {"cpu": 2, "few-runs": 1}
+    assert counts[1] == counts[2] == {"cpu": 2, "few-runs": 1}
     assert f"{run.run_id}: 2; a verdict needs 5 an arm" in str(both)
     assert "one: 2; a verdict needs 5 an arm" in str(whole)
     assert study.study_id in whole.sentence
