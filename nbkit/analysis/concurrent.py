@@ -160,6 +160,8 @@ class Job:
     noise_floor: NoiseFloor | None = None
     counts: bool = True
     """Whether its trainings were finite; alone, `AloneRuns.counts` says."""
+    comparisons: int = 1
+    """How many verdicts of the report share the error rate."""
 
     @property
     def images_per_second(self) -> Summary | None:
@@ -184,6 +186,7 @@ class Job:
             a_name=self.arm,
             b_name=self.alone.arm,
             noise_floor=self.noise_floor,
+            comparisons=self.comparisons,
         )
 
     @property
@@ -202,11 +205,14 @@ class Job:
     @cached_property
     def needed(self) -> RunsNeeded | None:
         """How many repeats settle whether it is slower; None before there are two."""
-        few = min(len(self.rates), len(self.alone.rates)) < 2
-        if few or not self.is_comparable:
+        kept = self.kept
+        if kept is None or min(kept.n_a, kept.n_b) < 2:
             return None
         return statistics.runs_needed(
-            self.rates, list(self.alone.rates.values()), noise_floor=self.noise_floor
+            kept.a_runs,
+            kept.b_runs,
+            confidence=kept.verdict_confidence,
+            noise_floor=self.noise_floor,
         )
 
 
@@ -221,6 +227,8 @@ class Together:
     jobs: tuple[Job, ...]
     rounds: tuple[Round, ...]
     noise_floor: NoiseFloor | None = None
+    comparisons: int = 1
+    """As of `Job`."""
 
     @property
     def counted(self) -> list[Round]:
@@ -280,6 +288,7 @@ class Together:
             a_name=f"{self.name} together",
             b_name=base_name,
             noise_floor=self.noise_floor,
+            comparisons=self.comparisons,
         )
 
     @property

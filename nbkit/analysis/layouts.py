@@ -88,6 +88,7 @@ def layout_effects(
     baseline: Format,
     noise_floor: NoiseFloor | None = None,
     suspect: Collection[Format] = (),
+    comparisons: int = 1,
 ) -> list[LayoutEffect]:
     """Return what the layout does to every precision that was measured in both.
 
@@ -102,22 +103,22 @@ def layout_effects(
     suspect
         Formats whose answer is suspect: what they gain is worth nothing, so every
         effect that they have a part in is left out (`left_out_sentences` says so).
+    comparisons
+        How many verdicts of the report share the error rate.
     """
+    against = functools.partial(ratio, noise_floor=noise_floor, comparisons=comparisons)
     effects = []
     for last, first in _in_both(rates):
         if not {last, first, baseline}.isdisjoint(suspect):
             continue
         runs = rates[last]
         base = rates[baseline]
-        gain = functools.partial(
-            ratio, b_runs=base, b_name=baseline.name, noise_floor=noise_floor
-        )
-        effect = ratio(
+        gain = functools.partial(against, b_runs=base, b_name=baseline.name)
+        effect = against(
             runs,
             rates[first],
             a_name=f"{last.precision} in channels_last",
             b_name="in channels_first",
-            noise_floor=noise_floor,
         )
         effects.append(
             LayoutEffect(

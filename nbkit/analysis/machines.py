@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from nbkit.analysis.machines_published import LeftOut, PublishedPair
 from nbkit.analysis.usable import earliest, usable_arms
-from nbkit.statistics import NoiseFloor, Ratio, ratio
+from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
 from nbkit.store.nonfinite import NonFinite
 
 __all__ = [
@@ -98,25 +99,35 @@ def compare_machines(
     """
     arms_a, arms_b = _arms(a), _arms(b)
     telling = _telling([*arms_a, *arms_b])
-    matched: list[MatchedArm] = []
+    alike: list[tuple[str, Conditions]] = []
     lost: list[LeftOut] = []
     for conditions, runs in arms_a.items():
         if conditions in arms_b:
-            others, name = arms_b[conditions], _name(conditions, telling)
-            of = {a_name: runs, b_name: others}
+            name = _name(conditions, telling)
+            of = {a_name: runs, b_name: arms_b[conditions]}
             seen = {who: earliest(run.nonfinite for run in of[who]) for who in of}
             not_finite = {who: one for who, one in seen.items() if one is not None}
             if not usable_arms([a_name], not_finite, (b_name,)):
                 told = ["yes" if one is None else str(one) for one in seen.values()]
                 lost.append(LeftOut(name, FINITE, *told))
                 continue
-            found = ratio(
-                [run.images_per_second for run in runs],
-                [run.images_per_second for run in others],
+            alike.append((name, conditions))
+    ratios = holm(
+        [
+            partial(
+                ratio,
+                [run.images_per_second for run in arms_a[conditions]],
+                [run.images_per_second for run in arms_b[conditions]],
                 a_name=a_name,
                 b_name=b_name,
             )
-            matched.append(MatchedArm(name, conditions, runs, others, found))
+            for _, conditions in alike
+        ]
+    )
+    matched = [
+        MatchedArm(name, one, arms_a[one], arms_b[one], found)
+        for (name, one), found in zip(alike, ratios, strict=True)
+    ]
     return matched, lost + _left_out(list(arms_a), list(arms_b), telling)
 
 

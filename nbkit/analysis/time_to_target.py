@@ -271,7 +271,9 @@ class RecipeTimes:
         return statistics.share([part for part, _ in told], [all_ for _, all_ in told])
 
 
-def compare_recipes(one: RecipeTimes, baseline: RecipeTimes) -> Ratio | str:
+def compare_recipes(
+    one: RecipeTimes, baseline: RecipeTimes, comparisons: int = 1
+) -> Ratio | str:
     """Return the ratio of two recipes' times, or why there is no verdict.
 
     A seed that did not reach the target has no time, and a ratio of the others' times
@@ -295,4 +297,5 @@ def compare_recipes(one: RecipeTimes, baseline: RecipeTimes) -> Ratio | str:
         higher_is_faster=False,
         a_name=one.recipe,
         b_name=baseline.recipe,
+        comparisons=comparisons,
     )

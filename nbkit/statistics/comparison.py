@@ -271,13 +271,29 @@ def holm(compare: Sequence[Callable[..., Ratio]]) -> list[Ratio]:
     S. Holm, Scandinavian Journal of Statistics 6 (1979),
     https://www.jstor.org/stable/4615733
     """
-    left = len(compare)
+
+    def made(comparisons: int) -> list[Ratio]:
+        return [one(comparisons=comparisons) for one in compare]
+
+    return made(comparisons_at_once(made))
+
+
+def comparisons_at_once(made: Callable[[int], Sequence[Ratio]]) -> int:
+    """Return how many ``comparisons`` let verdicts be true together: see `holm`.
+
+    Parameters
+    ----------
+    made
+        Returns every `ratio` of a report for a number of comparisons; the control,
+        which is the noise floor and no verdict, is not among them.
+    """
+    left = max(len(made(1)), 1)
     while True:
-        found = [one(comparisons=left) for one in compare]
+        found = made(left)
         decided = sum(one.verdict in ("faster", "slower") for one in found)
         undecided = max(len(found) - decided, 1)
         if undecided >= left:
-            return found
+            return left
         left = undecided
 
 

@@ -55,6 +55,8 @@ class Arms:
         By arm, where one of its runs stopped being finite: it gets no verdict.
     study
         Of which they are, so that a table shown by itself says what takes it back.
+    comparisons
+        How many share the error rate, where a report has verdicts on more than these.
     """
 
     runs: Mapping[str, Sequence[ArmRun]]
@@ -62,6 +64,7 @@ class Arms:
     control: str | None = None
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     study: StoredStudy | None = field(default=None, compare=False, repr=False)
+    comparisons: int | None = None
 
     @cached_property
     def usable(self) -> list[str]:
@@ -287,8 +290,16 @@ class Arms:
         }
         # What the control shows is the noise floor, not a verdict.
         twin = compare.pop(self.control, None) if self.control else None
-        found = dict(zip(compare, statistics.holm([*compare.values()]), strict=True))
+        shared = self.comparisons or statistics.comparisons_at_once(
+            lambda shared: [one(comparisons=shared) for one in compare.values()]
+        )
+        found = {arm: one(comparisons=shared) for arm, one in compare.items()}
         return found if twin is None else {**found, str(self.control): twin()}
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every arm but the baseline and its control."""
+        return [ratio for arm, ratio in self._ratios.items() if arm != self.control]
 
     def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
         rates, base = self.rates(arm), self.rates(self.baseline)

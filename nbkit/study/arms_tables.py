@@ -15,6 +15,7 @@ __all__ = [
     "each_run",
     "headline_cells",
     "headline_values",
+    "held_together",
     "input_bound",
     "lone_sentence",
     "needed_runs",
@@ -120,6 +121,12 @@ def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
             "is of one of them. Check each run."
         )
     return said
+
+
+def held_together(verdicts: Sequence[Ratio]) -> list[str]:
+    """Return that the verdicts of a report hold together, where there are several."""
+    several = "Verdicts of faster and slower hold together, by Holm's correction."
+    return [several] if len(verdicts) > 1 else []
 
 
 def _in_order(rates: Sequence[float]) -> str:

@@ -15,7 +15,7 @@ from nbkit.analysis.multi_label import LabelFinding, ScoredImages, judge_labels
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
-from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary
+from nbkit.statistics import MINIMUM_RUNS, Ratio
 from nbkit.statistics.auroc import area_under_roc
 from nbkit.study import chexnet_words as words
 from nbkit.study.baseline_lost import BaselineLost
@@ -141,14 +141,10 @@ class ChexnetResult:
         return same_table(self.findings, self.gpus, self.plan["margin"], pairs)
 
     @cached_property
-    def rates(self) -> dict[str, Summary | None]:
-        """Images per second by arm."""
+    def rates(self) -> dict[str, list[float]]:
+        """Images per second of each training by arm."""
         arms = {"1 device": self.single, f"{self.gpus} devices": self.parallel}
-        return {
-            arm: statistics.summarise(rates) if (rates := _rates(trainings)) else None
-            for arm, trainings in arms.items()
-            if trainings
-        }
+        return {arm: _rates(those) for arm, those in arms.items() if those}
 
     @cached_property
     def speed_up(self) -> Ratio | None:

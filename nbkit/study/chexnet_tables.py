@@ -7,9 +7,9 @@ from typing import Any
 
 from nbkit.analysis.chexnet_published import PublishedAreas
 from nbkit.analysis.multi_label import Estimate, LabelFinding
-from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary
+from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary, summarise
 from nbkit.study import wording
-from nbkit.study.arms_tables import rate_interval, ratio_interval
+from nbkit.study.arms_tables import each_run, rate_interval, ratio_interval
 from nbkit.study.report_parts import Table
 
 __all__ = [
@@ -152,9 +152,10 @@ def trainings_table(
 
 
 def rates_table(
-    rates: Mapping[str, Summary | None], ratio: Ratio | None, functional: bool
+    runs: Mapping[str, Sequence[float]], ratio: Ratio | None, functional: bool
 ) -> Table:
     """Return images per second on one device and on several."""
+    rates = {arm: summarise(many) if many else None for arm, many in runs.items()}
     where = "with CPU processes (functional)" if functional else "on GPUs"
     speed = None if ratio is None else f"{ratio.estimate:.2f} x"
     interval = None if ratio is None else ratio_interval(ratio.ci_low, ratio.ci_high)
@@ -172,7 +173,10 @@ def rates_table(
             ]
             for arm, rate in rates.items()
         ],
-        ["The global batch is the same, so each of several devices has less to do."],
+        [
+            "The global batch is the same, so each of several devices has less to do.",
+            *each_run(runs),
+        ],
         {"images_per_second": [rate and rate.median for rate in rates.values()]},
     )
 

@@ -13,6 +13,7 @@ from nbkit.analysis.concurrent_published import published_rounds
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio
 from nbkit.study import concurrent_tables as tables
 from nbkit.study import wording
+from nbkit.study.arms_tables import held_together
 from nbkit.study.concurrent_plan import ConcurrentPlan, plan
 from nbkit.study.concurrent_rounds import Measured, measured
 from nbkit.study.conditions import (
@@ -76,6 +77,7 @@ class ConcurrentResult:
         """The headline: each job among others against the same job alone."""
         where = "on CPU slots (functional)" if self.is_cpu else "on GPUs"
         own = [self._control_sentence, *self._left_out]
+        own += held_together(self.measured.verdicts)
         if not self.is_cpu:
             own.append(
                 "Jobs after the first run on other GPUs than the job alone, which are "

@@ -33,6 +33,33 @@ class Measured:
     """Of the first job alone; None without one."""
     places: Mapping[str, str]
     """GPUs or CPUs by run id."""
+    comparisons: int = 1
+    """How many verdicts share the error rate."""
+
+    def among(self, comparisons: int) -> Measured:
+        """Return it with verdicts that share the error rate among so many."""
+        together = [
+            replace(
+                one,
+                jobs=tuple(replace(job, comparisons=comparisons) for job in one.jobs),
+                comparisons=comparisons,
+            )
+            for one in self.together
+        ]
+        return replace(self, together=together, comparisons=comparisons)
+
+    @property
+    def verdicts(self) -> list[statistics.Ratio]:
+        """On every job, on all together and on every setting."""
+        found = [job.kept for one in self.together for job in one.jobs]
+        found += [one.total_kept for one in self.together]
+        found += [
+            one.against_one_job(self.one_jobs[one.name])
+            for one in self.together
+            if one.name in self.one_jobs
+        ]
+        found += [effect.ratio for effect in self.effects]
+        return [one for one in found if one is not None]
 
     @property
     def controls(self) -> list[NoiseFloor]:
@@ -76,6 +103,7 @@ class Measured:
             a_name=one.arm,
             b_name=other.arm,
             noise_floor=self.control,
+            comparisons=self.comparisons,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +132,7 @@ def measured(study: Study) -> Measured:
         arm: replace(_alone(arm, finished[arm]), counts=arm in usable) for arm in names
     }
     control = _control(study, finished) if {*control_arms} <= {*usable} else None
-    return Measured(
+    found = Measured(
         planned=planned,
         together=[
             _together(one, finished, alone, control, usable)
@@ -118,6 +146,9 @@ def measured(study: Study) -> Measured:
             for many in finished.values()
             for run in many.values()
         },
+    )
+    return found.among(
+        statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)
     )
 
 

@@ -12,7 +12,12 @@ from nbkit.analysis.concurrent_published import (
 )
 from nbkit.statistics import Ratio, Summary
 from nbkit.study import wording
-from nbkit.study.arms_tables import needed_runs, rate_interval, ratio_interval
+from nbkit.study.arms_tables import (
+    each_run,
+    needed_runs,
+    rate_interval,
+    ratio_interval,
+)
 from nbkit.study.report_parts import Table
 
 __all__ = [
@@ -50,6 +55,10 @@ def jobs_table(together: Sequence[Together], where: str, notes: Sequence[str]) -
             "which all jobs were measured. Slowdown: images/s alone over images/s "
             "among others; 1 is as fast as alone, 2 is half as fast. Needed: repeats "
             "of everything until a verdict can be expected.",
+            *each_run(
+                {job.alone.arm: [*job.alone.rates.values()] for job in jobs}
+                | {job.arm: job.rates for job in jobs}
+            ),
             *notes,
         ],
         {
@@ -115,6 +124,7 @@ def totals_table(
         "differences: of two jobs that are 6 % apart it is 0.999. Medians over rounds.",
     ]
     notes += [ratio.sentence for ratio in divided if ratio is not None]
+    notes += each_run({one.name: one.totals for one in together})
     return Table(
         "All jobs together",
         [

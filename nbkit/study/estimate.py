@@ -20,6 +20,7 @@ from nbkit.launch.run import attach
 from nbkit.statistics import interval_in_words, median_of
 from nbkit.store.runs import StoredRun
 from nbkit.study import wording
+from nbkit.study.arms_tables import each_run
 from nbkit.study.energy import joules_per_image
 from nbkit.study.report_parts import MimeBundle, Source, Table
 from nbkit.study.training_recipes import TrainingRecipe, training_recipe
@@ -49,6 +50,8 @@ class WholeTraining:
     """Whether CPU processes were used instead of GPUs in the short run."""
     conditions: str = ""
     """In what the short runs are not the whole; empty without one."""
+    rates: tuple[float, ...] = ()
+    """Images/s of each short run."""
 
     @property
     def table(self) -> Table:
@@ -139,6 +142,7 @@ class WholeTraining:
             )
         alone = [one for one in self.estimates if one.rate_low is None]
         notes += [f"{one.where}: no interval from a single run." for one in alone]
+        notes += each_run({self.estimates[0].where: self.rates} if self.rates else {})
         if self.functional:
             notes.append(
                 "CPU, functional: CPU processes were used instead of GPUs, which shows "
@@ -215,6 +219,7 @@ def estimate(
         currency=currency,
         functional=bool(measured) and not on_gpus,
         conditions=_conditions(measured, chosen) if measured else "",
+        rates=tuple(r for run in measured if (r := run.summary.images_per_second)),
     )
 
 

@@ -58,7 +58,7 @@ def result(study: Study) -> InferenceResult:
         arm: [read_predictions(run.paths.predictions) for run in many]
         for arm, many in finished.items()
     }
-    return InferenceResult(
+    found = InferenceResult(
         by_batch_size={
             size: Arms(
                 {
@@ -88,6 +88,9 @@ def result(study: Study) -> InferenceResult:
         plan=study.plan,
         repeats=study.repeats,
         conditions={**conditions(runs), "study_id": study.study_id},
+    )
+    return found.among(
+        statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)
     )
 
 

@@ -23,10 +23,12 @@ from nbkit.statistics import (
     MINIMUM_RUNS,
     LatencyTiming,
     NoiseFloor,
+    Ratio,
     Summary,
 )
 from nbkit.study.arm_rows import ArmRow
 from nbkit.study.arms import Arms
+from nbkit.study.arms_tables import each_run, held_together
 from nbkit.study.conditions import WELCH, how_measured, where_and_when
 from nbkit.study.inference_tables import (
     accuracy_table,
@@ -85,6 +87,17 @@ class InferenceResult:
     repeats: int
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""
+
+    def among(self, comparisons: int) -> InferenceResult:
+        """Return it with verdicts that share the error rate among so many."""
+        arms = self.by_batch_size.items()
+        shared = {size: replace(one, comparisons=comparisons) for size, one in arms}
+        return replace(self, by_batch_size=shared)
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every format at every batch size."""
+        return [one for arms in self.by_batch_size.values() for one in arms.verdicts]
 
     @property
     def _any(self) -> Arms:
@@ -166,6 +179,14 @@ class InferenceResult:
         more = [f"Batches of {largest}. {needed}"] if needed else []
         ended = self._ended_by_time
         notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
+        notes += held_together(self.verdicts)
+        notes += each_run(
+            {
+                f"{arm}, batches of {size}": arms.rates(arm)
+                for size, arms in self.by_batch_size.items()
+                for arm in arms.runs
+            }
+        )
         made = speed_table(self.served, self.baseline, where, notes)
         return replace(made, lead=self._any.lead(self.controls, untimed=self.untimed))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.statistics import comparisons_at_once
 from nbkit.study.arm_rows import ArmRun, arm_run
 from nbkit.study.arms import Arms, finished_arms
 from nbkit.study.conditions import conditions
@@ -62,7 +63,7 @@ def result(study: Study) -> PipelineResult:
     facts = conditions([run for many in runs.values() for run in many])
     # It differs from arm to arm.
     facts.pop("loader", None)
-    return PipelineResult(
+    found = PipelineResult(
         arms=arms,
         configs=configs,
         runs=runs,
@@ -71,6 +72,7 @@ def result(study: Study) -> PipelineResult:
         conditions={**facts, "study_id": study.study_id},
         not_finite=lost,
     )
+    return found.among(comparisons_at_once(lambda shared: found.among(shared).verdicts))
 
 
 def report(study: Study) -> Report:

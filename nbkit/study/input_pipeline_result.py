@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +19,11 @@ from nbkit.analysis.tuning import Tuning
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
-from nbkit.statistics import MINIMUM_RUNS, median_of
+from nbkit.statistics import MINIMUM_RUNS, Ratio, median_of
 from nbkit.store.nonfinite import NonFinite
 from nbkit.study import wording
 from nbkit.study.arms import ArmRow, Arms
+from nbkit.study.arms_tables import each_run, held_together
 from nbkit.study.conditions import (
     WELCH,
     describe_images,
@@ -68,6 +69,16 @@ class PipelineResult:
     """What fixes the meaning of the numbers."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     """By arm, at every size, where a run stopped being finite."""
+
+    def among(self, comparisons: int) -> PipelineResult:
+        """Return it with verdicts that share the error rate among so many."""
+        return replace(self, arms=replace(self.arms, comparisons=comparisons))
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every arm, and on the new pipeline at every smaller number of devices."""
+        smaller = [row.ratio for row in self.sizes if row.world_size < self._largest]
+        return [*self.arms.verdicts, *(one for one in smaller if one is not None)]
 
     @property
     def is_emulated(self) -> bool:
@@ -126,7 +137,13 @@ class PipelineResult:
                     size,
                     statistics.summarise(old) if old else None,
                     statistics.summarise(new) if new else None,
-                    statistics.ratio(new, old, a_name=_NEW, b_name=BASELINE)
+                    statistics.ratio(
+                        new,
+                        old,
+                        a_name=_NEW,
+                        b_name=BASELINE,
+                        comparisons=self.arms.comparisons or 1,
+                    )
                     if old and new and self._are_usable(size)
                     else None,
                     self.demand(size),
@@ -137,7 +154,13 @@ class PipelineResult:
     @property
     def sizes_table(self) -> Table:
         """Throughput of both pipelines by number of devices."""
-        return sizes_table(self.sizes, self._device)
+        arms = {
+            arm_name(name, row.world_size): self._rates(name, row.world_size)
+            for row in self.sizes
+            for name in (BASELINE, _NEW)
+        }
+        notes = [*held_together(self.verdicts), *each_run(arms)]
+        return sizes_table(self.sizes, self._device, notes)
 
     @property
     def cores_table(self) -> Table:

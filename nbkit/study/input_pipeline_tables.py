@@ -154,7 +154,7 @@ def tuning_table(tuning: Tuning) -> Table:
     )
 
 
-def sizes_table(rows: Sequence[AtSize], device: str) -> Table:
+def sizes_table(rows: Sequence[AtSize], device: str, notes: Sequence[str]) -> Table:
     """Return both pipelines by number of devices.
 
     Parameters
@@ -163,6 +163,8 @@ def sizes_table(rows: Sequence[AtSize], device: str) -> Table:
         By growing size.
     device
         What a device is called in the plural.
+    notes
+        Sentences below the table, after what its words mean.
     """
     return Table(
         f"Throughput of both pipelines by {device}",
@@ -184,7 +186,11 @@ def sizes_table(rows: Sequence[AtSize], device: str) -> Table:
             ]
             for row in rows
         ],
-        ["Demand: images/s that the devices would compute if no data were waited for."],
+        [
+            "Demand: images/s that the devices would compute if no data were waited "
+            "for.",
+            *notes,
+        ],
         {
             "old_images_per_second": [row.old and row.old.median for row in rows],
             "new_images_per_second": [row.new and row.new.median for row in rows],

@@ -20,7 +20,7 @@ from nbkit.analysis.machines_published import (
 from nbkit.analysis.published import PublishedRow
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.study import wording
-from nbkit.study.arms_tables import ratio_interval
+from nbkit.study.arms_tables import each_run, held_together, ratio_interval
 from nbkit.study.batch_norms import batch_norm_sentence
 from nbkit.study.machines_facts import BATCH_NORM
 from nbkit.study.machines_load import Machine
@@ -61,7 +61,18 @@ def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
             "verdict",
         ],
         [_ratio_cells(arm) for arm in matched],
-        [*_input_bound(matched, a, b), *_more_runs(matched)],
+        [
+            *_input_bound(matched, a, b),
+            *_more_runs(matched),
+            *held_together([arm.ratio for arm in matched]),
+            *each_run(
+                {
+                    f"{arm.name} on {machine.name}": [r.images_per_second for r in runs]
+                    for arm in matched
+                    for machine, runs in ((a, arm.a), (b, arm.b))
+                }
+            ),
+        ],
         {
             name: [getattr(arm.ratio, name) for arm in matched]
             for name in ("estimate", "ci_low", "ci_high", "n_a", "n_b")

@@ -26,10 +26,11 @@ from nbkit.analysis.precision import (
 from nbkit.analysis.published import PublishedRow
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError
-from nbkit.statistics import MINIMUM_RUNS
+from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
 from nbkit.store.summary import RunSummary
 from nbkit.study import source_tables
 from nbkit.study.arms import Arms, arms_of, finished_arms
+from nbkit.study.arms_tables import held_together
 from nbkit.study.baseline_lost import BaselineLost, baseline_lost
 from nbkit.study.batch_norms import batch_norm_of, batch_norm_sentence
 from nbkit.study.conditions import (
@@ -148,7 +149,23 @@ class PrecisionResult:
             self.format(self.arms.baseline),
             self.arms.noise_floor,
             {*self._suspect, *self._unjudged},
+            self.arms.comparisons or 1,
         )
+
+    def among(self, comparisons: int) -> PrecisionResult:
+        """Return it with verdicts that share the error rate among so many."""
+        return replace(self, arms=replace(self.arms, comparisons=comparisons))
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every arm, and on the layout of every precision but the baseline's."""
+        base = self.format(self.arms.baseline)
+        others = [
+            one.effect
+            for one in self.layouts
+            if (one.precision, one.compile) != (base.precision, base.compile)
+        ]
+        return [*self.arms.verdicts, *others]
 
     @property
     def _rates(self) -> dict[Format, list[float]]:
@@ -195,7 +212,8 @@ class PrecisionResult:
         sentence = layout_sentence(self.layouts)
         if sentence and self.is_cpu:
             sentence = f"CPU, functional, which says nothing about GPUs: {sentence}"
-        return [*([sentence] if sentence else []), *self._left_out]
+        together = held_together(self.verdicts)
+        return [*([sentence] if sentence else []), *self._left_out, *together]
 
     @property
     def published_layouts(self) -> Table:
@@ -348,7 +366,7 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
         raise NotEnoughDataError(message)
     facts = conditions([run for many in finished.values() for run in many])
     facts.pop("memory_format", None)  # it differs from arm to arm
-    return PrecisionResult(
+    found = PrecisionResult(
         arms=arms,
         configs=study.arms,
         answers=judge_answers(
@@ -368,6 +386,7 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
             arm: batch_norm_of(many[0].worker) for arm, many in finished.items()
         },
     )
+    return found.among(comparisons_at_once(lambda shared: found.among(shared).verdicts))
 
 
 def by_source(study: Study) -> Table | Note:

@@ -214,7 +214,11 @@ class ScalingResult:
                     for found in compare_arms(self.runs, self.not_finite)
                     for text in (
                         found.sentence,
-                        runs_needed(found.a_runs, found.b_runs).sentence,
+                        runs_needed(
+                            found.a_runs,
+                            found.b_runs,
+                            confidence=found.verdict_confidence,
+                        ).sentence,
                     )
                 ),
             ],

@@ -10,7 +10,12 @@ from nbkit.analysis.audit_claims import cache_evidence, times_in_words
 from nbkit.analysis.storage import UTILIZATION_NEEDED, Demand, Supply
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, Summary
 from nbkit.study import wording
-from nbkit.study.arms_tables import rate_interval, ratio_interval
+from nbkit.study.arms_tables import (
+    each_run,
+    held_together,
+    rate_interval,
+    ratio_interval,
+)
 from nbkit.study.report_parts import Note, Table
 from nbkit.study.storage_places import Place, Source
 from nbkit.study.storage_rows import EpochRow
@@ -65,6 +70,16 @@ def epochs_table(
             "the data. Once, with several epochs, means that the later ones came from "
             "memory; less than once, that the first one did. Unknown where neither of "
             "them counts the data, as with RDMA, 9p and FUSE.",
+            *each_run(
+                {
+                    f"{row.arm}, {epochs}": runs
+                    for row in rows
+                    for epochs, runs in (
+                        ("first epoch", row.first_runs),
+                        ("later", row.later_runs),
+                    )
+                }
+            ),
         ],
         {
             "first_images_per_second": [_median(row.first) for row in rows],
@@ -134,6 +149,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     # Verdicts of one table hold together, those of the control's twin aside.
     twins = {key: compare.pop(key) for key in [*compare] if key[0] == control}
     ratios = dict(zip(compare, statistics.holm([*compare.values()]), strict=True))
+    together = held_together([*ratios.values()])
     ratios |= {key: twin() for key, twin in twins.items()}
     said = [f"{floor.sentence}" for floor in floors.values()] or [
         "No control: no arm was measured twice, so these runs do not say how large a "
@@ -153,7 +169,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
             ]
             for row in others
         ],
-        said,
+        [*said, *together],
     )
 
 

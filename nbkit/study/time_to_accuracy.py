@@ -18,7 +18,7 @@ from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.launch.run import Run
-from nbkit.statistics import MINIMUM_RUNS, Ratio
+from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
 from nbkit.study import source_tables, wording
 from nbkit.study.arms import finished_arms
 from nbkit.study.baseline_lost import BaselineLost, baseline_lost
@@ -94,7 +94,16 @@ class TimeToAccuracyResult:
     def verdicts(self) -> dict[str, Ratio | str]:
         """On every recipe but the first: a ratio of times, or why there is none."""
         first, *others = self.recipes
-        return {one.recipe: compare_recipes(one, first) for one in others}
+
+        def among(comparisons: int) -> dict[str, Ratio | str]:
+            return {
+                one.recipe: compare_recipes(one, first, comparisons) for one in others
+            }
+
+        shared = comparisons_at_once(
+            lambda shared: [v for v in among(shared).values() if isinstance(v, Ratio)]
+        )
+        return among(shared)
 
     @property
     def table(self) -> Table:

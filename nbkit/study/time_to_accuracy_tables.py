@@ -14,6 +14,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.plural import plural
 from nbkit.statistics import Ratio, interval_in_words
 from nbkit.study import wording
+from nbkit.study.arms_tables import held_together
 from nbkit.study.report_parts import Table
 
 __all__ = [
@@ -92,6 +93,7 @@ def recipes_table(
             "the median of the seeds that reached; cost is the median time's.",
             "Olympic mean: MLPerf's statistic, without the fastest and slowest seed; "
             "MLPerf asks for five runs of ResNet-50.",
+            *held_together([v for v in verdicts.values() if isinstance(v, Ratio)]),
         ],
         {
             "seeds": [one.n for one in times],

@@ -300,3 +300,19 @@ def test_a_ratio_that_one_machine_differs_from_itself_by_is_no_result():
     )
     assert told[1].startswith("fp16: a / b = 1.030")
     assert told[1].endswith("(not interleaved).")
+
+
+@pytest.mark.parametrize("gain", [1.023, 1 / 1.023])
+def test_verdicts_on_many_arms_of_two_machines_hold_together(gain):
+    steady = (100.0, 100.1, 99.9, 100.2, 99.8)
+    slight = [rate * gain for rate in steady]
+    others = [run for n in range(6) for run in arm(*steady, batch_size_per_gpu=str(n))]
+
+    [alone], _ = compare_machines(arm(*slight), arm(*steady), "a", "b")
+    many, _ = compare_machines(
+        [*arm(*slight), *others], [*arm(*steady), *others], "a", "b"
+    )
+
+    assert alone.ratio.verdict in ("faster", "slower")
+    assert many[0].ratio.verdict == "no difference shown"
+    assert {one.ratio.comparisons for one in many} == {7}

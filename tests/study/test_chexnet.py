@@ -177,3 +177,9 @@ def test_trainings_that_saw_other_images_are_not_compared():
 
     with pytest.raises(NotEnoughDataError, match="b was evaluated with 239 images"):
         check_same_images([one, changed])
+
+
+def test_the_rates_of_few_trainings_are_shown_beside_their_interval():
+    [_, runs] = judged().speed.notes
+
+    assert "1 device: 100.0, 101.0, 102.0, 103.0, 104.0; 2 devices: 200" in runs

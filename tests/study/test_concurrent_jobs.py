@@ -225,3 +225,20 @@ def test_the_next_step_on_gpus_has_no_sizes_that_were_for_cpus():
         "on a machine with GPUs: papermill notebooks/concurrent_jobs.ipynb out.ipynb "
         "-p layout 1,1"
     )
+
+
+@pytest.mark.parametrize(("pinned", "verdicts"), [(False, 4), (True, 11)])
+def test_every_verdict_of_concurrent_jobs_is_of_one_family(pinned, verdicts):
+    found = measured(pinned=pinned)
+    held = found.measured.among(verdicts)
+
+    assert len(found.measured.verdicts) == verdicts
+    assert {one.comparisons for one in held.verdicts} == {verdicts}
+    needed = [job.needed for one in held.together for job in one.jobs]
+    assert {one.confidence for one in needed} == {1 - 0.05 / verdicts}
+    notes = found.table.notes
+    assert any("by Holm's correction" in note for note in notes)
+    [runs] = [note for note in notes if "each run" in note]
+    assert "1 alone: 99.6, 99.8, 100.0, 100.2, 100.4;" in runs
+    assert "; 1,1 job 1: 79.7, 79.8, 80.0, 80.2, 80.3;" in runs
+    assert any("1,1: 169.3, 169.7," in note for note in found.totals.notes)

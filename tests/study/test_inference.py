@@ -223,3 +223,15 @@ def test_a_format_that_this_device_has_not_is_named_and_the_rest_goes_on(capsys)
     alone = {arm: one for arm, one in planned().arms.items() if arm != "bf16"}
     with pytest.raises(ConfigError, match="This leaves only fp32; add a format"):
         prepare(replace(planned(), arms=alone))
+
+
+@pytest.mark.parametrize("comparisons", [1, 4])
+def test_verdicts_on_all_batch_sizes_are_of_one_family(comparisons):
+    found = measured().among(comparisons)
+
+    # Two formats at two sizes; the control is not among them.
+    assert len(found.verdicts) == 4
+    assert {one.comparisons for one in found.verdicts} == {comparisons}
+    [held, runs] = found.table.notes[-2:]
+    assert held.endswith("by Holm's correction.")
+    assert "int8, batches of 16: 1,920, 1,924," in runs

@@ -311,3 +311,14 @@ def test_the_next_step_keeps_the_sizes_of_gpus_that_were_to_be_emulated():
     report = replace(result, plan={**result.plan, "chosen": chosen}).report()
 
     assert report.next_step.endswith("-p emulated_gpu A100 -p batch_size_per_gpu 256")
+
+
+def test_the_smaller_sizes_are_of_one_family_with_the_arms():
+    found = measured().among(4)
+
+    # Three arms at the largest size, and the new pipeline at the smaller one.
+    assert len(found.verdicts) == 4
+    assert {row.ratio.comparisons for row in found.sizes} == {4}
+    [held, runs] = found.sizes_table.notes[-2:]
+    assert held.endswith("by Holm's correction.")
+    assert "chexnet_new, 1 rank: 400.0, 400.8," in runs

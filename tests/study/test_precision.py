@@ -258,3 +258,14 @@ def test_gradients_that_overflow_in_a_real_run_are_skipped_counted_and_recorded(
     assert single.summary.final_loss is None
     assert single.summary.weights_finite is False
     assert "update_skipped" not in single.metrics()[0]
+
+
+def test_the_layouts_verdicts_are_of_one_family_with_those_of_the_arms():
+    found = measured()
+    held = found.among(4)
+
+    # The effect on fp16 is a comparison of its own; that on the baseline is an arm's.
+    assert len(found.verdicts) == 4
+    assert {one.comparisons for one in held.verdicts} == {4}
+    assert held.layouts[0].effect.comparisons == 4
+    assert any("by Holm's correction" in note for note in held.layout.notes)

@@ -16,6 +16,7 @@ from nbkit.study.storage import StorageResult
 from nbkit.study.storage_places import Place, Source
 from nbkit.study.storage_reads import Reads
 from nbkit.study.storage_rows import EpochRow
+from nbkit.study.storage_tables import epochs_table
 from tests.disk import on_disk
 
 EMULATED = {
@@ -266,3 +267,16 @@ def test_the_next_step_has_no_sizes_that_were_for_cpus(result):
         "on a machine with GPUs: "
         "papermill notebooks/storage.ipynb out.ipynb -p data nas=/mnt/nas"
     )
+
+
+def test_few_runs_of_an_epoch_are_shown_and_those_of_two_states_told():
+    two_states = (100.0, 100.1, 110.0, 110.1, 110.2)
+    rows = [row("load", later_runs=two_states), row("train", runs=6)]
+
+    source = Source("nas", "/mnt/nas", "image folder", 400, 400, 44 * 10**6)
+
+    *_, shown, grouped = epochs_table(rows, [source], is_cpu=False).notes
+
+    assert "; nas, load, later: 100.0, 100.1, 110.0, 110.1, 110.2." in shown
+    assert "nas, train" not in shown
+    assert grouped.startswith("The runs of nas, load, later fall into two groups")

@@ -188,3 +188,14 @@ def test_a_recipe_that_is_not_finite_has_no_verdict_and_no_place_in_the_answer()
     assert first.answer.startswith("To 75 % top-1: lars took")
     assert "Times:" not in first.answer
     assert first.verdicts == {"lars": "no verdict, sgd: loss not finite at step 3"}
+
+
+def test_verdicts_on_many_recipes_hold_together():
+    found = measured()
+    first = found.recipes[0]
+    equal = [replace(first, recipe=f"sgd {number}") for number in range(3)]
+    many = replace(found, recipes=(first, *equal))
+
+    assert {one.comparisons for one in many.verdicts.values()} == {3}
+    assert many.table.notes[-1].endswith("by Holm's correction.")
+    assert not any("Holm" in note for note in found.table.notes)
