@@ -15,10 +15,11 @@ from nbkit.analysis.audit_claims import unstated_findings
 from nbkit.analysis.bounds import Fusion, resnet50_bound
 from nbkit.analysis.gpu_names import canonical_gpu_name
 from nbkit.analysis.gpu_peaks import gpu_peaks
-from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.analysis.published import PublishedRow, series
-from nbkit.analysis.scaling import device_label, efficiency
+from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.statistics import PRACTICAL_MARGIN
+from nbkit.statistics.comparison import efficiency
+from nbkit.study.wording import device_label
 
 __all__ = [
     "INPUT_BOUND_SHARE",

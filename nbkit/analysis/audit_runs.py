@@ -22,8 +22,8 @@ from nbkit.analysis.audit_rows import (
     bound_finding,
     has_convolutions,
 )
-from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.config import ExperimentConfig
+from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.statistics import (
     MINIMUM_RUNS,
     PRACTICAL_MARGIN,

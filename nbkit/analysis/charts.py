@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
-import vl_convert
 
 from nbkit.analysis.chart_style import (
     MEASURED_COLOURS,
@@ -39,23 +37,11 @@ from nbkit.analysis.chart_values import (
     subtitle,
     tick_labels,
 )
-from nbkit.analysis.projection import DeviceType, Outlook
+from nbkit.analysis.projection import Outlook
 from nbkit.analysis.published import PublishedRow
-from nbkit.analysis.scaling import ScalingRow, device_label
+from nbkit.analysis.scaling import ScalingRow
 
-__all__ = ["AllReducePoint", "allreduce_chart", "png", "scaling_chart"]
-
-
-@dataclass(frozen=True)
-class AllReducePoint:
-    """The bus bandwidth of all-reduce at one message size."""
-
-    world_size: int
-    message_bytes: int
-    bus_bandwidth_bytes_per_second: float
-    """nccl-tests' definition, see `nbkit.statistics`."""
-    device_type: DeviceType = "cuda"
-    nnodes: int = 1
+__all__ = ["scaling_chart"]
 
 
 def scaling_chart(
@@ -131,86 +117,6 @@ def scaling_chart(
         color="independent", shape="independent", strokeDash="independent"
     )
     return finished(chart, title, subtitle(rows, is_cut=highest is not None))
-
-
-def allreduce_chart(
-    rows: Sequence[AllReducePoint], *, title: str = "All-reduce bus bandwidth"
-) -> alt.LayerChart:
-    """Draw bus bandwidth against message size, a line a world size.
-
-    Parameters
-    ----------
-    rows
-        One for each world size and message size.
-    title
-        Title of the chart.
-    """
-    values = [
-        {
-            "message_bytes": row.message_bytes,
-            "gigabytes_per_second": row.bus_bandwidth_bytes_per_second / 1e9,
-            "devices": device_label(row.device_type, row.world_size, row.nnodes),
-        }
-        for row in sorted(rows, key=lambda row: (row.world_size, row.message_bytes))
-    ]
-    sizes = sorted({row.message_bytes for row in rows})
-    order = list(dict.fromkeys(value["devices"] for value in values))
-    base = alt.Chart(alt.Data(values=values)).encode(
-        x=alt.X(
-            "message_bytes:Q",
-            title="Message size",
-            scale=alt.Scale(type="log", base=2, nice=False, padding=14),
-            axis=alt.Axis(
-                values=sizes[:: 1 + len(sizes) // 12],
-                labelExpr=_BYTES,
-                labelFlush=False,
-                grid=False,
-            ),
-        ),
-        y=alt.Y(
-            "gigabytes_per_second:Q",
-            title="Bus bandwidth (GB/s)",
-            axis=value_axis(max(value["gigabytes_per_second"] for value in values)),
-        ),
-        color=alt.Color(
-            "devices:N",
-            title="Measured",
-            sort=order,
-            scale=alt.Scale(domain=order, range=MEASURED_COLOURS),
-            legend=alt.Legend(symbolType="circle", symbolStrokeWidth=0),
-        ),
-    )
-    on_cpu = all(row.device_type == "cpu" for row in rows)
-    chart = alt.layer(
-        base.mark_line(strokeWidth=2), base.mark_circle(size=50, opacity=1)
-    )
-    note = "message size / time x 2 (n - 1) / n, as nccl-tests define it"
-    return finished(chart, title, f"CPU, functional; {note}" if on_cpu else note)
-
-
-def png(chart: alt.LayerChart | alt.Chart, scale: float = 2) -> bytes:
-    """Return a chart as a PNG picture, for viewers that run no JavaScript.
-
-    Parameters
-    ----------
-    chart
-        Any chart of this module.
-    scale
-        Pixels per unit of the chart; 2 is sharp on common screens and on paper.
-    """
-    return vl_convert.vegalite_to_png(
-        chart.to_dict(), vl_version=_VEGALITE_VERSION, scale=scale
-    )
-
-
-_VEGALITE_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-
-_BYTES = (
-    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB'"
-    " : datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB'"
-    " : datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB'"
-    " : datum.value + ' B'"
-)
 
 
 def _with_nodes(labels: Mapping[int, Sequence[str]]) -> str:

@@ -8,19 +8,17 @@ definitions as for what is measured. One number each: there is no interval.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from nbkit.analysis.audit_claims import Claim, claim_findings, claims
 from nbkit.analysis.concurrent import fairness, fastest_over_slowest
-from nbkit.analysis.published import PublishedRow, published
+from nbkit.analysis.published import PublishedRow, printed_seconds, published
 
 __all__ = [
     "PublishedRound",
     "claims_of_jobs",
-    "printed_seconds",
     "published_rounds",
     "recomputed_means",
 ]
@@ -195,10 +193,3 @@ def _rows(
 def _rate(row: PublishedRow) -> float:
     assert row.images_per_second is not None
     return row.images_per_second
-
-
-def printed_seconds(row: PublishedRow) -> float:
-    """Return the run time that conditions tell: ``34:32`` or ``34 min 54 s``."""
-    found = re.search(r"(\d+)(?::| min )(\d\d)", row.conditions or "")
-    assert found is not None
-    return 60.0 * int(found[1]) + int(found[2])

@@ -11,7 +11,8 @@ from nbkit.analysis.bounds import Fusion, resnet50_bound
 from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.analysis.diagnose_facts import Facts
 from nbkit.analysis.diagnose_samples import GpuLoad
-from nbkit.analysis.layouts import SIXTEEN_BIT, published_pairs
+from nbkit.analysis.published import published_pairs
+from nbkit.config.fields import SIXTEEN_BIT
 
 __all__ = ["gpu_causes"]
 

@@ -17,21 +17,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from nbkit.analysis.published import PublishedRow, lookup
+from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.statistics import NoiseFloor, Ratio, ratio
 
 __all__ = [
-    "SIXTEEN_BIT",
     "Format",
     "LayoutEffect",
-    "PublishedPair",
     "layout_effects",
     "layout_sentence",
     "left_out_sentences",
     "like_for_like",
-    "published_pairs",
 ]
-
-SIXTEEN_BIT = ("fp16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -62,25 +58,6 @@ class LayoutEffect:
     """``channels_first`` over the baseline."""
     effect: Ratio
     """``channels_last`` over ``channels_first``."""
-
-
-@dataclass(frozen=True)
-class PublishedPair:
-    """The same model in 16 bits in both layouts, as others have published it."""
-
-    first: PublishedRow
-    """In ``channels_first``."""
-    last: PublishedRow
-    """In ``channels_last``."""
-    differs: str | None = None
-    """What else differs, so that the ratio is not the layout's alone."""
-
-    @property
-    def ratio(self) -> float:
-        """``channels_last`` over ``channels_first``, of one number each."""
-        assert self.first.images_per_second
-        assert self.last.images_per_second
-        return self.last.images_per_second / self.first.images_per_second
 
 
 def layout_effects(
@@ -187,50 +164,6 @@ def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
     pair = min(pairs, key=lambda one: one.compile)
     gains = [one.sentence for one in (pair.last, pair.first) if one is not None]
     return " ".join([*gains, f"The layout alone: {pair.effect.sentence}"])
-
-
-# Who measured channels_first, who channels_last, on which GPU, and what else differs.
-# Paddle ran NVIDIA's own code with the default layout of its main.py. Their A100s are
-# not a pair: the memory of NVIDIA's has 1.3 times the bandwidth.
-_PAIRS = (
-    ("Paddle", "NVIDIA", "V100-SXM2-32GB", "other software"),
-    ("apex", "apex", "A100", None),
-    ("timm", "timm", "RTX 3090", None),
-)
-
-
-def published_pairs() -> list[PublishedPair]:
-    """Return ResNet-50 in fp16 on one GPU, in both layouts, as others published it."""
-    pairs = []
-    for first, last, gpu_name, differs in _PAIRS:
-        before = _published(first, gpu_name, "channels_first")
-        after = _published(last, gpu_name, "channels_last")
-        if before and after:
-            pairs.append(PublishedPair(before, after, differs))
-    return pairs
-
-
-def _published(
-    publisher: str, gpu_name: str, memory_format: str
-) -> PublishedRow | None:
-    rows = lookup(
-        model="resnet50",
-        gpu_name=gpu_name,
-        precision="fp16",
-        memory_format=memory_format,
-        world_size=1,
-    )
-    return next(
-        (
-            row
-            for row in rows
-            if (row.publisher, row.gpu_name) == (publisher, gpu_name)
-            and row.origin == "published"
-            and not row.compile
-            and row.images_per_second
-        ),
-        None,
-    )
 
 
 def like_for_like(

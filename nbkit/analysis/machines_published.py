@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
 from nbkit.analysis.gpu_names import canonical_gpu_name
-from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.analysis.published import PublishedRow, lookup
+from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.errors import NotEnoughDataError
 
 __all__ = [

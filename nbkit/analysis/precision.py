@@ -13,13 +13,12 @@ from typing import Literal
 from nbkit.analysis.answers import Answer
 from nbkit.analysis.layouts import Format
 from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
+from nbkit.study.arms import best_of, not_beyond
 
 __all__ = [
     "MeasuredArm",
-    "best_of",
     "computed_sentence",
     "fastest_sound",
-    "not_beyond",
 ]
 
 
@@ -113,24 +112,6 @@ def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
         if one.against and not one.is_control and one.answer.is_sound
     ]
     return max(sound, key=_estimate, default=None)
-
-
-def not_beyond(floor: NoiseFloor, baseline: str) -> str:
-    """Return what there is to say where the control differed by as much as any arm."""
-    return (
-        f"no arm is faster than {baseline} by more than {baseline} twice differed "
-        f"({floor.difference})."
-    )
-
-
-def best_of(arms: int) -> str:
-    """Return what a reader must know about the fastest of several arms.
-
-    The largest of several estimates is more often too large than too small.
-    """
-    if arms < 2:
-        return ""
-    return f" (fastest of {arms} arms; the interval does not account for this choice)"
 
 
 def _estimate(arm: MeasuredArm) -> float:

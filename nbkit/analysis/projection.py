@@ -33,14 +33,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from nbkit.analysis.projection_curves import PROBABILITY, Curves
 from nbkit.errors import NotEnoughDataError
+from nbkit.study.devices import DeviceType
 
 __all__ = [
     "HELD_OUT",
-    "DeviceType",
     "Outlook",
     "Point",
     "Projection",
@@ -48,7 +47,6 @@ __all__ = [
     "project",
 ]
 
-DeviceType: TypeAlias = Literal["cuda", "cpu"]
 
 HELD_OUT = (
     "The intervals are nominally 80 %: of 38 published points held out, 28 lay inside "

@@ -21,6 +21,7 @@ import csv
 import functools
 import html
 import io
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
@@ -31,11 +32,14 @@ from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
 __all__ = [
+    "PublishedPair",
     "PublishedRow",
     "PublishedRows",
     "curves",
     "lookup",
+    "printed_seconds",
     "published",
+    "published_pairs",
     "series",
 ]
 
@@ -365,3 +369,73 @@ _READERS: dict[str, Callable[[str], object]] = {
     "float": float,
     "bool": {"yes": True, "no": False}.__getitem__,
 }
+
+
+@dataclass(frozen=True)
+class PublishedPair:
+    """The same model in 16 bits in both layouts, as others have published it."""
+
+    first: PublishedRow
+    """In ``channels_first``."""
+    last: PublishedRow
+    """In ``channels_last``."""
+    differs: str | None = None
+    """What else differs, so that the ratio is not the layout's alone."""
+
+    @property
+    def ratio(self) -> float:
+        """``channels_last`` over ``channels_first``, of one number each."""
+        assert self.first.images_per_second
+        assert self.last.images_per_second
+        return self.last.images_per_second / self.first.images_per_second
+
+
+# Who measured channels_first, who channels_last, on which GPU, and what else differs.
+# Paddle ran NVIDIA's own code with the default layout of its main.py. Their A100s are
+# not a pair: the memory of NVIDIA's has 1.3 times the bandwidth.
+_PAIRS = (
+    ("Paddle", "NVIDIA", "V100-SXM2-32GB", "other software"),
+    ("apex", "apex", "A100", None),
+    ("timm", "timm", "RTX 3090", None),
+)
+
+
+def published_pairs() -> list[PublishedPair]:
+    """Return ResNet-50 in fp16 on one GPU, in both layouts, as others published it."""
+    pairs = []
+    for first, last, gpu_name, differs in _PAIRS:
+        before = _published(first, gpu_name, "channels_first")
+        after = _published(last, gpu_name, "channels_last")
+        if before and after:
+            pairs.append(PublishedPair(before, after, differs))
+    return pairs
+
+
+def _published(
+    publisher: str, gpu_name: str, memory_format: str
+) -> PublishedRow | None:
+    rows = lookup(
+        model="resnet50",
+        gpu_name=gpu_name,
+        precision="fp16",
+        memory_format=memory_format,
+        world_size=1,
+    )
+    return next(
+        (
+            row
+            for row in rows
+            if (row.publisher, row.gpu_name) == (publisher, gpu_name)
+            and row.origin == "published"
+            and not row.compile
+            and row.images_per_second
+        ),
+        None,
+    )
+
+
+def printed_seconds(row: PublishedRow) -> float:
+    """Return the run time that conditions tell: ``34:32`` or ``34 min 54 s``."""
+    found = re.search(r"(\d+)(?::| min )(\d\d)", row.conditions or "")
+    assert found is not None
+    return 60.0 * int(found[1]) + int(found[2])

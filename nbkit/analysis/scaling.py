@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from nbkit.analysis.projection import DeviceType, Point
+from nbkit.analysis.projection import Point
 from nbkit.analysis.usable import usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.statistics import (
@@ -25,26 +25,17 @@ from nbkit.statistics import (
     summarise,
 )
 from nbkit.store.nonfinite import NonFinite
+from nbkit.study.devices import DeviceType
+from nbkit.study.wording import device_label, size_label
 
 __all__ = [
-    "INTERVAL",
-    "STATISTIC",
     "MeasuredRun",
     "ScalingRow",
     "compare_arms",
     "computed_sentence",
-    "device_label",
-    "efficiency",
     "points",
     "scaling_table",
-    "size_label",
 ]
-
-STATISTIC = (
-    "median over runs of images / time of each run's measured window; data wait "
-    "included, warm-up left out"
-)
-INTERVAL = "95 % Student t on the logarithms of the runs"
 
 
 @dataclass(frozen=True)
@@ -120,24 +111,6 @@ class ScalingRow:
     def images_per_second_per_device(self) -> float:
         """Images per second of one device."""
         return self.images_per_second.median / self.world_size
-
-
-def efficiency(
-    images_per_second: float,
-    world_size: int,
-    base_images_per_second: float,
-    base_world_size: int = 1,
-) -> float:
-    """Return the rate per device over the rate per device of a smaller size.
-
-    Parameters
-    ----------
-    images_per_second, base_images_per_second
-        All devices together.
-    world_size, base_world_size
-        Devices of all nodes together.
-    """
-    return (images_per_second / world_size) / (base_images_per_second / base_world_size)
 
 
 def scaling_table(
@@ -314,23 +287,6 @@ def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
         for row in rows
         if row.arm == arm
     ]
-
-
-def size_label(world_size: int, nnodes: int) -> str:
-    """Return a size in a few letters: ``8``, or ``2 x 8`` of several nodes."""
-    return f"{world_size}" if nnodes == 1 else f"{nnodes} x {world_size // nnodes}"
-
-
-def device_label(device_type: DeviceType, count: int, nnodes: int = 1) -> str:
-    """Return a size in words.
-
-    Such as ``1 GPU``, ``8 GPUs``, ``2 x 8 GPUs``, ``2 x 1 GPU`` or
-    ``2 CPU processes``.
-    """
-    one, several = ("GPU", "GPUs")
-    if device_type == "cpu":
-        one, several = ("CPU process", "CPU processes")
-    return f"{size_label(count, nnodes)} {one if count == nnodes else several}"
 
 
 def computed_sentence(rows: Sequence[ScalingRow]) -> str:

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from nbkit.analysis.projection import Outlook
-from nbkit.analysis.scaling import INTERVAL, STATISTIC, ScalingRow
+from nbkit.analysis.scaling import ScalingRow
+from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
 __all__ = ["result_document"]
 
@@ -48,8 +49,8 @@ def result_document(
         "quantity": "images_per_second",
         "origin": "measured",
         "functional_only": all(row.device_type == "cpu" for row in rows),
-        "statistic": STATISTIC,
-        "interval": INTERVAL,
+        "statistic": RATE_STATISTIC,
+        "interval": RATE_INTERVAL,
         "conditions": conditions or {},
         "arms": arms,
         "rows": [

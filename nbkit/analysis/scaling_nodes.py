@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from nbkit.analysis.scaling import size_label
 from nbkit.statistics import median_of
+from nbkit.study.wording import size_label
 
 __all__ = [
     "STRAGGLES",

@@ -9,7 +9,7 @@ from typing import Any
 
 from nbkit.config.experiment import GROUPS, ExperimentConfig
 
-__all__ = ["Field", "changed_fields", "described_fields", "flat"]
+__all__ = ["Field", "SIXTEEN_BIT", "changed_fields", "described_fields", "flat"]
 
 
 @dataclass(frozen=True)
@@ -88,3 +88,6 @@ def _first_sentence(text: str) -> str:
     words = " ".join(text.split())
     match = re.match(r".+?\.(?= [A-Z`]|$)", words)
     return match[0] if match else words
+
+
+SIXTEEN_BIT = ("fp16", "bf16")

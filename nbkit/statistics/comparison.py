@@ -472,3 +472,21 @@ def _control_sentence(
 
 def _as_difference(ratio: float) -> str:
     return f"{(ratio - 1) * 100:+.1f} %"
+
+
+def efficiency(
+    images_per_second: float,
+    world_size: int,
+    base_images_per_second: float,
+    base_world_size: int = 1,
+) -> float:
+    """Return the rate per device over the rate per device of a smaller size.
+
+    Parameters
+    ----------
+    images_per_second, base_images_per_second
+        All devices together.
+    world_size, base_world_size
+        Devices of all nodes together.
+    """
+    return (images_per_second / world_size) / (base_images_per_second / base_world_size)

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Any
 
 from nbkit import statistics
-from nbkit.analysis.precision import best_of, not_beyond
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
@@ -36,7 +35,15 @@ from nbkit.study.lead import lead_of
 from nbkit.study.report_parts import Lead, Table
 from nbkit.study.stored_study import StoredStudy
 
-__all__ = ["ArmRow", "ArmRun", "Arms", "arms_of", "finished_arms"]
+__all__ = [
+    "ArmRow",
+    "ArmRun",
+    "Arms",
+    "arms_of",
+    "best_of",
+    "finished_arms",
+    "not_beyond",
+]
 
 
 @dataclass(frozen=True)
@@ -408,3 +415,21 @@ def arms_of(study: StoredStudy) -> Arms:
         )
         raise NotEnoughDataError(message)
     return Arms(runs, first, twin, not_finite(study), study)
+
+
+def not_beyond(floor: NoiseFloor, baseline: str) -> str:
+    """Return what there is to say where the control differed by as much as any arm."""
+    return (
+        f"no arm is faster than {baseline} by more than {baseline} twice differed "
+        f"({floor.difference})."
+    )
+
+
+def best_of(arms: int) -> str:
+    """Return what a reader must know about the fastest of several arms.
+
+    The largest of several estimates is more often too large than too small.
+    """
+    if arms < 2:
+        return ""
+    return f" (fastest of {arms} arms; the interval does not account for this choice)"

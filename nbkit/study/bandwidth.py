@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from IPython.display import display
 
 from nbkit import statistics
-from nbkit.analysis import charts
-from nbkit.analysis.projection import DeviceType
 from nbkit.statistics import AllReduceTiming
 from nbkit.study import wording
+from nbkit.study.bandwidth_chart import AllReducePoint, allreduce_chart
+from nbkit.study.devices import DeviceType
 from nbkit.study.report_parts import Figure, Note, Source, Table
 from nbkit.study.study import Study
 
@@ -92,9 +92,9 @@ class Bandwidth:
         """The chart; none where nothing was reduced."""
         if not self.rows:
             return []
-        chart = charts.allreduce_chart(
+        chart = allreduce_chart(
             [
-                charts.AllReducePoint(
+                AllReducePoint(
                     self.world_size,
                     row.message_bytes,
                     row.bus_bandwidth_bytes_per_second,

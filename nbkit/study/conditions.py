@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbkit.analysis.scaling import INTERVAL, STATISTIC
 from nbkit.datasets.passed_over import counted, in_words
 from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.plural import plural
 from nbkit.study.report_parts import Source
+from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
 __all__ = [
     "WELCH",
@@ -88,7 +88,11 @@ def how_measured(repeats: int) -> list[str]:
         "backward, and so on, so that a steady drift of the machine affects all "
         "equally."
     )
-    return [f"Images per second: {STATISTIC}.", f"Intervals: {INTERVAL}.", order]
+    return [
+        f"Images per second: {RATE_STATISTIC}.",
+        f"Intervals: {RATE_INTERVAL}.",
+        order,
+    ]
 
 
 def where_and_when(facts: Mapping[str, Any]) -> str:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import takewhile
+from typing import Any, Literal, TypeAlias
 
 from nbkit import registry
-from nbkit.analysis.projection import DeviceType
 from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
 from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.nvml import describe_gpus
 
-__all__ = ["Devices", "find_devices", "why_cpus"]
+__all__ = [
+    "DeviceType",
+    "Devices",
+    "described_gpus",
+    "find_devices",
+    "sweep_sizes",
+    "too_old",
+    "why_cpus",
+]
+
+
+DeviceType: TypeAlias = Literal["cuda", "cpu"]
+
+_NEWER_CAPABILITY = 8.0
+"""Compute capability of Ampere, which brought both formats:
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x"""
 
 
 @dataclass(frozen=True)
@@ -78,3 +96,40 @@ def why_cpus(asked: str, engine: str) -> str:
     if asked in ("cpu", "replay"):
         return f"device={asked} was asked for"
     return f"there is no GPU {'here' if engine == 'local' else 'on these nodes'}"
+
+
+def described_gpus(device: str) -> list[dict[str, Any]]:
+    """Return the facts of the GPUs that a run may get; none where nothing is known.
+
+    Instances of a divided GPU have no separate facts: those of all GPUs then.
+    """
+    every = describe_gpus()["devices"] or []
+    names = {one.name for one in visible_gpus(device)}
+    return [gpu for gpu in every if gpu["uuid"] in names] or every
+
+
+def too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return which GPU lacks the newer formats; None if all have them or none tells."""
+    for gpu in gpus:
+        capability = gpu.get("compute_capability")
+        if capability is not None and float(capability) < _NEWER_CAPABILITY:
+            return (
+                f"{gpu['name']} has compute capability {capability}, and they need "
+                f"{_NEWER_CAPABILITY}"
+            )
+    return None
+
+
+def sweep_sizes(largest: int) -> list[int]:
+    """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6.
+
+    Raises
+    ------
+    ConfigError
+        If the largest is below 1.
+    """
+    if largest < 1:
+        message = f"a sweep up to {largest} has no size; use 1 or more."
+        raise ConfigError(message)
+    powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
+    return [*powers, largest]

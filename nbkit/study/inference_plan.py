@@ -15,9 +15,8 @@ from nbkit.launch.submit import existing_data
 from nbkit.reading import expanded
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
-from nbkit.study.devices import Devices, find_devices
+from nbkit.study.devices import Devices, described_gpus, find_devices, too_old
 from nbkit.study.parameters import Parameters
-from nbkit.study.precision_plan import described_gpus, too_old
 from nbkit.study.report_parts import Note
 
 __all__ = ["BASELINE", "InferencePlan", "plan"]

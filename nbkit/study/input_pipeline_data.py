@@ -14,7 +14,7 @@ from nbkit.datasets.find import find
 from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import expanded
-from nbkit.study.storage_data import check_room, num_photos, photos_in, put_photos
+from nbkit.study.photo_copies import check_room, num_photos, photos_in, put_photos
 
 __all__ = ["check_images", "copies_for", "files_folder", "put_files"]
 

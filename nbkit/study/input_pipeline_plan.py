@@ -13,7 +13,7 @@ from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.config.pipeline import PIPELINES
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
-from nbkit.study.devices import Devices, find_devices, why_cpus
+from nbkit.study.devices import Devices, find_devices, sweep_sizes, why_cpus
 from nbkit.study.input_pipeline_data import (
     check_images,
     copies_for,
@@ -30,7 +30,6 @@ from nbkit.study.input_pipeline_grid import (
 )
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
-from nbkit.study.scaling_plan import sweep_sizes
 from nbkit.telemetry.cpus import usable_cpus
 
 __all__ = ["BASELINE", "LADDER", "PipelinePlan", "arm_name", "plan", "with_setting"]

@@ -14,7 +14,6 @@ from nbkit.analysis.charts_pipeline import (
     devices_chart,
     pipelines_chart,
 )
-from nbkit.analysis.scaling import INTERVAL, STATISTIC
 from nbkit.analysis.tuning import Tuning
 from nbkit.analysis.usable import NOTHING_COMPARED, usable_arms
 from nbkit.config import ExperimentConfig
@@ -45,6 +44,7 @@ from nbkit.study.input_pipeline_tables import (
 from nbkit.study.parameters import next_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.tuner import Tuned
+from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
 __all__ = ["PipelineResult"]
 
@@ -289,8 +289,8 @@ class PipelineResult:
             ],
             figures=self.figures,
             method=[
-                f"Images per second: {STATISTIC}.",
-                f"Intervals: {INTERVAL}.",
+                f"Images per second: {RATE_STATISTIC}.",
+                f"Intervals: {RATE_INTERVAL}.",
                 how_measured(self.repeats)[-1],
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
@@ -299,7 +299,7 @@ class PipelineResult:
             result={
                 "schema": 1,
                 "quantity": "images_per_second",
-                "statistic": STATISTIC,
+                "statistic": RATE_STATISTIC,
                 "origin": "measured",
                 "emulated": emulated,
                 "conditions": dict(self.conditions),

@@ -1,4 +1,8 @@
-"""What a kind of study does before each start and reports, by the kind's name."""
+"""What a study calls of the rooms above it, by the name of its kind.
+
+Reports import studies: a study can only reach them by name when it has run. The names
+are fixed here, and are never what an imported file asks for.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,10 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from nbkit.study.report import Report
 from nbkit.study.stored_study import StoredStudy
 
-__all__ = ["before_start", "report_of_its_kind"]
-
 _BEFORE = {"storage": "nbkit.study.storage_data"}
-"""By kind, the module whose ``before_start(plan, data)`` is called. Names, not what an
-imported file asks for."""
+"""By kind, the module whose ``before_start(plan, data)`` is called."""
 
 _REPORTS = {
     "chexnet": "nbkit.study.chexnet",
@@ -47,8 +47,8 @@ def before_start(
     return importlib.import_module(module).before_start(plan, arm["data"])
 
 
-def report_of_its_kind(study: StoredStudy) -> Report:
-    """Return a report as the module of the study's kind makes it, without its lead.
+def report_of_its_kind(study: StoredStudy) -> Any:
+    """Return the `Report` that the module of the study's kind makes, without its lead.
 
     Raises
     ------
@@ -56,5 +56,20 @@ def report_of_its_kind(study: StoredStudy) -> Report:
         If no run has finished of what it compares with, or a run measured nothing.
     """
     module = _REPORTS.get(study.kind or "", "nbkit.study.report_arms")
-    made: Report = importlib.import_module(module).report(study)
-    return made
+    return importlib.import_module(module).report(study)
+
+
+def headline_so_far(study: StoredStudy) -> str:
+    """Return the answer and first table of what has finished."""
+    return importlib.import_module("nbkit.study.report_study").headline(study)
+
+
+def repeats_needed(study: StoredStudy) -> str:
+    """Return how many repeats the study is estimated to need, in words.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run of an arm has finished, or none of the arm with a control.
+    """
+    return importlib.import_module("nbkit.study.arms").arms_of(study).needed_sentence

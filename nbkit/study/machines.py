@@ -26,7 +26,6 @@ from nbkit.analysis.machines_published import (
     published_pairs,
     published_sentence,
 )
-from nbkit.analysis.scaling import INTERVAL, STATISTIC
 from nbkit.analysis.source_statistics import SourceStatistic
 from nbkit.analysis.usable import no_verdict_sentence
 from nbkit.store.metrics import store_error
@@ -43,6 +42,7 @@ from nbkit.study.parameters import papermill_command
 from nbkit.study.report import Figure, Note, Report, SavedReport, Source, Table
 from nbkit.study.source_tables import audit_notes, statistics_table, with_statistics
 from nbkit.study.study import Study
+from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
 __all__ = ["MachinesResult", "measure", "plan", "result"]
 
@@ -267,7 +267,10 @@ class MachinesResult:
             notes=list(dict.fromkeys([*self.notes, *sentences, *self.audit.sentences])),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
-            method=[f"Images per second: {STATISTIC}.", f"Intervals: {INTERVAL}."],
+            method=[
+                f"Images per second: {RATE_STATISTIC}.",
+                f"Intervals: {RATE_INTERVAL}.",
+            ],
             sources=[WELCH, *exchange, *_sources(self.pairs)],
             result={
                 **result_document(self.matched, left_out, self.pairs, *names),

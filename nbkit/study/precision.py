@@ -16,14 +16,13 @@ from nbkit.analysis.layouts import (
     layout_sentence,
     left_out_sentences,
     like_for_like,
-    published_pairs,
 )
 from nbkit.analysis.precision import (
     MeasuredArm,
     computed_sentence,
     fastest_sound,
 )
-from nbkit.analysis.published import PublishedRow
+from nbkit.analysis.published import PublishedRow, published_pairs
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError
 from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once

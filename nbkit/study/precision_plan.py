@@ -9,27 +9,27 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.analysis.answers import ROUNDING
-from nbkit.analysis.layouts import SIXTEEN_BIT, Format
+from nbkit.analysis.layouts import Format
 from nbkit.analysis.memory import estimate_memory
 from nbkit.config import ExperimentConfig
+from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
-from nbkit.launch.devices import visible_gpus
 from nbkit.launch.submit import existing_data
-from nbkit.study.devices import Devices, find_devices, why_cpus
+from nbkit.study.devices import Devices, described_gpus, find_devices, too_old, why_cpus
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
-from nbkit.telemetry.nvml import describe_gpus
 
-__all__ = ["BASELINE", "PrecisionPlan", "described_gpus", "plan", "too_old"]
+__all__ = [
+    "BASELINE",
+    "PrecisionPlan",
+    "plan",
+]
 
 BASELINE = Format("fp32", "channels_last")
 """Neither 16 bits nor TF32 nor compilation, in the layout that tensor cores want."""
 
 _NEWER = ("tf32", "bf16")
-_NEWER_CAPABILITY = 8.0
-"""Compute capability of Ampere, which brought both formats:
-https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x"""
 
 _GPU_DEFAULTS: dict[str, Any] = {
     "precision": ["fp32", "tf32", "fp16", "bf16"],
@@ -167,16 +167,6 @@ def _check_numbers(p: Parameters) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def described_gpus(device: str) -> list[dict[str, Any]]:
-    """Return the facts of the GPUs that a run may get; none where nothing is known.
-
-    Instances of a divided GPU have no separate facts: those of all GPUs then.
-    """
-    every = describe_gpus()["devices"] or []
-    names = {one.name for one in visible_gpus(device)}
-    return [gpu for gpu in every if gpu["uuid"] in names] or every
-
-
 def _with_defaults(
     p: Parameters, devices: Devices, gpus: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[str]]:
@@ -204,18 +194,6 @@ def _with_defaults(
         values["batch_size_per_gpu"], note = _batch_that_fits(values, gpus)
         notes += note
     return values, notes
-
-
-def too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return which GPU lacks the newer formats; None if all have them or none tells."""
-    for gpu in gpus:
-        capability = gpu.get("compute_capability")
-        if capability is not None and float(capability) < _NEWER_CAPABILITY:
-            return (
-                f"{gpu['name']} has compute capability {capability}, and they need "
-                f"{_NEWER_CAPABILITY}"
-            )
-    return None
 
 
 def _batch_that_fits(

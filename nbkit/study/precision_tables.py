@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from nbkit.analysis.answers import Answer
 from nbkit.analysis.bounds import Bound, resnet50_bound
-from nbkit.analysis.layouts import LayoutEffect, PublishedPair
+from nbkit.analysis.layouts import LayoutEffect
 from nbkit.analysis.precision import MeasuredArm
-from nbkit.analysis.published import PublishedRow
+from nbkit.analysis.published import PublishedPair, PublishedRow
 from nbkit.config import ExperimentConfig
 from nbkit.statistics import Ratio, interval_in_words
 from nbkit.study import wording

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from nbkit.analysis import charts
+from nbkit.study import pictures
 from nbkit.study.wording import UNKNOWN
 from nbkit.visible import visible
 
@@ -196,7 +196,7 @@ class Figure:
     @functools.cached_property
     def png(self) -> bytes:
         """The chart as a picture, for viewers that cannot draw it."""
-        return charts.png(self.chart, scale=2)
+        return pictures.png(self.chart, scale=2)
 
     @property
     def size(self) -> dict[str, int]:

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from nbkit.errors import ConfigError, NotEnoughDataError, RunNotFoundError
+from nbkit.errors import (
+    ConfigError,
+    NbkitError,
+    NotEnoughDataError,
+    RunNotFoundError,
+)
 from nbkit.reading import expanded
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
@@ -105,6 +110,16 @@ def _is_run(name: str) -> bool:
     with suppress(RunNotFoundError):
         return bool(find_run_folder(name))
     return False
+
+
+def headline(study: Study) -> str:
+    """Return the answer and first table of what has finished of a study."""
+    try:
+        report_so_far = make(study)
+    except NbkitError:
+        return so_far(study)  # nothing can be compared yet
+    tables = [] if report_so_far.has_no_answer else report_so_far.tables[:1]
+    return "\n\n".join([report_so_far.answer, *(table.to_text() for table in tables)])
 
 
 def make(study: Study) -> Report:

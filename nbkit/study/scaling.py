@@ -15,7 +15,6 @@ from nbkit.analysis.scaling import (
     ScalingRow,
     compare_arms,
     computed_sentence,
-    device_label,
     points,
     scaling_table,
 )
@@ -36,12 +35,13 @@ from nbkit.study.conditions import (
     how_measured,
     where_and_when,
 )
+from nbkit.study.devices import sweep_sizes
 from nbkit.study.finite import not_finite
 from nbkit.study.lead import lead_of
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.report_parts import Lead
-from nbkit.study.scaling_plan import ScalingPlan, plan, sweep_sizes
+from nbkit.study.scaling_plan import ScalingPlan, plan
 from nbkit.study.scaling_ranks import (
     ranks_part,
     ranks_result,
@@ -56,6 +56,7 @@ from nbkit.study.scaling_tables import (
 )
 from nbkit.study.source_tables import by_source, with_statistics
 from nbkit.study.study import Study
+from nbkit.study.wording import device_label
 
 __all__ = ["ScalingResult", "bandwidth", "by_source", "plan", "report", "result"]
 

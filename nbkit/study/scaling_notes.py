@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbkit.analysis.scaling import size_label
 from nbkit.config import ExperimentConfig
 from nbkit.study.devices import Devices
+from nbkit.study.wording import size_label
 
 __all__ = ["arm_name", "notes"]
 

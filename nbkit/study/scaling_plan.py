@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import takewhile
 from typing import Any, Self
 
 from nbkit import registry
@@ -12,14 +11,17 @@ from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
-from nbkit.study.devices import Devices, find_devices
+from nbkit.study.devices import Devices, find_devices, sweep_sizes
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.study.scaling_notes import arm_name, notes
 from nbkit.study.slurm_parameters import slurm_fields
 from nbkit.study.study import Study
 
-__all__ = ["ScalingPlan", "plan", "sweep_sizes"]
+__all__ = [
+    "ScalingPlan",
+    "plan",
+]
 
 
 _GPU_DEFAULTS: dict[str, Any] = {
@@ -176,21 +178,6 @@ def _check_counts(p: Parameters) -> None:
         lines.append("data='' names nothing; use a folder of images, or 'synthetic'.")
     if lines:
         raise ConfigError("\n".join(lines))
-
-
-def sweep_sizes(largest: int) -> list[int]:
-    """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6.
-
-    Raises
-    ------
-    ConfigError
-        If the largest is below 1.
-    """
-    if largest < 1:
-        message = f"a sweep up to {largest} has no size; use 1 or more."
-        raise ConfigError(message)
-    powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
-    return [*powers, largest]
 
 
 def _require_gpus(devices: Devices, gpus: int) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nbkit.analysis.scaling import size_label
 from nbkit.analysis.scaling_nodes import (
     STRAGGLES,
     NodeRow,
@@ -18,6 +17,7 @@ from nbkit.analysis.scaling_nodes import (
 from nbkit.launch.run import Run
 from nbkit.study import wording
 from nbkit.study.report_parts import Note, Table
+from nbkit.study.wording import size_label
 
 __all__ = ["ranks_part", "ranks_result", "straggler_sentences", "times_of"]
 

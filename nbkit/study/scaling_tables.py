@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbkit.analysis.published import PublishedRow
-from nbkit.analysis.scaling import ScalingRow, efficiency
+from nbkit.analysis.scaling import ScalingRow
 from nbkit.statistics import interval_in_words
+from nbkit.statistics.comparison import efficiency
 from nbkit.study import wording
 from nbkit.study.arms_tables import rate_interval
 

@@ -19,14 +19,14 @@ from nbkit.launch.submit import existing_data
 from nbkit.reading import expanded
 from nbkit.readspeed.places import describe_place
 from nbkit.study.parameters import Parameters
-from nbkit.study.storage_data import (
+from nbkit.study.photo_copies import (
     PHOTOS_PREFIX,
     check_room,
-    described_data,
     num_photos,
     photos_in,
     put_photos,
 )
+from nbkit.study.storage_data import described_data
 
 __all__ = ["Place", "Source", "Wanted", "copies_of", "find_wanted", "name_and_path"]
 

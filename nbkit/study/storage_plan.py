@@ -16,8 +16,8 @@ from nbkit.readspeed.measuring import Cache, Engine
 from nbkit.study import wording
 from nbkit.study.devices import Devices, find_devices
 from nbkit.study.parameters import Parameters
+from nbkit.study.photo_copies import FORMS
 from nbkit.study.report_parts import Note
-from nbkit.study.storage_data import FORMS
 from nbkit.study.storage_places import (
     Place,
     Wanted,

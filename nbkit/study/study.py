@@ -27,8 +27,7 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
-from nbkit.study.arms import arms_of
-from nbkit.study.kinds import before_start
+from nbkit.study.kinds import before_start, repeats_needed
 from nbkit.study.order import Slot, arms_and_order, balanced_order, of_repeat, twin
 from nbkit.study.parameters import Parameters
 from nbkit.study.progress import Progress
@@ -299,7 +298,7 @@ class Study(StoredStudy):
     def _needed(self) -> str:
         """Return how many repeats the study is estimated to need, in words."""
         try:
-            return arms_of(self).needed_sentence
+            return repeats_needed(self)
         except NotEnoughDataError:
             return ""  # a run that measured nothing is the report's to complain of
 

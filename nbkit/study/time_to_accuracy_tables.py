@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
-from nbkit.analysis.concurrent_published import printed_seconds
 from nbkit.analysis.estimate import Estimate
-from nbkit.analysis.published import PublishedRow, published
+from nbkit.analysis.published import PublishedRow, printed_seconds, published
 from nbkit.analysis.time_to_target import RecipeTimes, TimeToTarget, cost
 from nbkit.config import ExperimentConfig
 from nbkit.plural import plural

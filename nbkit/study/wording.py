@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from nbkit.statistics import size_in_words
 
 __all__ = [
+    "RATE_INTERVAL",
+    "RATE_STATISTIC",
     "counted",
+    "device_label",
     "duration",
     "energy",
     "gigabytes",
@@ -16,7 +19,16 @@ __all__ = [
     "price",
     "rate",
     "size",
+    "size_label",
 ]
+
+RATE_STATISTIC = (
+    "median over runs of images / time of each run's measured window; data wait "
+    "included, warm-up left out"
+)
+
+
+RATE_INTERVAL = "95 % Student t on the logarithms of the runs"
 
 UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""
@@ -86,3 +98,20 @@ def price(amount: float | None, currency: str) -> str:
 def _three_figures(value: float) -> str:
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{digits}f}"
+
+
+def size_label(world_size: int, nnodes: int) -> str:
+    """Return a size in a few letters: ``8``, or ``2 x 8`` of several nodes."""
+    return f"{world_size}" if nnodes == 1 else f"{nnodes} x {world_size // nnodes}"
+
+
+def device_label(device_type: str, count: int, nnodes: int = 1) -> str:
+    """Return a size in words.
+
+    Such as ``1 GPU``, ``8 GPUs``, ``2 x 8 GPUs``, ``2 x 1 GPU`` or
+    ``2 CPU processes``.
+    """
+    one, several = ("GPU", "GPUs")
+    if device_type == "cpu":
+        one, several = ("CPU process", "CPU processes")
+    return f"{size_label(count, nnodes)} {one if count == nnodes else several}"

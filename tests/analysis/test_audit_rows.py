@@ -9,8 +9,8 @@ import pytest
 
 from nbkit.analysis.audit import Audit, codes
 from nbkit.analysis.audit_rows import has_convolutions, row_findings
-from nbkit.analysis.layouts import SIXTEEN_BIT
 from nbkit.analysis.published import PublishedRow, published, series
+from nbkit.config.fields import SIXTEEN_BIT
 
 CLEAN = PublishedRow(
     series="a series",

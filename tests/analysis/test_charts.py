@@ -17,7 +17,7 @@ from PIL import Image
 from nbkit.analysis.answers import Answer
 from nbkit.analysis.chart_style import MEASURED_COLOURS
 from nbkit.analysis.chart_values import ideal_values
-from nbkit.analysis.charts import AllReducePoint, allreduce_chart, png, scaling_chart
+from nbkit.analysis.charts import scaling_chart
 from nbkit.analysis.charts_arms import arms_chart
 from nbkit.analysis.charts_storage import over_time_chart
 from nbkit.analysis.layouts import Format
@@ -26,6 +26,8 @@ from nbkit.analysis.projection import project
 from nbkit.analysis.published import curves
 from nbkit.analysis.scaling import MeasuredRun, points, scaling_table
 from nbkit.statistics import summarise
+from nbkit.study.bandwidth_chart import AllReducePoint, allreduce_chart
+from nbkit.study.pictures import png
 
 OTHERS = curves(
     model="resnet50",

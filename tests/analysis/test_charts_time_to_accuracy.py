@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.charts import png
 from nbkit.analysis.charts_time_to_accuracy import accuracy_chart
 from nbkit.analysis.time_to_target import CurvePoint, RecipeTimes, TimeToTarget
+from nbkit.study.pictures import png
 
 
 def trained(number, accuracies, seconds=600.0, target=0.75):

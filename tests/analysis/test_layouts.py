@@ -11,8 +11,8 @@ from nbkit.analysis.layouts import (
     layout_sentence,
     left_out_sentences,
     like_for_like,
-    published_pairs,
 )
+from nbkit.analysis.published import published_pairs
 
 FP32 = Format("fp32", "channels_last")
 RATES = {

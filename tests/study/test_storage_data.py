@@ -20,7 +20,8 @@ from nbkit.readspeed import resident_share
 from nbkit.store.paths import manifests_folder
 from nbkit.study import storage_data
 from nbkit.study.kinds import before_start
-from nbkit.study.storage_data import described_data, put_photos
+from nbkit.study.photo_copies import put_photos
+from nbkit.study.storage_data import described_data
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
 from tests.readspeed.conftest import held
